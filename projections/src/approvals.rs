@@ -149,9 +149,14 @@ const STEP_ENDED: &str = "step_ended";
 
 /// The name of a record: of the stream and the frame that asks.
 pub fn approval_id(stream: &StreamId, request: u64) -> String {
+    request_id("apr_", stream, request)
+}
+
+/// The name of something that people are asked, with the prefix of its kind.
+pub(crate) fn request_id(prefix: &str, stream: &StreamId, request: u64) -> String {
     let hash = Hash::of(format!("{stream}#{request}").as_bytes()).to_string();
     let short: String = hash.chars().take(16).collect();
-    format!("apr_{short}")
+    format!("{prefix}{short}")
 }
 
 impl ApprovalRecord {
@@ -209,7 +214,7 @@ impl ApprovalRecord {
     }
 }
 
-/// Whether somebody else decided than the one who started the run, and showed who they are.
+/// Whether another person decided than the one who started the run, and was authenticated.
 pub(crate) fn is_independent(by: &Principal, proposer: &str) -> bool {
     by.id != proposer && by.auth != "none"
 }

@@ -10,12 +10,12 @@ use ktsu_ledger::event::{
     AgentEvent, PersonEvent, ReviewDecided, ReviewDecision, ReviewRequested, RunEvent, StepEvent,
     TimerKind,
 };
-use ktsu_ledger::{CanonicalJson, Event, Frame, Hash, StreamId, Timestamp};
+use ktsu_ledger::{CanonicalJson, Event, Frame, StreamId, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::approvals::{ApprovalRecord, ApprovalStatus, ApprovalVote, is_independent};
+use crate::approvals::{ApprovalRecord, ApprovalStatus, ApprovalVote, is_independent, request_id};
 use crate::run::task::output_without_reserved_fields;
 use crate::step_name::scoped_run;
 
@@ -183,11 +183,17 @@ pub struct ReviewRecord {
 /// The roles that decide on reviews where the policy names none.
 pub const DEFAULT_ROLES: [&str; 2] = ["approver", "admin"];
 
+/// What the names of reviews begin with.
+const PREFIX: &str = "rev_";
+
 /// The name of a review: of the stream and the frame that asks.
 pub fn review_id(stream: &StreamId, request: u64) -> String {
-    let hash = Hash::of(format!("{stream}#{request}").as_bytes()).to_string();
-    let short: String = hash.chars().take(16).collect();
-    format!("rev_{short}")
+    request_id(PREFIX, stream, request)
+}
+
+/// Whether an id is that of a review.
+pub fn is_review_id(id: &str) -> bool {
+    id.starts_with(PREFIX)
 }
 
 /// The reviews of a run.

@@ -19,7 +19,7 @@ use axum::body::Body;
 use axum::http::Request;
 use ktsu_ledger::Frame;
 use ktsu_projections::approvals::ApprovalStatus;
-use ktsu_projections::reviews::PersonRequest;
+use ktsu_projections::reviews::{PersonRequest, is_review_id};
 use serde_json::Value;
 use tokio::sync::mpsc;
 
@@ -137,7 +137,7 @@ impl ApprovalPrompt {
     async fn asked(&mut self, id: &str, place: &TaskRef) {
         let Some(record) = self.record(id, place).await else {
             self.unread = true;
-            let what = match id.starts_with("rev_") {
+            let what = match is_review_id(id) {
                 true => "the output",
                 false => "a call",
             };
@@ -265,7 +265,7 @@ impl ApprovalPrompt {
             scope => format!("{}%2F{}", self.run, scope.replace('/', "%2F")),
         };
         let step = place.task();
-        let what = match id.starts_with("rev_") {
+        let what = match is_review_id(id) {
             true => "review?review_id",
             false => "approval?approval_id",
         };

@@ -8,7 +8,8 @@ use ktsu_projections::envelope::EnvelopeFold;
 use ktsu_projections::run::FoldError;
 
 use ktsu_workflow::next::output_now;
-use ktsu_workflow::replay::Definitions;
+
+use crate::newest_definition::newest_definition;
 
 /// The fold behind the envelopes of recorded frames, each output as its steps stand now.
 ///
@@ -24,10 +25,7 @@ pub fn fold(frames: &[Frame]) -> Result<EnvelopeFold, FoldError> {
     if changed.is_empty() {
         return Ok(fold);
     }
-    let mut newest = frames.iter().rev();
-    let newest = newest.find(|frame| frame.event.definition().is_some());
-    let definition = newest.and_then(|frame| Definitions::default().introduced_by(frame).ok()?);
-    let Some(definition) = definition else {
+    let Some(definition) = newest_definition(frames) else {
         return Ok(fold);
     };
     for scope in changed {

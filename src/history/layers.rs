@@ -10,11 +10,11 @@ use ktsu_projections::run::{Effective, RunState, Step};
 use ktsu_projections::step_name::scoped_run;
 use ktsu_workflow::admit::intervention::overlay_conflicts;
 use ktsu_workflow::definition::Definition;
-use ktsu_workflow::replay::Definitions;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::RunReadError;
+use crate::newest_definition::newest_definition;
 
 /// The state of a run or an inline child.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -81,9 +81,7 @@ pub fn layers(
     let Some((fold, frames)) = crate::envelope_and_frames(reader, stream)? else {
         return Ok(None);
     };
-    let mut newest = frames.iter().rev();
-    let newest = newest.find(|frame| frame.event.definition().is_some());
-    let definition = newest.and_then(|frame| Definitions::default().introduced_by(frame).ok()?);
+    let definition = newest_definition(&frames);
     Ok(of_state(fold.state(), definition.as_deref(), scope))
 }
 

@@ -11,6 +11,7 @@ pub mod frame_page;
 pub mod indexed_reader;
 pub mod kit_comparison;
 pub mod layers;
+mod newest_definition;
 pub mod parallel;
 pub mod provenance;
 pub mod recompute;

@@ -1,4 +1,4 @@
-//! Runs that were read lately, folded: whoever reads one of them next reads only the frames that were
+//! Runs that were read lately, folded: the next request for one of them reads only the frames that were
 //! appended since. Everything here follows from frames and may be thrown away at any moment.
 //!
 //! ```text

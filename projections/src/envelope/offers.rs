@@ -10,14 +10,11 @@ use ktsu_ledger::event::{LlmRequest, Purpose};
 use serde::Deserialize;
 
 use super::EnvelopeWarning;
+use crate::run::commanded::COMMANDS_SERVER;
 use crate::run::{AgentShape, RunState};
 
 /// The code of these warnings.
 const CODE: &str = "tool_not_offered";
-
-/// The server that turns calls of a model into commands: it offers what a step declares, and no file
-/// lists its tools.
-const COMMANDS: &str = "ktsu/commands";
 
 /// What models were offered, by the agents' keys in the definition.
 #[derive(Debug, Clone, Default)]
@@ -119,7 +116,9 @@ fn unmatched(servers: &[ServerPlan], tools: Option<&CanonicalJson>) -> Vec<(Stri
         return Vec::new();
     };
     let mut found = Vec::new();
-    for server in servers.iter().filter(|server| server.file != COMMANDS) {
+    // It offers what a step declares, and no file lists its tools.
+    let listed = |server: &&ServerPlan| server.file != COMMANDS_SERVER;
+    for server in servers.iter().filter(listed) {
         let names = || {
             offered
                 .iter()

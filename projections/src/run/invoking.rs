@@ -61,7 +61,7 @@ impl AgentTask {
         }
     }
 
-    /// Whether nothing is ahead of the end of its step but what it tells other systems: people have
+    /// Whether only its notes and emitted messages are left before the end of its step: people have
     /// approved it where it asks for that, and whatever its commands run has ended.
     pub(super) fn may_end(&self) -> bool {
         self.has_passed_review() && self.has_invoked_all()

@@ -72,13 +72,17 @@ impl RunState {
         running && task.is_some_and(|task| task.review_due() == Some(ReviewDue::Wait))
     }
 
+    /// The review of an attempt of a step.
+    fn review_of(&self, scope: u32, step: u32, attempt: u32) -> Option<&Review> {
+        let task = self.task(scope, step, None);
+        task.filter(|task| task.attempt == attempt)?
+            .review
+            .as_deref()
+    }
+
     /// Whether a frame about a review follows; of others, nothing is said here.
     pub(super) fn review_may(&self, scope: u32, step: u32, event: &StepEvent) -> bool {
-        let task = self.task(scope, step, None);
-        let of = |attempt: u32| {
-            let task = task.filter(|task| task.attempt == attempt);
-            task.and_then(|task| task.review.as_deref())
-        };
+        let of = |attempt: u32| self.review_of(scope, step, attempt);
         match event {
             StepEvent::CommandsDeferred(event) => {
                 of(event.attempt).is_some_and(|review| review.may_defer(event))
@@ -119,15 +123,13 @@ impl RunState {
     }
 
     pub(super) fn may_decide_review(&self, scope: u32, step: u32, event: &ReviewDecided) -> bool {
-        let task = self.task(scope, step, None);
-        let task = task.filter(|task| task.attempt == event.attempt);
-        let review = task.and_then(|task| task.review.as_deref());
-        let stands = !self.is_parked() && self.failing().is_none();
+        let review = self.review_of(scope, step, event.attempt);
+        let is_live = !self.is_parked() && self.failing().is_none();
         let reserved = event
             .overlay
             .keys()
             .any(|field| super::reserved::is_reserved(field));
-        stands
+        is_live
             && !reserved
             && self.awaits_review(scope, step)
             && review.is_some_and(|review| review.may_decide(event, &self.proposer().id))

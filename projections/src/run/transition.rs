@@ -113,9 +113,6 @@ impl RunState {
                 let (scope, step) = self.find(frame, event.step())?;
                 let (state, plan) = self.step_state(scope, step)?;
                 let stopped = self.stopped().is_some();
-                if !self.review_may(scope, step, event) {
-                    self.require(false, frame, event.step(), state.status.as_str())?;
-                }
                 let open = scope_of(self, scope).is_some_and(|scope| {
                     is_open(scope) || (stopped && !scope.status.is_terminal())
                 });
@@ -124,8 +121,10 @@ impl RunState {
                 let asked = !resets || (scope == 0 && self.resetting().0.contains(&step));
                 let never_begun =
                     stopped && state.status == StepStatus::Pending && is_stopped(event, state);
-                let allowed =
-                    open && asked && (never_begun || step_may(state, plan, event, failing));
+                let allowed = open
+                    && asked
+                    && self.review_may(scope, step, event)
+                    && (never_begun || step_may(state, plan, event, failing));
                 self.require(allowed, frame, event.step(), state.status.as_str())?;
                 Ok(TransitionTarget::Step { scope, step })
             }

@@ -1,6 +1,7 @@
 //! The tools: their names, what they are for, and what they take. The schemas that agents see and
 //! the checks of what they send come from the same list.
 
+use ktsu_projections::reviews::is_review_id;
 use rmcp::model::{JsonObject, Tool, ToolAnnotations};
 use serde_json::{Map, Value, json};
 
@@ -42,11 +43,6 @@ pub(super) enum AgentTool {
 
 /// Where a decision on a review ends.
 const DECIDE_REVIEW: ToolRoute = ("POST", "/runs/{id}/steps/{step}/review/decide");
-
-/// Whether an id is that of a review, by its prefix.
-pub(super) fn is_review(id: &str) -> bool {
-    id.starts_with("rev_")
-}
 
 /// What a tool does to the outside.
 #[derive(Clone, Copy)]
@@ -337,7 +333,7 @@ impl AgentTool {
     pub(super) fn route_of(self, sent: &Map<String, Value>) -> ToolRoute {
         let id = sent.get("approval_id").and_then(Value::as_str);
         match self {
-            Self::DecideApproval if id.is_some_and(is_review) => DECIDE_REVIEW,
+            Self::DecideApproval if id.is_some_and(is_review_id) => DECIDE_REVIEW,
             tool => tool.route(),
         }
     }

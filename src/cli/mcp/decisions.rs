@@ -9,10 +9,10 @@ use serde_json::{Map, Value, json};
 use super::access::CallerAccess;
 use super::answer::{AnswerError, ToolAnswer};
 use super::ask::{get, get_page, post, run_path, segment, with_query};
-use super::catalog::is_review;
 use super::context::{FORK_REASON, KEY_PREFIX, ToolContext};
 use super::inputs::ToolInputs;
 use ktsu_peer::Peer;
+use ktsu_projections::reviews::is_review_id;
 
 /// How many approvals a page has if the agent does not say.
 const DEFAULT_PAGE: u64 = 50;
@@ -51,7 +51,7 @@ pub(super) async fn decide(
     let step = segment(inputs.text("step_id"));
     let run = run_path(inputs.text("run_id"));
     let id = inputs.optional_text("approval_id").map(str::to_owned);
-    let (what, name) = match id.as_deref().is_some_and(is_review) {
+    let (what, name) = match id.as_deref().is_some_and(is_review_id) {
         true => ("review", "review_id"),
         false => ("approval", "approval_id"),
     };

@@ -5,11 +5,9 @@ use std::collections::BTreeMap;
 
 use ktsu_contract::report::COMMANDS_SERVER;
 use ktsu_ledger::event::{ToolCalled, ToolReturned};
+use ktsu_secret::REDACTED;
 use ktsu_workflow::rules::DecisionRules;
 use serde_json::Value;
-
-/// What stands where a secret was.
-pub(super) const REDACTED_OUTPUT: &str = "[REDACTED]";
 
 /// What a task commanded by calls of tools since it began.
 #[derive(Default)]
@@ -87,6 +85,6 @@ impl CalledCommands {
     /// Whether a secret stood in one of them.
     pub(super) fn is_hidden(&self) -> bool {
         let mut accepted = self.accepted.iter();
-        accepted.any(|one| one.command.to_string().contains(REDACTED_OUTPUT))
+        accepted.any(|one| one.command.to_string().contains(REDACTED))
     }
 }

@@ -16,10 +16,11 @@ use ktsu_ledger::{CanonicalJson, Event, Frame, Hash, canonical};
 use ktsu_projections::run::command_order::CommandOrder;
 use ktsu_projections::run::invoked::InvokedPath;
 use ktsu_projections::run::reserved::is_reserved;
+use ktsu_secret::REDACTED;
 use ktsu_workflow::rules::{DecisionRules, recorded_rules};
 use serde_json::{Value, json};
 
-use super::called::{CalledCommands, REDACTED_OUTPUT};
+use super::called::CalledCommands;
 use super::content::too_large;
 use super::history;
 use super::reading::EvidenceArchive;
@@ -391,7 +392,7 @@ impl<'a> OutputCheck<'a> {
         called: &CalledCommands,
         commands: &[Value],
     ) -> Result<(), ClaimFailure> {
-        let hidden = || Value::from(commands).to_string().contains(REDACTED_OUTPUT);
+        let hidden = || Value::from(commands).to_string().contains(REDACTED);
         let rules = DecisionRules::from_recorded(self.rules).ok();
         match called.give(commands, rules) {
             Some(true) => self.holds(frame),
@@ -452,7 +453,7 @@ impl<'a> OutputCheck<'a> {
         };
         let said = spoken(&reply);
         let same = said.as_ref().is_some_and(|said| said.to_value() == *value);
-        let hidden = reply.contains(REDACTED_OUTPUT) || value.to_string().contains(REDACTED_OUTPUT);
+        let hidden = reply.contains(REDACTED) || value.to_string().contains(REDACTED);
         if same {
             self.holds(frame);
         } else if said.is_none() || hidden {

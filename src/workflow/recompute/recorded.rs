@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use ktsu_codes::ErrorCode;
 use ktsu_ledger::event::plan::world::WorldBudget;
 use ktsu_ledger::event::plan::{AgentPlan, Plan, StepPlan, StepWork};
 use ktsu_ledger::event::{
@@ -412,5 +413,6 @@ impl RecordedRunFold<'_> {
 
 /// Whether a step failed because its outcome was not approved.
 fn is_refused_by_review(code: &str) -> bool {
-    matches!(code, "review_rejected" | "review_timed_out")
+    let codes = [ErrorCode::ReviewRejected, ErrorCode::ReviewTimedOut];
+    codes.iter().any(|refused| refused.as_str() == code)
 }

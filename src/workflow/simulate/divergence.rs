@@ -55,7 +55,7 @@ pub enum DivergenceKind {
     ApprovalTimeout,
     /// How many people have to approve a call or an outcome.
     Quorum,
-    /// Whether whoever started the run may approve a call or an outcome.
+    /// Whether the principal that started the run may approve a call or an outcome.
     NotByProposer,
     /// An outcome that people were asked about: its agent may ask for no reviews any more.
     ReviewRemoved,

@@ -102,7 +102,7 @@ fn output_violations(
             }
             match (&agent.for_each, output.get("results")) {
                 (None, _) => found.extend(airlock::check_output(schema, output, rules)),
-                // What failed or was skipped stands among the results as a marker.
+                // What failed or was skipped is among the results as a marker.
                 (Some(_), Some(Value::Array(results))) => {
                     for (item, result) in results.iter().enumerate() {
                         if result.get("skipped").is_none() && result.get("ktsu_error").is_none() {

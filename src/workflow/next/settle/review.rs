@@ -1,5 +1,6 @@
 //! Reviews: an outcome that asks for one counts once people have approved it (seed 004; decision P3).
 
+use ktsu_codes::ErrorCode;
 use ktsu_ledger::Event;
 use ktsu_ledger::event::plan::AgentPlan;
 use ktsu_ledger::event::{CommandsDeferred, CommandsDiscarded, ReviewRequested, StepEvent};
@@ -103,7 +104,7 @@ impl StepDecision<'_> {
         };
         let (code, message) = words(refusal);
         let verdict = TaskVerdict::Fail {
-            failed: WorkOutcome::failed(code, message),
+            failed: WorkOutcome::failed(code.as_str(), message),
             raw: Some("/outcome/output"),
         };
         self.conclude(None, task, finished, verdict, cause);
@@ -112,26 +113,29 @@ impl StepDecision<'_> {
 }
 
 /// Why a step fails whose outcome was refused.
-fn words(refusal: &ReviewRefusal) -> (&'static str, String) {
+fn words(refusal: &ReviewRefusal) -> (ErrorCode, String) {
     match refusal {
         ReviewRefusal::Rejected { by, reason, .. } => {
             let reason = reason.iter().map(|reason| format!(": {reason}"));
             let reason: String = reason.collect();
-            ("review_rejected", format!("rejected by {by}{reason}"))
+            (
+                ErrorCode::ReviewRejected,
+                format!("rejected by {by}{reason}"),
+            )
         }
         ReviewRefusal::TimedOut { after_ms, .. } if refusal.rejects() => {
             let words = format!(
                 "rejected, as there was no decision within {}",
                 time(*after_ms)
             );
-            ("review_rejected", words)
+            (ErrorCode::ReviewRejected, words)
         }
         ReviewRefusal::TimedOut { after_ms, .. } => {
             let words = format!(
                 "there was no decision on the review within {}",
                 time(*after_ms)
             );
-            ("review_timed_out", words)
+            (ErrorCode::ReviewTimedOut, words)
         }
     }
 }
