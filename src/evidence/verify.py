@@ -23,14 +23,14 @@ except ImportError: _blake3 = None
 # The files beside this one, by their SHA-256: whoever trusts this one need trust nobody for them.
 PARTS = {
     "verify_content.py": "56eb1c1662c05628e4c9c3ad762bf580ade50107b03e90fc932cfa8ef25f19c4",
-    "verify_outputs.py": "1b86737ef028ac72354748680c82fb57fafbaf4991ebf3ae6f23690a91a44f6a",
+    "verify_outputs.py": "1bfd20eb734f5bd151dc869873d726dc4577f362f668610e31975e73d91c3d8d",
     "verify_signed.py": "a76527081d7a889180e0266aef9bd7f0b0e2d170f8882e7e4bbce35ae4f8f53f",
     "verify_calls.py": "431cb168a6bfec848ded025ad31ca3d482751158506c8ef445cabf31b22ea117",
     "verify_commands.py": "cd76b09bc01df8ca9a049a161d8674c9c9fb3f8138ec0938fee7e955d1957c4c",
     "verify_world.py": "edec49cba3e162064fcc9f16f10c604ab68577a8e2c938acd1d408b43218f53e",
     "verify_queue.py": "bb2a77b438e72eb3c1958d6cb5cb67d0451e9bf15fed22e5ecacd5fd56957f81",
     "verify_values.py": "751932e00871476c3193df28513672ebb5f863529a7e002082a17c75e314b38c",
-    "verify_reviews.py": "1e5dec79752234b2395c233c5bb1a3f7aca4403c96b48405617b7a63b8319184",
+    "verify_reviews.py": "3a6b84bf1a7f5b3d242803420d1481885f59057b37230c17b3515dddd067af83",
     "verify_repeated.py": "21a4512fc7d75a20259fb091be54f657bc7e6ffb233190c9f9e8e9aac16d76c9",
 }
 # What of them this one uses; the others are used by these.

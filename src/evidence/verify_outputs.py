@@ -97,6 +97,7 @@ class Told(object if MISSING else COMMANDS.Commands):
         if kind in ABOUT_STEPS and "step" not in data: return
         if kind in ("step.started", "step.reset"):
             self.steps[frame.scope, data["step"]] = Step()
+            self.reviewed.begin_step((frame.scope, data["step"]))
             if kind == "step.started": self.takes(frame)
             return self.step_begins(frame.scope, data["step"])
         judge = getattr(self, "on_" + kind.replace(".", "_"))

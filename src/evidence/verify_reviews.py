@@ -133,10 +133,17 @@ def first_name(path): return path.split("/")[0].replace("~1", "/").replace("~0",
 class Reviewed:
     """Outputs that people approved: by the frame that ends the task, with the step once that has
     completed; the frames that complete such steps; what people replaced of the output of a step,
-    for all of its attempts, each with the decision, or None for a later overlay."""
+    each with the decision, or None for a later overlay, which holds for all of its attempts."""
     def __init__(self):
         self.outcomes, self.ends, self.replaced = {}, {}, {}
-        self.decisions, self.held = set(), set()
+        self.decisions, self.held = {}, set()  # Each decision with its step.
+
+    def begin_step(self, step):
+        """What was replaced in reviews of earlier outcomes does not hold any more."""
+        if step not in self.replaced: return
+        later = {field: seq for field, seq in self.replaced[step].items() if seq is None}
+        self.replaced[step] = later
+        self.held = {one for one in self.held if self.decisions.get(one[0]) != step}
 
     def complete(self, step, finished, completed, overlay):
         self.outcomes[finished] = self.ends[completed] = step
@@ -215,7 +222,7 @@ class Order:
                      "no command asks for it now")
 
     def on_review_decided(self, frame, data, step, _):
-        self.reviewed.decisions.add(frame.seq)
+        self.reviewed.decisions[frame.seq] = frame.scope, data["step"]
         fields, by = self.member(frame, "overlay") or {}, data["by"]["id"]
         def change(review):
             if review.open(data["request"]):

@@ -12,6 +12,7 @@ use ktsu_ledger::event::{
 use ktsu_ledger::{CanonicalJson, Frame, Hash, Timestamp};
 
 use super::outline::Outline;
+use super::overlays::OverlayValue;
 use super::responder_tasks::FIRST_RESPONDER_TASK;
 use super::transition::TransitionError;
 use super::{Phase, RunHeader, RunState, RunStatus, Scope, Step, StepStatus, StoredOutput, Todo};
@@ -24,15 +25,6 @@ pub(super) struct ParamsSource {
     pub(super) frame: u64,
     pub(super) params: Option<CanonicalJson>,
     pub(super) env: Option<BTreeMap<String, EnvValue>>,
-}
-
-/// A person's value for a field of an output.
-#[derive(Debug, Clone)]
-pub struct OverlayValue {
-    /// Where it is: in an `overlay.set`, or in a `review.decided`.
-    pub place: Reference,
-    /// The value.
-    pub value: CanonicalJson,
 }
 
 /// Where a branch begins.
@@ -375,7 +367,7 @@ impl RunState {
         self.reset(frame, scope, step);
     }
 
-    /// A step is as if it had not begun, but for its attempts, and for what a person laid over it.
+    /// A step is as if it had not begun, but for its attempts, and for what a person set.
     fn reset(&mut self, frame: &Frame, scope: u32, at: u32) {
         self.todo.remove(&Todo::Step { scope, step: at });
         self.todo.remove(&Todo::Effect { scope, step: at });
@@ -560,41 +552,5 @@ impl Step {
             self.status,
             StepStatus::Complete | StepStatus::Failed | StepStatus::Skipped
         )
-    }
-
-    /// Begins again; gives what it was.
-    fn begin_again(&mut self) -> Self {
-        let tasks = self.tasks.iter().flat_map(|tasks| &tasks.list);
-        let attempt = tasks.map(|task| task.attempt).max().unwrap_or_default();
-        let again = Self {
-            attempt: attempt.max(self.attempt),
-            overlay: self.overlay.clone(),
-            ..Self::pending(0)
-        };
-        std::mem::replace(self, again)
-    }
-
-    /// Works out the effective output: the computed one with a person's fields over it.
-    pub(super) fn apply_overlay(&mut self) {
-        self.effective = None;
-        let Some(held) = self.output.as_ref().filter(|_| !self.overlay.is_empty()) else {
-            return;
-        };
-        let serde_json::Value::Object(mut members) = held.json.to_value() else {
-            return;
-        };
-        let mut overlaid = BTreeMap::new();
-        for (field, over) in &self.overlay {
-            members.insert(field.clone(), over.value.to_value());
-            overlaid.insert(field.clone(), over.place.clone());
-        }
-        if let Ok(json) = CanonicalJson::from_value(&serde_json::Value::Object(members)) {
-            let place = held.location.clone();
-            self.effective = Some(StoredOutput {
-                json,
-                location: place,
-                overlaid,
-            });
-        }
     }
 }

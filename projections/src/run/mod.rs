@@ -20,6 +20,7 @@ pub mod invoked;
 mod invoking;
 pub mod notices;
 mod outline;
+mod overlays;
 mod pins;
 pub mod recorded_results;
 pub mod reply_cache;
@@ -38,8 +39,9 @@ mod worlds;
 
 pub use announced::{AnnouncedEffect, StepAddress};
 pub use failure::{FailedItem, RunFailure};
-pub use interventions::{ForkPoint, OverlayValue};
+pub use interventions::ForkPoint;
 pub use outline::{AgentShape, Outline, PlanError, WorkflowShape};
+pub use overlays::OverlayValue;
 pub use pins::Pins;
 pub use recorded_results::{RecomputeResults, TaskResults};
 pub use responder_tasks::FIRST_RESPONDER_TASK;

@@ -5,7 +5,7 @@ use ktsu_ledger::event::{CommandKind, Reference, ReviewDecided, StepCommand, Ste
 use ktsu_ledger::{CanonicalJson, Frame};
 use serde_json::Value;
 
-use super::interventions::OverlayValue;
+use super::overlays::{OverlayValue, REVIEWED_FIELDS};
 use super::review::{PendingReview, Review, ReviewDue};
 use super::{AgentTask, RunState, StepStatus, TaskPhase};
 
@@ -222,7 +222,7 @@ impl RunState {
         let values = overlay.map(|(field, (frame, value))| {
             let place = Reference {
                 frame: *frame,
-                path: format!("/overlay/{}", super::escape(field)),
+                path: format!("{REVIEWED_FIELDS}{}", super::escape(field)),
             };
             let value = value.clone();
             (field.clone(), OverlayValue { place, value })

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use ktsu_ledger::event::{Reference, SkipReason, StepInput};
 use ktsu_ledger::{CanonicalJson, Timestamp};
 
-use super::interventions::OverlayValue;
 use super::invoked::InvokedAs;
+use super::overlays::OverlayValue;
 use super::tasks::Tasks;
 use super::{RunStatus, WorkflowShape};
 use crate::step_name::path_in;

@@ -28,7 +28,8 @@ impl OutputCheck<'_> {
                 Ok(())
             }
             Event::Person(PersonEvent::ReviewDecided(decided)) => {
-                self.reviewed.decide(frame.seq);
+                let step = (frame.scope.as_str(), decided.step.as_str());
+                self.reviewed.decide(frame.seq, step);
                 let right = self.with_review(frame, |review| {
                     let open = review.pending();
                     let right = open.is_some_and(|open| open.request == decided.request);
@@ -101,7 +102,14 @@ impl OutputCheck<'_> {
 
     fn review_step(&mut self, frame: &Frame, event: &StepEvent) -> Result<(), ClaimFailure> {
         match event {
-            StepEvent::Started(started) => self.takes(frame, started.input.values()),
+            StepEvent::Started(started) => {
+                self.reviewed.begin_step(&frame.scope, event.step());
+                self.takes(frame, started.input.values())
+            }
+            StepEvent::Reset(_) => {
+                self.reviewed.begin_step(&frame.scope, event.step());
+                Ok(())
+            }
             StepEvent::Commanded(command) if command.kind == CommandKind::Review => {
                 self.command_review(frame, command)
             }

@@ -29,11 +29,12 @@ pub(super) struct ReviewedOutputs {
     outcomes: BTreeMap<u64, Option<StepAddress>>,
     /// By the frame that completes the step.
     ends: BTreeMap<u64, StepAddress>,
-    /// What people replaced of the output of each step, for all of its attempts.
+    /// What people replaced of the output of each step: in the review of its present attempt, or later
+    /// for all of its attempts.
     replaced: BTreeMap<StepAddress, BTreeMap<String, Replaced>>,
-    /// Every decision on a review.
-    decisions: BTreeSet<u64>,
-    /// The fields of decisions that held once.
+    /// Every decision on a review, with the step that it is about.
+    decisions: BTreeMap<u64, StepAddress>,
+    /// The fields of decisions that hold, or held until another was set.
     held: BTreeSet<(u64, String)>,
 }
 
@@ -49,8 +50,9 @@ impl ReviewedOutputs {
     }
 
     /// A person decides.
-    pub(super) fn decide(&mut self, seq: u64) {
-        self.decisions.insert(seq);
+    pub(super) fn decide(&mut self, seq: u64, (scope, step): (&str, &str)) {
+        let at = (scope.to_owned(), step.to_owned());
+        self.decisions.insert(seq, at);
     }
 
     /// A step completes with an outcome that people approved, and replaced these fields of.
@@ -77,6 +79,16 @@ impl ReviewedOutputs {
         replaced.insert(field.to_owned(), Replaced::Later);
     }
 
+    /// A step begins again: what was replaced in reviews of its outcomes does not hold any more.
+    pub(super) fn begin_step(&mut self, scope: &str, step: &str) {
+        let at = (scope.to_owned(), step.to_owned());
+        if let Some(replaced) = self.replaced.get_mut(&at) {
+            replaced.retain(|_, by| *by == Replaced::Later);
+            let decisions = &self.decisions;
+            self.held.retain(|(seq, _)| decisions.get(seq) != Some(&at));
+        }
+    }
+
     /// A child begins anew: nothing that was replaced within holds.
     pub(super) fn begin(&mut self, scope: &str) {
         let within = format!("{scope}/");
@@ -100,7 +112,7 @@ impl ReviewedOutputs {
     pub(super) fn judge_place(&self, place: &Reference) -> Option<&'static str> {
         if let Some(path) = place.path.strip_prefix(OVERLAY) {
             let there = self.held.contains(&(place.frame, first_name(path)));
-            let known = self.decisions.contains(&place.frame);
+            let known = self.decisions.contains_key(&place.frame);
             return (known && !there).then_some("no decision that holds has what it takes");
         }
         let path = place.path.strip_prefix(OUTPUT)?;
@@ -119,7 +131,7 @@ impl ReviewedOutputs {
     fn judge_sources(&self, from: &[u64]) -> Option<&'static str> {
         let held = |seq: u64| self.held.range((seq, String::new())..).next();
         let held = |seq: u64| held(seq).is_some_and(|(frame, _)| *frame == seq);
-        let stray = |seq: &&u64| self.decisions.contains(*seq) && !held(**seq);
+        let stray = |seq: &&u64| self.decisions.contains_key(*seq) && !held(**seq);
         if from.iter().any(|seq| stray(&seq)) {
             return Some("no decision that holds has what it takes");
         }

@@ -59,6 +59,8 @@ pub(super) struct SetField {
     pub(super) field: String,
     /// Its value.
     pub(super) value: CanonicalJson,
+    /// Whether it was replaced in a review.
+    reviewed: bool,
 }
 
 impl RunFacts {
@@ -134,14 +136,18 @@ impl RunFacts {
                     self.end(frame, event.step(), None);
                 }
                 StepEvent::Reset(_) => self.forget(&frame.scope, event.step()),
+                StepEvent::ReviewRequested(_) => {
+                    // In a branch from before the decision, people are asked again.
+                    let key = (frame.scope.clone(), event.step().to_owned());
+                    self.reviewed.remove(&key);
+                }
                 StepEvent::ReservedEvaluated(_)
                 | StepEvent::OutputChecked(_)
                 | StepEvent::Noted(_)
                 | StepEvent::Commanded(_)
                 | StepEvent::CommandCompleted(_)
                 | StepEvent::CommandsDeferred(_)
-                | StepEvent::CommandsDiscarded(_)
-                | StepEvent::ReviewRequested(_) => {}
+                | StepEvent::CommandsDiscarded(_) => {}
             },
             Event::Item(event) => match event {
                 ItemEvent::Started(_) => self.begin(frame, event.step(), Some(event.item())),
@@ -184,6 +190,7 @@ impl RunFacts {
                     path: "/value".to_owned(),
                     field: set.field.clone(),
                     value: set.value.clone(),
+                    reviewed: false,
                 });
             }
             Event::Person(PersonEvent::ReviewDecided(decided)) => self.review(frame, decided),
@@ -227,12 +234,13 @@ impl RunFacts {
             path: format!("/overlay/{}", ktsu_projections::run::escape(field)),
             field: field.clone(),
             value: value.clone(),
+            reviewed: true,
         });
         self.reviewed.entry(key).or_default().extend(set);
     }
 
-    /// A step begins again: what it did, and the child it held, is of no consequence. What people
-    /// laid over its output stays.
+    /// A step begins again: what it did, and the child it held, is of no consequence. What a person
+    /// set stays, and what people replaced in a review does not.
     fn forget(&mut self, scope: &str, step: &str) {
         let child = path_in(scope, step);
         let inside = |scope: &str| crate::frame_page::is_within(scope, &child);
@@ -242,6 +250,11 @@ impl RunFacts {
         });
         self.scopes.retain(|scope, _| !inside(scope));
         self.overlays.retain(|(scope, _), _| !inside(scope));
+        if let Some(fields) = self.overlays.get_mut(&(scope.to_owned(), step.to_owned())) {
+            let last = fields.iter().map(|one| (one.field.clone(), one.reviewed));
+            let last: HashMap<String, bool> = last.collect();
+            fields.retain(|one| last.get(&one.field) == Some(&false));
+        }
         self.reviewed
             .retain(|(at, of), _| !(inside(at) || (at == scope && of == step)));
     }

@@ -4,6 +4,7 @@ use ktsu_ledger::event::ReviewDecision::{Approved, Rejected};
 use ktsu_ledger::event::{Effects, Principal, Sameness};
 use serde_json::{Value, json};
 
+use crate::admit::intervention::{OverlayCommand, overlay, resume};
 use crate::admit::review::ReviewDecisionError;
 use crate::admit::steer::{RunControl, steer};
 use crate::driven_tests::{Driven, data};
@@ -136,6 +137,62 @@ fn what_the_person_replaces_holds_for_every_later_step_and_is_an_overlay() {
     assert!(!run.kinds().contains(&"overlay.set".to_owned()));
     run.finishes("b", json!({}));
     run.holds_together();
+}
+
+/// Completes the review of `a` and what follows it, then begins `a` again.
+fn begins_again(run: &mut Driven, overlay: Value) {
+    run.reviews("a", "ann", (Approved, overlay)).unwrap();
+    run.finishes("b", json!({}));
+    let by = run.state.proposer().clone();
+    let again = resume(&run.state, Some("a".to_owned()), by, None, run.state.at());
+    run.input(again.unwrap());
+}
+
+#[test]
+fn what_a_review_replaced_does_not_hold_once_its_step_begins_again() {
+    let mut run = asked(json!({}), false);
+    begins_again(&mut run, json!({"verdict": "no"}));
+    run.completes_with("a", outcome(false), Default::default());
+    run.reviews("a", "bob", (Approved, json!({}))).unwrap();
+    let step = run.step("a");
+    assert_eq!(step["output"], json!({"verdict": "yes"}), "{step:#}");
+    assert_eq!(step.get("overlay"), None);
+    let place = run.last("step.started b")["input"]["/params/x"]["ref"]["path"].clone();
+    assert_eq!(place, "/outcome/output/verdict");
+    run.finishes("b", json!({}));
+    run.is_whole();
+}
+
+#[test]
+fn what_a_person_set_holds_when_its_step_begins_again_unless_a_review_replaced_it() {
+    let set = |run: &mut Driven, value: &str| {
+        let said = OverlayCommand {
+            scope: String::new(),
+            step: "a".to_owned(),
+            field: "verdict".to_owned(),
+            value: json!(value),
+            reason: "as agreed".to_owned(),
+            by: run.state.proposer().clone(),
+        };
+        let draft = overlay(&run.definition, &run.state, said).unwrap();
+        run.input(draft);
+    };
+    for (replaced, expected) in [(json!({}), "no"), (json!({"verdict": "yes"}), "yes")] {
+        let mut run = asked(json!({}), false);
+        run.reviews("a", "ann", (Approved, json!({}))).unwrap();
+        set(&mut run, "no");
+        run.finishes("b", json!({}));
+        let by = run.state.proposer().clone();
+        let again = resume(&run.state, Some("a".to_owned()), by, None, run.state.at());
+        run.input(again.unwrap());
+        run.completes_with("a", outcome(false), Default::default());
+        begins_again(&mut run, replaced);
+        run.completes_with("a", outcome(false), Default::default());
+        run.reviews("a", "bob", (Approved, json!({}))).unwrap();
+        assert_eq!(run.step("a")["output"], json!({"verdict": expected}));
+        run.finishes("b", json!({}));
+        run.is_whole();
+    }
 }
 
 #[test]

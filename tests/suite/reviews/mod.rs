@@ -1,6 +1,7 @@
 //! Outcomes that count only once people have approved them, from outside: over real sockets, and
 //! across restarts of the engine.
 
+mod again;
 mod emits;
 mod histories;
 mod killed;

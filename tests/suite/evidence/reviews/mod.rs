@@ -1,6 +1,7 @@
 //! Reviews as evidence: an outcome counted, or did not, as people decided, whatever an operator with
 //! every key writes instead and makes whole again.
 
+mod again;
 mod forge;
 mod forged;
 
