@@ -6,6 +6,8 @@
 //! was authenticated, and whether the call was made. [`crate::calls::CallHistory`] creates the
 //! records.
 
+use std::collections::BTreeMap;
+
 use ktsu_ledger::event::{ApprovalDecided, Decision, Principal};
 use ktsu_ledger::{Frame, Hash, StreamId, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -96,6 +98,10 @@ pub struct ApprovalVote {
     /// Of a call that happened: what it gave.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<String>,
+    /// Of an outcome that is approved: the fields of the output that the person replaced.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schema(value_type = Object)]
+    pub overlay: BTreeMap<String, Value>,
     /// Whether the person did not start the run, and was authenticated by a token.
     pub independent: bool,
     /// The frame.
@@ -187,6 +193,7 @@ impl ApprovalRecord {
             at: frame.at,
             reason: decided.reason.clone(),
             result: decided.result.clone(),
+            overlay: BTreeMap::new(),
             independent: is_independent(&decided.by, proposer),
             frame: frame.seq,
         });

@@ -313,6 +313,8 @@ impl ReviewHistory {
         let Some(record) = records.find(|record| record.request == decided.request) else {
             return;
         };
+        let overlay = decided.overlay.iter();
+        let overlay = overlay.map(|(field, value)| (field.clone(), value.to_value()));
         record.votes.push(ApprovalVote {
             by: decided.by.id.clone(),
             auth: decided.by.auth.clone(),
@@ -320,12 +322,11 @@ impl ReviewHistory {
             at: frame.at,
             reason: decided.reason.clone(),
             result: None,
+            overlay: overlay.clone().collect(),
             independent: is_independent(&decided.by, &record.proposer),
             frame: frame.seq,
         });
-        for (field, value) in &decided.overlay {
-            record.overlay.insert(field.clone(), value.to_value());
-        }
+        record.overlay.extend(overlay);
         let status = match decided.decision {
             ReviewDecision::Rejected => ApprovalStatus::Rejected,
             ReviewDecision::Approved if record.votes.len() < record.quorum.max(1) as usize => {

@@ -102,6 +102,8 @@ pub(crate) fn review_error(refused: ReviewDecisionError) -> ProblemDetails {
         ReviewDecisionError::Stale { .. } => {
             problem(ErrorCode::ReviewRefused).with_hint("look at the review that is pending")
         }
+        ReviewDecisionError::Otherwise { .. } => problem(ErrorCode::ReviewRefused)
+            .with_hint("approve with the same value, or leave the field out; or reject"),
         ReviewDecisionError::Proposer { .. } => problem(ErrorCode::ApproverIsProposer),
         ReviewDecisionError::Twice { .. } | ReviewDecisionError::OverlayOfRejection => {
             problem(ErrorCode::ReviewRefused)

@@ -160,8 +160,8 @@ pub(super) fn shown_lines(record: &PersonRequest) -> Vec<String> {
         add("payload", &review.payload);
     }
     add("output", &review.output);
-    if !review.overlay.is_empty() {
-        add("replaced", &json!(review.overlay));
+    for vote in review.votes.iter().filter(|vote| !vote.overlay.is_empty()) {
+        add(&format!("replaced by {}", vote.by), &json!(vote.overlay));
     }
     for command in &review.deferred {
         let text = |name: &str| command[name].as_str().unwrap_or_default();

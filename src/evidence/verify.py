@@ -30,7 +30,7 @@ PARTS = {
     "verify_world.py": "edec49cba3e162064fcc9f16f10c604ab68577a8e2c938acd1d408b43218f53e",
     "verify_queue.py": "bb2a77b438e72eb3c1958d6cb5cb67d0451e9bf15fed22e5ecacd5fd56957f81",
     "verify_values.py": "751932e00871476c3193df28513672ebb5f863529a7e002082a17c75e314b38c",
-    "verify_reviews.py": "3a6b84bf1a7f5b3d242803420d1481885f59057b37230c17b3515dddd067af83",
+    "verify_reviews.py": "59ca64b1ca798b742d6dbecca96c7c4bcdc2cd2b4732ba3672b21f9e22a367a6",
     "verify_repeated.py": "21a4512fc7d75a20259fb091be54f657bc7e6ffb233190c9f9e8e9aac16d76c9",
 }
 # What of them this one uses; the others are used by these.

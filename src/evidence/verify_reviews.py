@@ -8,6 +8,8 @@ does nothing by itself.
     review.decided {rejected}   command.discarded, and the step fails
     timer.fired {review}        the same, if the policy rejects then; otherwise the step fails
 """
+import json
+
 from verify import check, is_number, work_of
 
 REJECTED, TIMED_OUT = "review_rejected", "review_timed_out"
@@ -41,12 +43,18 @@ class Review:
     def open(self, request): return self.state == "pending" and self.request == request
 
     def decide(self, seq, by, decision, fields):
-        """A rejection is enough; what a later approval replaces counts."""
+        """A rejection is enough; together approvals replace whatever one of them does."""
         if decision == "approved":
             self.approved_by.append(by)
-            self.overlay.update((field, seq) for field in fields)
+            for field, value in fields.items(): self.overlay.setdefault(field, (seq, value))
             if len(self.approved_by) < max(self.policy["quorum"], 1): return
         self.state, self.last = decision, seq
+
+    def differs(self, fields):
+        """Whether an earlier approval replaced one of these fields otherwise."""
+        def text(value): return json.dumps(value, sort_keys=True)
+        return any(field in self.overlay and text(self.overlay[field][1]) != text(value)
+                   for field, value in fields.items())
 
     def end(self, seq):
         if self.state == "pending": self.state, self.last = "timeout", seq
@@ -116,6 +124,8 @@ class People:
         self.blame("approvals", own, words)
         twice = approves and by in review.approved_by
         self.blame("approvals", twice, "one person counts once")
+        other = approves and review.differs(fields)
+        self.blame("approvals", other, "another person replaced the field otherwise")
         self.blame("approvals", not approves and fields, "a rejection replaces nothing")
         reserved = any(field.startswith("ktsu_") for field in fields)
         self.blame("approvals", reserved, "it replaces a reserved field")
@@ -250,6 +260,7 @@ class Order:
         approved = task.review.state == "approved"
         self.blame(frame, not approved, "people have not approved its outcome")
         overlay = task.review.overlay if approved else {}
+        overlay = {field: seq for field, (seq, _) in overlay.items()}
         self.reviewed.complete((frame.scope, data["step"]), task.seq, frame.seq, overlay)
 
     def on_step_failed(self, frame, data, step, _):

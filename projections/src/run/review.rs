@@ -18,6 +18,17 @@ use ktsu_ledger::event::{
 };
 use ktsu_ledger::{CanonicalJson, Timestamp};
 
+/// A field of an output that a person replaced when they approved it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReplacedField {
+    /// The first decision that has it.
+    pub seq: u64,
+    /// Who decided.
+    pub by: String,
+    /// Its value.
+    pub value: CanonicalJson,
+}
+
 /// The review of one outcome.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Review {
@@ -42,8 +53,8 @@ pub enum ReviewState {
     Approved {
         /// The decision that was the last needed.
         seq: u64,
-        /// The fields of the output that people replaced, each with the frame that has it.
-        overlay: BTreeMap<String, (u64, CanonicalJson)>,
+        /// The fields of the output that people replaced.
+        overlay: BTreeMap<String, ReplacedField>,
     },
     /// It does not.
     Refused(ReviewRefusal),
@@ -60,7 +71,7 @@ pub struct PendingReview {
     pub since: Timestamp,
     /// Who has approved it so far.
     pub approved_by: Vec<String>,
-    overlay: BTreeMap<String, (u64, CanonicalJson)>,
+    overlay: BTreeMap<String, ReplacedField>,
 }
 
 /// Why an outcome does not count.
@@ -158,7 +169,7 @@ impl Review {
     }
 
     /// The fields of the output that people replaced, if it counts.
-    pub fn overlay(&self) -> impl Iterator<Item = (&String, &(u64, CanonicalJson))> {
+    pub fn overlay(&self) -> impl Iterator<Item = (&String, &ReplacedField)> {
         let overlay = match &self.state {
             ReviewState::Approved { overlay, .. } => Some(overlay),
             ReviewState::Due | ReviewState::Pending(_) | ReviewState::Refused(_) => None,
@@ -181,7 +192,7 @@ impl Review {
     }
 
     /// Whether a decision follows: each person approves once, and the proposer where the policy lets
-    /// them. Only an approval replaces anything.
+    /// them. Only an approval replaces anything, and nothing that another one replaced otherwise.
     pub(super) fn may_decide(&self, event: &ReviewDecided, proposer: &str) -> bool {
         let Some(pending) = self.pending().filter(|one| one.request == event.request) else {
             return false;
@@ -189,7 +200,8 @@ impl Review {
         match event.decision {
             ReviewDecision::Approved => {
                 let own = pending.policy.not_by_proposer && event.by.id == proposer;
-                !own && !pending.approved_by.contains(&event.by.id)
+                let twice = pending.approved_by.contains(&event.by.id);
+                !own && !twice && pending.conflict(&event.overlay).is_none()
             }
             ReviewDecision::Rejected => event.overlay.is_empty(),
         }
@@ -227,7 +239,7 @@ impl Review {
     }
 
     /// Takes a decision: a rejection is enough, an approval once as many people have approved as the
-    /// policy asks for. What a later one replaces counts.
+    /// policy asks for. Together they replace whatever one of them does.
     pub fn decide(&mut self, seq: u64, event: &ReviewDecided) {
         let ReviewState::Pending(pending) = &mut self.state else {
             return;
@@ -242,7 +254,13 @@ impl Review {
         }
         pending.approved_by.push(event.by.id.clone());
         for (field, value) in &event.overlay {
-            pending.overlay.insert(field.clone(), (seq, value.clone()));
+            let replaced = || ReplacedField {
+                seq,
+                by: event.by.id.clone(),
+                value: value.clone(),
+            };
+            let field = pending.overlay.entry(field.clone());
+            field.or_insert_with(replaced);
         }
         if pending.approved_by.len() >= pending.policy.quorum.max(1) as usize {
             let overlay = std::mem::take(&mut pending.overlay);
@@ -279,9 +297,20 @@ impl Review {
 impl PendingReview {
     /// The fields of the output that people have replaced so far.
     pub fn replaced(&self) -> impl Iterator<Item = (&String, &CanonicalJson)> {
-        self.overlay
-            .iter()
-            .map(|(field, (_, value))| (field, value))
+        let replaced = self.overlay.iter();
+        replaced.map(|(field, replaced)| (field, &replaced.value))
+    }
+
+    /// The first field that an earlier approval replaced, and these values replace otherwise.
+    pub fn conflict(
+        &self,
+        overlay: &BTreeMap<String, CanonicalJson>,
+    ) -> Option<(&String, &ReplacedField)> {
+        let other = |(field, replaced): &(&String, &ReplacedField)| {
+            let value = overlay.get(*field);
+            value.is_some_and(|value| *value != replaced.value)
+        };
+        self.overlay.iter().find(other)
     }
 
     /// Until when people may decide.

@@ -219,12 +219,12 @@ impl RunState {
             .filter(finished)
             .and_then(|task| task.review.as_deref());
         let overlay = review.into_iter().flat_map(Review::overlay);
-        let values = overlay.map(|(field, (frame, value))| {
+        let values = overlay.map(|(field, replaced)| {
             let place = Reference {
-                frame: *frame,
+                frame: replaced.seq,
                 path: format!("{REVIEWED_FIELDS}{}", super::escape(field)),
             };
-            let value = value.clone();
+            let value = replaced.value.clone();
             (field.clone(), OverlayValue { place, value })
         });
         values.collect::<Vec<_>>().into_iter()

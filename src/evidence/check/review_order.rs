@@ -194,7 +194,7 @@ impl OutputCheck<'_> {
         let approved = review.due() == ReviewDue::CarryOut;
         let overlay: Vec<(String, u64)> = review
             .overlay()
-            .map(|(field, (seq, _))| (field.clone(), *seq))
+            .map(|(field, replaced)| (field.clone(), replaced.seq))
             .collect();
         let ends = (asked.finished, frame.seq);
         let words = "people have not approved its outcome";

@@ -90,6 +90,7 @@ impl<'a> AgentTimeline<'a> {
         let late = pending.deadline() <= now;
         let own = pending.policy.not_by_proposer && by == proposer;
         let twice = pending.approved_by.iter().any(|one| one == by);
+        let other = approves && pending.conflict(&decided.overlay).is_some();
         if let Some(review) = review {
             review.decide(frame.seq, decided);
         }
@@ -103,6 +104,7 @@ impl<'a> AgentTimeline<'a> {
                 "the person who started the run may not approve the outcome",
             ),
             (approves && twice, "one person counts once"),
+            (other, "another person replaced the field otherwise"),
             (!approves && replaces, "a rejection replaces nothing"),
             (reserved, "it replaces a reserved field"),
         ] {

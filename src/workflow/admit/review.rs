@@ -81,6 +81,18 @@ pub enum ReviewDecisionError {
         /// Who.
         by: String,
     },
+    /// People who approve replace one field by one value.
+    #[error(
+        "the field {field:?} is already replaced otherwise: {by} approved with {field} = {value}"
+    )]
+    Otherwise {
+        /// The field.
+        field: String,
+        /// Who replaced it.
+        by: String,
+        /// By what, shortened.
+        value: String,
+    },
     /// What is rejected has no output that could be changed.
     #[error("a rejection replaces nothing: leave the overlay out")]
     OverlayOfRejection,
@@ -114,22 +126,19 @@ pub fn decide(
                 return Err(ReviewDecisionError::Twice { id, by });
             }
             check_overlay(definition, state, &asked, &said.overlay)?;
+            check_agrees(asked.review, &canonical(&said.overlay)?)?;
         }
         ReviewDecision::Rejected if !said.overlay.is_empty() => {
             return Err(ReviewDecisionError::OverlayOfRejection);
         }
         ReviewDecision::Rejected => {}
     }
-    let canonical = |(field, value): (&String, &Value)| {
-        let value = CanonicalJson::from_value(value).map_err(|_| InterventionError::TooDeep)?;
-        Ok((field.clone(), value))
-    };
-    let overlay: Result<_, InterventionError> = said.overlay.iter().map(canonical).collect();
+    let overlay = canonical(&said.overlay)?;
     let event = PersonEvent::ReviewDecided(Box::new(ReviewDecided {
         attempt: asked.task.attempt,
         by: said.by,
         decision: said.decision,
-        overlay: overlay?,
+        overlay,
         reason: said.reason,
         request: asked.review.request,
         step: said.step,
@@ -239,6 +248,39 @@ fn check_overlay(
         rules,
     )?;
     Ok(())
+}
+
+fn canonical(
+    overlay: &BTreeMap<String, Value>,
+) -> Result<BTreeMap<String, CanonicalJson>, InterventionError> {
+    let members = overlay.iter().map(|(field, value)| {
+        let value = CanonicalJson::from_value(value).map_err(|_| InterventionError::TooDeep)?;
+        Ok((field.clone(), value))
+    });
+    members.collect()
+}
+
+/// The most characters of a value that an error repeats.
+const SHOWN_CHARS: usize = 100;
+
+/// Checks that no one before replaced one of these fields otherwise.
+fn check_agrees(
+    review: &PendingReview,
+    overlay: &BTreeMap<String, CanonicalJson>,
+) -> Result<(), ReviewDecisionError> {
+    let Some((field, replaced)) = review.conflict(overlay) else {
+        return Ok(());
+    };
+    let text = replaced.value.as_str();
+    let value = match text.char_indices().nth(SHOWN_CHARS) {
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
+        None => text.to_owned(),
+    };
+    Err(ReviewDecisionError::Otherwise {
+        field: field.clone(),
+        by: replaced.by.clone(),
+        value,
+    })
 }
 
 fn replace(output: &mut Value, review: &PendingReview) {

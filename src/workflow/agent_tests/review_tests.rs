@@ -283,6 +283,32 @@ fn a_quorum_is_of_different_people_without_whoever_started_the_run() {
 }
 
 #[test]
+fn votes_replace_different_fields_or_agree_and_a_vote_against_another_is_refused() {
+    let policy = json!({"quorum": 3});
+    let mut plan = run_plan(policy);
+    plan["agents"]["judge"]["output"]["properties"]["sure"] = json!({"type": "integer"});
+    let mut run = Driven::invoke(plan, json!({}));
+    run.completes_with("a", outcome(false), Default::default());
+    run.reviews("a", "ann", (Approved, json!({"verdict": "no"})))
+        .unwrap();
+    let before = run.frames.len();
+    let other = json!({"verdict": "yes", "sure": 2});
+    let refused = run.reviews("a", "bob", (Approved, other)).unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "the field \"verdict\" is already replaced otherwise: ann approved with verdict = \"no\""
+    );
+    assert_eq!(run.frames.len(), before);
+    let both = json!({"verdict": "no", "sure": 2});
+    run.reviews("a", "bob", (Approved, both)).unwrap();
+    run.reviews("a", "eva", (Approved, json!({}))).unwrap();
+    let output = run.step("a")["output"].clone();
+    assert_eq!(output, json!({"verdict": "no", "sure": 2}));
+    run.finishes("b", json!({}));
+    run.holds_together();
+}
+
+#[test]
 fn a_review_that_is_not_decided_in_time_fails_or_rejects_as_its_policy_says() {
     let mut run = asked(json!({}), true);
     run.waits_too_long_for_review();

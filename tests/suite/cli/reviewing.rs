@@ -8,6 +8,7 @@ use ktsu::assemble::LedgerPlace;
 use serde_json::{Value, json};
 
 use super::{Desk, kit, send};
+use crate::support::scenarios::reviews::Reviewed;
 use crate::support::terminal::Terminal;
 use crate::support::{KitDir, Lab, load, stopped};
 
@@ -75,8 +76,28 @@ fn a_verdict_is_corrected_by_an_overlay_and_traced_to_the_person_who_gave_it() {
     let all = desk.ktsu(&["approvals", "--all"]);
     all.is(0)
         .says("approved")
-        .says("replaced: {\"verdict\":\"doubtful\"}");
+        .says("replaced by local: {\"verdict\":\"doubtful\"}");
     holds(&desk);
+}
+
+#[tokio::test]
+async fn each_vote_is_listed_with_what_it_replaced() {
+    let desk = Desk::new();
+    let votes = [
+        ("ann", "approved", json!({"verdict": "no"})),
+        ("bob", "approved", json!({"sure": 1})),
+    ];
+    let quorum = Reviewed {
+        policy: "{quorum: 2}",
+        ..Reviewed::with(&votes)
+    };
+    let (stage, _) = quorum.play(&desk.path().join("ledger.db")).await;
+    stage.lab.close().await;
+    let all = desk.ktsu(&["approvals", "--all", "--ledger", "ledger.db"]);
+    all.is(0)
+        .says("2 of 2 ann, bob")
+        .says("replaced by ann: {\"verdict\":\"no\"}")
+        .says("replaced by bob: {\"sure\":1}");
 }
 
 #[test]

@@ -117,10 +117,41 @@ async fn a_quorum_counts_each_person_once_and_not_the_one_who_started_the_run() 
     assert_eq!(second["status"], "approved", "{second:#}");
     let envelope = both.ended(&run).await;
     assert_eq!(envelope["output"]["verdict"], "bad", "{envelope:#}");
+    let record = review(&both, &run).await;
+    assert_eq!(record["votes"][0]["overlay"], json!({"verdict": "bad"}));
+    assert_eq!(record["votes"][1].get("overlay"), None, "{record:#}");
+    let all = both.get("/approvals?status=all").await.json();
+    assert_eq!(all[0]["votes"], record["votes"], "{all:#}");
     // One rejection is enough.
     let run = asked(&both, "judged").await;
     let rejected = decide(&who(&lab, "second"), &run, json!({"decision": "rejected"})).await;
     assert_eq!(rejected.json()["status"], "rejected", "{}", rejected.text());
     assert_eq!(both.ended(&run).await["status"], "failed");
+    lab.close().await;
+}
+
+#[tokio::test]
+async fn a_vote_that_sets_a_field_otherwise_than_an_earlier_one_is_refused_with_who_set_what() {
+    let lab = lab("{quorum: 2}").await;
+    let admin = who(&lab, "admin");
+    let run = asked(&admin, "judged").await;
+    let with = |verdict: &str| json!({"decision": "approved", "overlay": {"verdict": verdict}});
+    let first = decide(&who(&lab, "approver"), &run, with("bad")).await;
+    assert_eq!(first.status, 200, "{}", first.text());
+    let frames = admin.frames(&run).await.len();
+    let second = who(&lab, "second");
+    let refused = decide(&second, &run, with("good")).await;
+    is(&refused, 409, "review_refused");
+    let problem = refused.json();
+    let words = "the field \"verdict\" is already replaced otherwise: \
+                 approver approved with verdict = \"bad\"";
+    assert_eq!(problem["message"], words, "{problem:#}");
+    let hint = problem["hint"].as_str().unwrap();
+    assert!(hint.contains("leave the field out"), "{hint}");
+    assert_eq!(admin.frames(&run).await.len(), frames);
+    let agreed = decide(&second, &run, with("bad")).await;
+    assert_eq!(agreed.json()["status"], "approved", "{}", agreed.text());
+    let envelope = admin.ended(&run).await;
+    assert_eq!(envelope["output"]["verdict"], "bad", "{envelope:#}");
     lab.close().await;
 }

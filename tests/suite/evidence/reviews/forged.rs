@@ -149,6 +149,15 @@ async fn people_who_may_not_decide_and_other_policies_are_found_by_both_verifier
         policy,
         ..Reviewed::with(&words)
     };
+    let voted = [
+        ("ann", "approved", overlay()),
+        ("bob", "approved", json!({})),
+    ];
+    let voted = Forge::of(&Reviewed {
+        policy,
+        ..Reviewed::with(&voted)
+    })
+    .await;
     let quorum = Forge::of(&quorum).await;
     let late = Forge::of(&Reviewed {
         policy: "{timeout: 1s}",
@@ -229,6 +238,14 @@ async fn people_who_may_not_decide_and_other_policies_are_found_by_both_verifier
             "a rejection that replaces something",
             "approvals",
             refused.told("review.decided", |data| data["overlay"] = overlay()),
+        ),
+        (
+            "a vote that replaces what another replaced otherwise",
+            "approvals",
+            voted.changed(|all| {
+                let second = all.iter().rposition(|one| one["type"] == "review.decided");
+                all[second.unwrap()]["data"]["overlay"] = json!({"verdict": "maybe"});
+            }),
         ),
         (
             "a reserved field that is replaced",
