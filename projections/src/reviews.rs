@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use ktsu_ledger::event::plan::ReviewPolicy;
 use ktsu_ledger::event::{
     AgentEvent, PersonEvent, ReviewDecided, ReviewDecision, ReviewRequested, RunEvent, StepEvent,
     TimerKind,
@@ -181,7 +182,15 @@ pub struct ReviewRecord {
 }
 
 /// The roles that decide on reviews where the policy names none.
-pub const DEFAULT_ROLES: [&str; 2] = ["approver", "admin"];
+const DEFAULT_ROLES: [&str; 2] = ["approver", "admin"];
+
+/// The roles of which a person who decides needs one.
+pub fn deciding_roles(policy: &ReviewPolicy) -> Vec<String> {
+    match policy.roles.is_empty() {
+        true => DEFAULT_ROLES.map(str::to_owned).to_vec(),
+        false => policy.roles.clone(),
+    }
+}
 
 /// What the names of reviews begin with.
 const PREFIX: &str = "rev_";
@@ -275,10 +284,6 @@ impl ReviewHistory {
         let command = commands.get(own);
         let others = commands.iter().enumerate().filter(|(at, _)| *at != own);
         let policy = &asked.policy;
-        let roles = match policy.roles.is_empty() {
-            true => DEFAULT_ROLES.map(str::to_owned).to_vec(),
-            false => policy.roles.clone(),
-        };
         self.records.push(ReviewRecord {
             review_id: review_id(&frame.stream, frame.seq),
             kind: "review".to_owned(),
@@ -296,7 +301,7 @@ impl ReviewHistory {
             timeout_behavior: policy.timeout.behavior.as_str().to_owned(),
             quorum: policy.quorum,
             not_by_proposer: policy.not_by_proposer,
-            roles,
+            roles: deciding_roles(policy),
             status: ApprovalStatus::Pending,
             created_at: frame.at,
             expires_at: frame.at.plus_millis(policy.timeout.ms),

@@ -361,7 +361,14 @@ impl<'a> ConfigReader<'a> {
     pub fn flag(&mut self, node: &YamlNode, what: &str) -> Option<bool> {
         match &node.data {
             YamlValue::Bool(flag) => Some(*flag),
-            _ => self.wrong_type(node, what, "true or false"),
+            _ => {
+                let words = format!("{what} must be true or false, got {}", node.kind());
+                let fault = Fault::new(FaultCode::WrongType, node.place, words);
+                self.reject(match flag_meant(node) {
+                    Some(meant) => fault.hint(format!("{what}: {meant}")),
+                    None => fault,
+                })
+            }
         }
     }
 
@@ -424,10 +431,17 @@ impl<'a> ConfigReader<'a> {
         match (milliseconds(text), duration_ms(text)) {
             (_, Some(duration)) if duration <= longest => Some(duration),
             (Some(_), _) => self.bad_value(node, format!("{what} must be between 1ms and {words}")),
-            (None, _) => self.bad_value(
-                node,
-                format!("{what} must be a duration such as 500ms, 2s or 1m30s"),
-            ),
+            (None, _) => {
+                let words = format!("{what} must be a duration such as 500ms, 2s or 1m30s");
+                let fault = Fault::new(FaultCode::BadValue, node.place, words);
+                self.reject(match duration_meant(text) {
+                    Some(meant) => fault.hint(format!("{what}: {meant}")),
+                    None if text.trim().parse::<f64>().is_ok() => {
+                        fault.hint(format!("with a unit: {0}s, or {0}ms", text.trim()))
+                    }
+                    None => fault,
+                })
+            }
         }
     }
 
@@ -459,6 +473,53 @@ impl<'a> ConfigReader<'a> {
 /// A positive number, rounded to the nearest whole one.
 pub fn rounded(float: f64) -> u64 {
     float.round() as u64
+}
+
+/// What a value means that people write for true or false.
+pub fn flag_meant(node: &YamlNode) -> Option<bool> {
+    let word = match &node.data {
+        YamlValue::Text(text) => text.trim().to_ascii_lowercase(),
+        YamlValue::Number(number) => number.to_string(),
+        _ => return None,
+    };
+    match word.as_str() {
+        "yes" | "y" | "on" | "true" | "1" => Some(true),
+        "no" | "n" | "off" | "false" | "0" => Some(false),
+        _ => None,
+    }
+}
+
+/// Units as other programs write them, in milliseconds.
+const OTHER_UNITS: [(&[&str], u64); 6] = [
+    (&["ms", "msec", "msecs", "millisecond", "milliseconds"], 1),
+    (&["s", "sec", "secs", "second", "seconds"], 1_000),
+    (&["m", "min", "mins", "minute", "minutes"], 60_000),
+    (&["h", "hr", "hrs", "hour", "hours"], 3_600_000),
+    (&["d", "day", "days"], 86_400_000),
+    (&["w", "wk", "wks", "week", "weeks"], 604_800_000),
+];
+
+/// What a duration in units of other programs, such as `7d` or `90 min`, is here.
+fn duration_meant(text: &str) -> Option<String> {
+    let mut rest = text.trim();
+    let mut total: u64 = 0;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit())?;
+        let amount: u64 = rest[..digits].parse().ok()?;
+        rest = rest[digits..].trim_start();
+        let end = rest
+            .find(|c: char| !c.is_ascii_alphabetic())
+            .unwrap_or(rest.len());
+        let unit = rest[..end].to_ascii_lowercase();
+        let mut units = OTHER_UNITS.iter();
+        let (_, ms) = units.find(|(names, _)| names.contains(&unit.as_str()))?;
+        total = total.checked_add(amount.checked_mul(*ms)?)?;
+        rest = rest[end..].trim_start();
+    }
+    let units = [(3_600_000, "h"), (60_000, "m"), (1_000, "s"), (1, "ms")];
+    let fits = |(ms, _): &(u64, &str)| total > 0 && total.is_multiple_of(*ms);
+    let (ms, unit) = units.into_iter().find(fits)?;
+    Some(format!("{}{unit}", total / ms))
 }
 
 /// The milliseconds of a duration text such as `1h30m`, `1.5s` or `500ms`; at least one, at most

@@ -62,6 +62,8 @@ pub enum FieldType {
     Schema,
     /// A list of such values.
     List(&'static FieldType),
+    /// A list of such values, at least one.
+    Filled(&'static FieldType),
     /// A map with arbitrary keys.
     Each(&'static FieldType),
     /// A map of a shape.

@@ -103,6 +103,12 @@ fn group(reader: &mut KitReader<'_>, fields: &Fields<'_>) -> Option<(String, Sou
 
 /// `commands:`.
 fn commands(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<AgentCommands> {
+    if let YamlValue::List(_) | YamlValue::Text(_) = &node.data {
+        let words = format!("commands must be a map, got {}", node.kind());
+        let fault = Fault::new(FaultCode::WrongType, node.place, words);
+        let hint = "commands: {review: true}, or {emit: [claim.verified], invoke: [verify]}";
+        return reader.reject(fault.hint(hint));
+    }
     let fields = reader.shaped(node, &COMMANDS)?;
     let mut names = |key: &str| {
         let node = fields.get(key)?;
@@ -117,9 +123,15 @@ fn commands(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<AgentCommands
         Some(_) => names("emit")?,
         None => Vec::new(),
     };
-    let review = match fields.get("review") {
-        Some(node) => review::read(reader, node)?,
-        None => None,
+    let review = match (fields.get("review"), fields.key("review")) {
+        (Some(node), _) => review::read(reader, node)?,
+        (None, Some(place)) => {
+            // Whoever writes the key wants reviews: an empty one must not mean none.
+            let words = "\"review\" is left empty";
+            let fault = Fault::new(FaultCode::WrongType, place, words);
+            return reader.reject(fault.hint("review: true; or false for no reviews"));
+        }
+        (None, None) => None,
     };
     let commands = AgentCommands {
         emit,

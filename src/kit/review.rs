@@ -1,6 +1,8 @@
 //! `review:` of an agent's commands: who decides on an output that the agent wants reviewed, and until
 //! when (seed 004).
 
+use ktsu_config::fault::{Fault, FaultCode};
+use ktsu_config::read::flag_meant;
 use ktsu_config::yaml::{YamlNode, YamlValue};
 use ktsu_ledger::event::plan::{ApprovalTimeout, ReviewPolicy, TimeoutBehavior};
 
@@ -31,6 +33,16 @@ pub(super) fn read(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<Option
     if let YamlValue::Bool(wanted) = &node.data {
         return Some(wanted.then(by_default));
     }
+    if !matches!(node.data, YamlValue::Map(_)) {
+        let words = format!("review must be true, false or a map, got {}", node.kind());
+        let hint = match (&node.data, flag_meant(node)) {
+            (YamlValue::List(_), _) => "review: {roles: [approver]}",
+            (_, Some(false)) => "review: false, or leave it out",
+            (_, _) => "review: true",
+        };
+        let fault = Fault::new(FaultCode::WrongType, node.place, words);
+        return reader.reject(fault.hint(hint));
+    }
     let before = reader.faults.len();
     let fields = reader.shaped(node, &shape::REVIEW)?;
     let quorum = fields.read("quorum", |node| {
@@ -41,7 +53,21 @@ pub(super) fn read(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<Option
     });
     let roles = fields.read("roles", |node| {
         let words = shape::REVIEWERS.map(|role| (role, role));
+        if let YamlValue::Text(role) = &node.data {
+            let fault = Fault::new(
+                FaultCode::WrongType,
+                node.place,
+                "roles must be a list, got text",
+            );
+            return reader.reject(fault.hint(format!("roles: [{role}]")));
+        }
         let list = reader.list(node, "roles")?.iter();
+        if list.len() == 0 {
+            let words = "roles is empty, so that only admins could decide";
+            let fault = Fault::new(FaultCode::WrongType, node.place, words);
+            let hint = "roles: [approver]; or leave roles out for approver and admin";
+            return reader.reject(fault.hint(hint));
+        }
         let roles = list.map(|one| reader.keyword(one, "a role", &words));
         roles.collect::<Option<Vec<&str>>>()
     });

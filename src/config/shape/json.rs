@@ -82,6 +82,7 @@ fn of(kind: &FieldType) -> Value {
         }
         FieldType::Schema => json!({"type": ["object", "boolean"]}),
         FieldType::List(item) => json!({"type": "array", "items": of(item)}),
+        FieldType::Filled(item) => json!({"type": "array", "items": of(item), "minItems": 1}),
         FieldType::Each(member) => json!({"type": "object", "additionalProperties": of(member)}),
         FieldType::Map(shape) => of_shape(shape),
         FieldType::Either(kinds) => {

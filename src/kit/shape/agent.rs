@@ -4,7 +4,7 @@ use super::FieldType::{
     Each, Either, Flag, Integer, Keywords, List, Map, Note, Pattern, Schema, Text,
 };
 use super::server::{ACCESS, MAX_APPROVERS};
-use super::{DURATION, MapShape, NAME, PARAMS, VERSION, optional, required};
+use super::{DURATION, FieldType, MapShape, NAME, PARAMS, VERSION, optional, required};
 
 /// The whole file.
 pub const AGENT: MapShape = MapShape::new(
@@ -42,7 +42,7 @@ pub(crate) const REVIEW: MapShape = MapShape::new(
         optional("not_by_proposer", Flag).doc("Whoever started the run may not approve"),
         optional("quorum", Integer(1, MAX_APPROVERS))
             .doc("How many different people have to approve; 1 by default"),
-        optional("roles", List(&Keywords(&REVIEWERS)))
+        optional("roles", FieldType::Filled(&Keywords(&REVIEWERS)))
             .doc("Roles of which a person needs one to decide; approver and admin by default"),
         optional("timeout", DURATION).doc("How long a decision may take; 168h, a week, by default"),
         optional("timeout_behavior", Keywords(&["fail", "reject"]))

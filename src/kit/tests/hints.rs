@@ -60,3 +60,60 @@ fn fields_beside_the_map_of_an_output_belong_under_it() {
         assert!(!told.contains("from"), "{told}");
     }
 }
+
+/// What an agent is told whose commands are these.
+fn commanded(commands: &str) -> String {
+    let agent = format!("{AGENT}commands: {commands}\n");
+    let dir = kit(&[
+        (
+            "workflows/w.workflow.yaml",
+            "kind: workflow\nname: w\nversion: 1.0.0\npipeline: [{id: a, agent: agents/a.agent.yaml}]\n",
+        ),
+        ("agents/a.agent.yaml", &agent),
+    ]);
+    match load(dir.path()) {
+        Ok(kit) => kit.warnings.to_string(),
+        Err(faults) => faults.to_string(),
+    }
+}
+
+#[test]
+fn a_review_that_is_left_empty_is_an_error_that_says_what_to_write() {
+    for empty in ["{review: }", "{emit: [a.b], review: null}", "{review: ~}"] {
+        let told = commanded(empty);
+        let column = 11 + empty.find("review").unwrap();
+        assert!(told.contains(&format!("a.agent.yaml:6:{column}")), "{told}");
+        for words in ["\"review\" is left empty", "review: true"] {
+            assert!(told.contains(words), "{empty}: {told}");
+        }
+    }
+    assert_eq!(commanded("{review: true}"), "");
+    assert_eq!(commanded("{review: false}"), "");
+}
+
+#[test]
+fn a_review_as_people_may_write_it_is_answered_with_what_to_type() {
+    for (written, hint) in [
+        ("yes", "review: true"),
+        ("on", "review: true"),
+        ("1", "review: true"),
+        ("required", "review: true"),
+        ("no", "review: false"),
+        ("off", "review: false"),
+        ("[approver]", "review: {roles: [approver]}"),
+        ("{roles: []}", "leave roles out"),
+        ("{roles: approver}", "roles: [approver]"),
+        ("{not_by_proposer: yes}", "not_by_proposer: true"),
+        ("{timeout: 7d}", "timeout: 168h"),
+        ("{timeout: 2w}", "timeout: 336h"),
+        ("{timeout: 90 min}", "timeout: 90m"),
+        ("{timeout: 7 days}", "timeout: 168h"),
+        ("{timeout: '30'}", "with a unit: 30s"),
+    ] {
+        let told = commanded(&format!("{{review: {written}}}"));
+        assert!(told.contains("a.agent.yaml:6:"), "{written}: {told}");
+        assert!(told.contains(hint), "{written}: {told}");
+    }
+    let listed = commanded("[review]");
+    assert!(listed.contains("commands: {review: true}"), "{listed}");
+}

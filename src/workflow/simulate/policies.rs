@@ -4,6 +4,7 @@
 use ktsu_ledger::event::plan::{ApprovalPolicy, ReviewPolicy, ServerPlan};
 use ktsu_ledger::event::{AgentEvent, ReviewRequested, StepEvent};
 use ktsu_ledger::{Event, Frame};
+use ktsu_projections::reviews::deciding_roles;
 use ktsu_projections::run::RunState;
 use ktsu_projections::step_name::path_in;
 use serde_json::{Value, json};
@@ -106,7 +107,7 @@ fn review_terms(was: &ReviewPolicy, is: &ReviewPolicy) -> Vec<(DivergenceKind, S
             (ApprovalTimeout, json!(policy.timeout)),
             (Quorum, json!(policy.quorum)),
             (NotByProposer, json!(policy.not_by_proposer)),
-            (ReviewRoles, json!(policy.roles)),
+            (ReviewRoles, json!(deciding_roles(policy))),
         ]
     };
     let both = terms(was).into_iter().zip(terms(is));

@@ -561,6 +561,21 @@ fn each_term_of_a_review_is_named_by_itself_and_so_is_one_that_goes() {
         changed.contains(&said("no_record a", Value::Null, waits)),
         "{changed:?}"
     );
+    // A policy that names no roles has those of every policy that names none.
+    let unnamed = reviewed_under("v7-review-approved", |plan| {
+        reviews(plan)["review"] = json!({"quorum": 2, "not_by_proposer": true, "timeout": {"behavior": "fail", "ms": 7_200_000}});
+    });
+    let roles = |one: &&(String, Value, Value)| one.0.starts_with("review_roles");
+    assert_eq!(unnamed.iter().find(roles), None, "{unnamed:?}");
+    let named = reviewed_under("v7-review-rejected", |plan| {
+        reviews(plan)["review"]["roles"] = json!(["operator"]);
+    });
+    let sides = (json!(["approver", "admin"]), json!(["operator"]));
+    assert_eq!(
+        named[0],
+        said("review_roles a", sides.0, sides.1),
+        "{named:?}"
+    );
     // One of two approvals is enough, and the other answers nothing.
     let fewer = reviewed_under("v7-review-approved", |plan| {
         reviews(plan)["review"]["quorum"] = json!(1);
