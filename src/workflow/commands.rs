@@ -173,25 +173,45 @@ pub fn read_commands(
             true => message_at(&why, &format!("/commands/{at}{member}")),
             false => format!("command {at}: {why}"),
         };
+        let of_kind = |words: String| match kind_of_command(value) {
+            Some(kind) if rules.names_refused_commands() && !words.starts_with(kind) => {
+                format!("{kind}: {words}")
+            }
+            _ => words,
+        };
         let command = match rules.says_where_outcomes_are_malformed() {
-            true => reading::command(value, format!("/commands/{at}"))?,
+            true => reading::command(value, format!("/commands/{at}")).map_err(of_kind)?,
             // Recorded runs have the words of a library.
             false => {
                 OutcomeCommand::deserialize(value).map_err(|why| wrong("", why.to_string()))?
             }
         };
         if let Some((member, why)) = command.malformed() {
-            return Err(wrong(&format!("/{member}"), why));
+            return Err(of_kind(wrong(&format!("/{member}"), why)));
         }
         if all.contains(&command) {
-            return Err(wrong("", "it is the same as one before it".to_owned()));
+            let words = "it is the same as one before it";
+            return Err(of_kind(wrong("", words.to_owned())));
         }
         all.push(command);
     }
-    match all.iter().filter(|one| one.is_blocking()).count() {
-        0 | 1 => Ok(all),
-        _ => Err("the outcome has more than one command that the step waits for".to_owned()),
+    let mut blocking = all.iter().enumerate().filter(|(_, one)| one.is_blocking());
+    let words = "the outcome has more than one command that the step waits for";
+    match blocking.nth(1) {
+        None => Ok(all),
+        Some((at, second)) if rules.names_refused_commands() => {
+            let words = format!("{}: {words}", second.name());
+            Err(message_at(&words, &format!("/commands/{at}")))
+        }
+        Some(_) => Err(words.to_owned()),
     }
+}
+
+/// The type of a command, whatever else is wrong with it.
+fn kind_of_command(value: &Value) -> Option<&'static str> {
+    const KINDS: [&str; 5] = ["invoke", "fanout", "review", "suspend", "emit"];
+    let kind = value.get("type").and_then(Value::as_str)?;
+    KINDS.into_iter().find(|known| *known == kind)
 }
 
 /// Reads the events of an outcome. Null is none.
@@ -298,19 +318,19 @@ mod tests {
             ),
             (
                 json!({"type": "emit", "topic": "", "payload": 1}),
-                "its topic is empty at /commands/1/topic",
+                "emit: its topic is empty at /commands/1/topic",
             ),
             (
                 json!({"type": "fanout", "step": "a", "inputs": {}}),
-                "expected an array, got an object at /commands/1/inputs",
+                "fanout: expected an array, got an object at /commands/1/inputs",
             ),
             (
                 json!({"type": "suspend", "reason": "r", "checkpoint": 1, "resumeStep": " "}),
-                "its resumeStep is empty at /commands/1/resumeStep",
+                "suspend: its resumeStep is empty at /commands/1/resumeStep",
             ),
             (
                 review("r"),
-                "it is the same as one before it at /commands/1",
+                "review: it is the same as one before it at /commands/1",
             ),
         ] {
             assert_eq!(wrong(json!([review("r"), command])), words);
@@ -402,7 +422,7 @@ mod tests {
     fn siblings_are_not_identical_and_one_of_them_blocks_at_most() {
         let emit = json!({"type": "emit", "topic": "a", "payload": {"b": 1}});
         let why = wrong(json!([emit, emit]));
-        assert_eq!(why, "it is the same as one before it at /commands/1");
+        assert_eq!(why, "emit: it is the same as one before it at /commands/1");
         let why = wrong(json!([
             {"type": "review", "reason": "r"},
             {"type": "suspend", "reason": "s", "checkpoint": {}},

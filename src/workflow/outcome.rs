@@ -23,6 +23,18 @@ pub(crate) struct OutcomeRefusal {
     pub(crate) raw: Option<&'static str>,
 }
 
+impl OutcomeRefusal {
+    /// The same, with the command that is refused.
+    fn of_command(mut self, at: usize, command: &OutcomeCommand) -> Self {
+        let why = match self.code.as_str() {
+            "command_not_supported" => "nothing carries out such a command",
+            _ => &self.message,
+        };
+        self.message = format!("{} at /commands/{at}: {why}", command.name());
+        self
+    }
+}
+
 /// What an outcome has beside its output, once it is known to be carried out.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct OutcomeExtras {
@@ -53,19 +65,24 @@ pub(crate) fn extras(
     let malformed = |words: String| refused(outcome, "outcome_invalid", words);
     let events = read_events(outcome.get("events"), rules).map_err(malformed)?;
     let read = read_commands(outcome.get("commands"), rules).map_err(malformed)?;
-    for command in &read {
-        match command {
+    for (at, command) in read.iter().enumerate() {
+        let judged = match command {
+            OutcomeCommand::Emit { topic, .. } if emits.is_some_and(|all| all.matches(topic)) => {
+                Ok(())
+            }
             OutcomeCommand::Emit { topic, .. } => {
-                if !emits.is_some_and(|emits| emits.matches(topic)) {
-                    let words = format!("the agent does not declare that it emits {topic:?}");
-                    return Err(refused(outcome, "command_not_permitted", words));
-                }
+                let words = format!("the agent does not declare that it emits {topic:?}");
+                Err(refused(outcome, "command_not_permitted", words))
             }
             OutcomeCommand::Invoke { .. }
             | OutcomeCommand::Fanout { .. }
             | OutcomeCommand::Review { .. }
-            | OutcomeCommand::Suspend { .. } => judge(command)?,
-        }
+            | OutcomeCommand::Suspend { .. } => judge(command),
+        };
+        judged.map_err(|refused| match rules.names_refused_commands() {
+            true => refused.of_command(at, command),
+            false => refused,
+        })?;
     }
     Ok(OutcomeExtras {
         events: events.into_iter().map(|event| event.kind).collect(),

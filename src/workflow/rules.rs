@@ -29,7 +29,7 @@ use crate::expression::InvokedMention;
 /// 5. Commands of an outcome that run workflows are carried out.
 /// 6. See the methods of [`DecisionRules`]; and branches of all frames of complete runs accept posts only
 ///    after they were resumed, which the fold checks: [`ktsu_projections::run::BRANCHES_OPEN_RULES`].
-/// 7. Outcomes wait for a person's review.
+/// 7. Outcomes wait for a person's review; and see the methods of [`DecisionRules`].
 pub const RULES: u32 = 7;
 
 /// The rules a run is decided by.
@@ -146,6 +146,12 @@ impl DecisionRules {
 
     /// Whether people decide on outcomes that ask for a review.
     pub fn asks_for_reviews(self) -> bool {
+        self.0 >= 7
+    }
+
+    /// Whether the failure of a refused command names it by its type and its place in the outcome. Under
+    /// earlier rules some failures name the command by what it runs or emits.
+    pub fn names_refused_commands(self) -> bool {
         self.0 >= 7
     }
 

@@ -432,3 +432,95 @@ fn a_recompute_asks_no_one_and_compares_what_was_commanded() {
         assert_eq!(task.unwrap().status, expected, "{decision:?}");
     }
 }
+
+/// How `a` fails whose outcome has these commands beside its output.
+fn refused(rules: u32, commands: Value) -> (Value, Value) {
+    let mut plan = run_plan(json!({}));
+    plan["agents"]["judge"]["commands"]["invoke"] = json!(["verify", "other"]);
+    let mut run = Driven::invoke_under(rules, plan, json!({}));
+    let outcome = json!({"output": {"verdict": "yes"}, "commands": commands});
+    run.completes_with("a", outcome, Default::default());
+    assert!(!run.kinds().iter().any(|kind| kind.starts_with("command.")));
+    run.is_whole();
+    let error = run.step("a")["error"].clone();
+    (error["code"].clone(), error["message"].clone())
+}
+
+#[test]
+fn a_refused_command_is_named_by_its_place_and_type_and_says_why() {
+    let emit = json!({"type": "emit", "topic": "claim.seen", "payload": 1});
+    let verify =
+        |claim: Value| json!({"type": "invoke", "step": "verify", "input": {"claim": claim}});
+    for (command, code, message) in [
+        (
+            json!({"type": "emit", "topic": "order.made", "payload": 1}),
+            "command_not_permitted",
+            "emit at /commands/2: the agent does not declare that it emits \"order.made\"",
+        ),
+        (
+            json!({"type": "invoke", "step": "tell", "input": {}}),
+            "command_not_permitted",
+            "invoke at /commands/2: the agent does not declare that it invokes \"tell\"",
+        ),
+        (
+            json!({"type": "invoke", "step": "other", "input": {}}),
+            "command_not_permitted",
+            "invoke at /commands/2: the step does not declare \"other\" in may_invoke",
+        ),
+        (
+            json!({"type": "fanout", "step": "verify", "inputs": [{}, {}, {}, {}]}),
+            "outcome_invalid",
+            "fanout at /commands/2: the fanout of \"verify\" has 4 inputs, and may have 3",
+        ),
+        (
+            json!({"type": "fanout", "step": "verify", "inputs": [{}, {"claim": 1}]}),
+            "invalid_params",
+            "fanout at /commands/2: input 1 of \"verify\" does not fit its params: \
+             expected string, got integer at /claim",
+        ),
+        (
+            json!({"type": "emit", "topic": "", "payload": 1}),
+            "outcome_invalid",
+            "emit: its topic is empty at /commands/2/topic",
+        ),
+        (
+            emit.clone(),
+            "outcome_invalid",
+            "emit: it is the same as one before it at /commands/2",
+        ),
+        (
+            json!({"type": "emit", "topic": "claim.seen"}),
+            "outcome_invalid",
+            "emit has no member \"payload\" at /commands/2",
+        ),
+        (
+            json!({"type": "review", "reason": 1}),
+            "outcome_invalid",
+            "review: expected a string, got a number at /commands/2/reason",
+        ),
+    ] {
+        let commands = json!([emit, verify(json!("p")), command]);
+        let found = refused(7, commands);
+        assert_eq!(found, (json!(code), json!(message)));
+    }
+    let both = json!([
+        {"type": "review", "reason": "r"},
+        emit,
+        {"type": "review", "reason": "s"}
+    ]);
+    let words =
+        "review: the outcome has more than one command that the step waits for at /commands/2";
+    assert_eq!(refused(7, both), (json!("outcome_invalid"), json!(words)));
+}
+
+#[test]
+fn runs_of_earlier_rules_keep_the_words_for_refused_commands() {
+    let emit = json!([{"type": "emit", "topic": "order.made", "payload": 1}]);
+    let words = "the agent does not declare that it emits \"order.made\"";
+    let expected = (json!("command_not_permitted"), json!(words));
+    assert_eq!(refused(6, emit), expected);
+    let empty = json!([{"type": "emit", "topic": "", "payload": 1}]);
+    let words = "its topic is empty at /commands/0/topic";
+    let expected = (json!("outcome_invalid"), json!(words));
+    assert_eq!(refused(6, empty), expected);
+}
