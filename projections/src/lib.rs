@@ -8,6 +8,7 @@
 
 pub mod approvals;
 pub mod calls;
+mod commanded_names;
 pub mod diff;
 pub mod envelope;
 pub mod index;

@@ -12,6 +12,7 @@ use ktsu_ledger::{Cause, Event, Frame, Timestamp};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use crate::commanded_names::CommandNames;
 use crate::world::describe::describe_world;
 
 /// The causal graph of one stream.
@@ -19,6 +20,7 @@ use crate::world::describe::describe_world;
 pub struct Lineage {
     nodes: Vec<LineageNode>,
     effects: Vec<Vec<u64>>,
+    commands: CommandNames,
 }
 
 /// A frame in the graph.
@@ -92,9 +94,20 @@ impl Lineage {
             cause,
             foreign,
             missing,
-            detail: describe(&frame.event),
+            detail: self.describe(frame),
         });
+        self.commands.take(frame);
         self.effects.push(Vec::new());
+    }
+
+    /// What a reader wants to know of a frame, which may depend on those before it.
+    fn describe(&self, frame: &Frame) -> String {
+        let (step, indexes) = match &frame.event {
+            Event::Step(StepEvent::CommandsDeferred(event)) => (&event.step, &event.indexes),
+            Event::Step(StepEvent::CommandsDiscarded(event)) => (&event.step, &event.indexes),
+            event => return describe(event),
+        };
+        self.commands.at(&frame.scope, step, indexes)
     }
 
     /// All frames, in order.
@@ -323,8 +336,8 @@ fn describe_step(event: &StepEvent) -> String {
             1 => "1 child".to_owned(),
             count => format!("{count} children"),
         },
-        StepEvent::CommandsDeferred(deferred) => commands(&deferred.indexes),
-        StepEvent::CommandsDiscarded(discarded) => commands(&discarded.indexes),
+        // Named by the outcome that has them.
+        StepEvent::CommandsDeferred(_) | StepEvent::CommandsDiscarded(_) => String::new(),
         StepEvent::ReviewRequested(asked) => match asked.policy.quorum {
             0 | 1 => String::new(),
             quorum => format!("{quorum} people have to approve"),
@@ -338,12 +351,6 @@ fn describe_step(event: &StepEvent) -> String {
             })
         }
     }
-}
-
-/// Commands of an outcome, by their places.
-fn commands(indexes: &[u32]) -> String {
-    let places: Vec<String> = indexes.iter().map(u32::to_string).collect();
-    format!("commands {}", places.join(", "))
 }
 
 /// `STEP` or `STEP.INDEX` (decision H1).
@@ -576,6 +583,7 @@ mod tests {
             effects: (0..=last)
                 .map(|seq| (seq < last).then_some(seq + 1).into_iter().collect())
                 .collect(),
+            ..Lineage::default()
         };
         let back = lineage.ancestors(last);
         assert_eq!((back.len(), back.last()), (1_000_001, Some(&0)));

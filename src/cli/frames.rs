@@ -4,8 +4,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use ktsu_ledger::branch::Ancestry;
+use ktsu_ledger::event::StepEvent;
 use ktsu_ledger::store::Reader;
-use ktsu_ledger::{Frame, StreamId, lock};
+use ktsu_ledger::{Event, Frame, StreamId, lock};
 use ktsu_projections::Lineage;
 use ktsu_projections::step_name::path_in;
 
@@ -13,6 +14,7 @@ use super::output::{BOLD, DIM, line, note, painted, row, sheet};
 use super::reading::{find_run, open};
 use super::{Common, Failure, json, text};
 use ktsu_history::frame_page::{self, FramePage, FrameSelection, PageLimit};
+use ktsu_history::frame_types::FrameTypes;
 
 /// How often a followed ledger is polled while no frames arrive.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -31,6 +33,9 @@ pub(super) struct Arguments {
     /// Only the frames of responders that a budget of events counts: objects, relations, questions
     #[arg(long)]
     world: bool,
+    /// Only frames of this type, such as review.decided; may be repeated
+    #[arg(long = "type", value_name = "TYPE")]
+    types: Vec<String>,
     /// Continues until the run has ended
     #[arg(long)]
     follow: bool,
@@ -41,11 +46,20 @@ pub(super) struct Arguments {
 
 /// Prints frames.
 pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
+    let types = FrameTypes::of(arguments.types.iter().map(String::as_str));
+    let types = types.map_err(|error| {
+        let failure = Failure::could_not_run(error.to_string());
+        match error.hint() {
+            Some(hint) => failure.hint(hint),
+            None => failure,
+        }
+    })?;
     let (reader, place) = open(common)?;
     let (stream, scope) = find_run(&reader, &arguments.run)?;
     let selection = FrameSelection {
         scope,
         world: arguments.world,
+        types,
         expand: arguments.expand,
     };
     let mut from = arguments.from;
@@ -100,7 +114,7 @@ fn frame_text(reader: &dyn Reader, stream: &StreamId, page: &FramePage) -> Resul
                 Failure::could_not_run(format!("{stream}#{}: {error}", record.seq))
                     .hint("to see what is damaged: ktsu verify")
             })?;
-            if !row(&in_one_line(&frame)) {
+            if !row(&in_one_line(reader, &path, &frame)?) {
                 return Ok(false);
             }
         }
@@ -108,9 +122,16 @@ fn frame_text(reader: &dyn Reader, stream: &StreamId, page: &FramePage) -> Resul
     Ok(true)
 }
 
-fn in_one_line(frame: &Frame) -> String {
-    let lineage = Lineage::from_frames(std::iter::once(frame));
-    let node = lineage.nodes().first();
+fn in_one_line(reader: &dyn Reader, path: &Ancestry, frame: &Frame) -> Result<String, Failure> {
+    let outcome = match &frame.event {
+        // These name commands of an outcome by their places.
+        Event::Step(StepEvent::CommandsDeferred(_) | StepEvent::CommandsDiscarded(_)) => {
+            frame_page::end_of_task(reader, path, frame)?
+        }
+        _ => None,
+    };
+    let lineage = Lineage::from_frames(outcome.iter().chain([frame]));
+    let node = lineage.nodes().last();
     let step = node
         .and_then(|node| node.step.as_deref())
         .unwrap_or_default();
@@ -126,5 +147,5 @@ fn in_one_line(frame: &Frame) -> String {
             format!("{:>5}  {time}  {kind} {place:<24} {detail}", frame.seq)
         }
     };
-    words.trim_end().to_owned()
+    Ok(words.trim_end().to_owned())
 }

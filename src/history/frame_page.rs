@@ -2,10 +2,12 @@
 //! them.
 
 use ktsu_ledger::branch::{Ancestry, BranchOrder};
+use ktsu_ledger::event::AgentEvent;
 use ktsu_ledger::store::{Reader, StoreError};
-use ktsu_ledger::{Cause, Frame, Record, StreamId};
+use ktsu_ledger::{Cause, Event, Frame, Record, StreamId};
 
 use super::Blobs;
+use super::frame_types::FrameTypes;
 use ktsu_projections::world::activity::is_world_frame;
 use ktsu_run_index::check_end;
 
@@ -40,13 +42,17 @@ pub struct FrameSelection {
     pub scope: String,
     /// Only world frames: those that a budget of events counts (decision F5).
     pub world: bool,
+    /// Only frames of these types.
+    pub types: FrameTypes,
     /// Values that are stored as blobs stand in their frames.
     pub expand: bool,
 }
 
 impl FrameSelection {
     fn has(&self, frame: &Frame) -> bool {
-        is_within(&frame.scope, &self.scope) && (!self.world || is_world_frame(frame))
+        is_within(&frame.scope, &self.scope)
+            && self.types.has(frame.event.kind())
+            && (!self.world || is_world_frame(frame))
     }
 }
 
@@ -112,6 +118,36 @@ pub fn page(
             page.after = record.seq + 1;
         }
     }
+}
+
+/// How many frames are looked at for what a frame rests on.
+const MAX_CAUSES: usize = 64;
+
+/// The end of the task that a frame about its outcome rests on, with all its values.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn end_of_task(
+    reader: &dyn Reader,
+    path: &Ancestry,
+    frame: &Frame,
+) -> Result<Option<Frame>, StoreError> {
+    let mut cause = frame.cause.first().cloned();
+    for _ in 0..MAX_CAUSES {
+        let Some(Cause::Here(seq)) = cause else {
+            return Ok(None);
+        };
+        let Some(record) = path.read(reader, seq, 1)?.into_iter().next() else {
+            return Ok(None);
+        };
+        let stream = path.owner(seq).unwrap_or(&frame.stream);
+        let before = Blobs::new(reader).decode(stream, &record)?;
+        if matches!(before.event, Event::Agent(AgentEvent::Finished(_))) {
+            return Ok(Some(before));
+        }
+        cause = before.cause.first().cloned();
+    }
+    Ok(None)
 }
 
 /// Whether a frame's scope is a scope or lies inside it.

@@ -8,6 +8,7 @@ pub mod emitted;
 pub mod event_page;
 pub mod find;
 pub mod frame_page;
+pub mod frame_types;
 pub mod indexed_reader;
 pub mod kit_comparison;
 pub mod layers;

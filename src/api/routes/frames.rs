@@ -11,11 +11,12 @@ use futures_util::stream::{self, Stream};
 use tokio::sync::watch;
 
 use super::parameter::{Kind, LastEventId, MAX_NUMBER, Parameter, whole};
-use super::query::{Query, QueryParameters, RawQuery};
+use super::query::{Query, QueryParameters, RawQuery, invalid};
 use super::{RunTarget, wire};
 use crate::stream_opener::StreamOpener;
 use crate::streams::OpenStream;
 use ktsu_history::frame_page::{self, FramePage, FrameSelection, PageLimit};
+use ktsu_history::frame_types::FrameTypes;
 use ktsu_orchestrator::{Orchestrator, Progress};
 use ktsu_server::ProblemDetails;
 
@@ -25,6 +26,7 @@ pub(super) struct FramesQuery {
     from: u64,
     limit: usize,
     world: bool,
+    types: FrameTypes,
     expand: bool,
 }
 
@@ -46,6 +48,11 @@ impl QueryParameters for FramesQuery {
             "Only the frames of responders that a budget of events counts.",
         ),
         Parameter::new(
+            "type",
+            Kind::Text,
+            "Only frames of this type: `review.decided`; or of several, with commas.",
+        ),
+        Parameter::new(
             "expand",
             Kind::Flag,
             "Puts values that are kept as blobs back into `data`.",
@@ -57,9 +64,17 @@ impl QueryParameters for FramesQuery {
             from: given.number("from").unwrap_or_default(),
             limit: given.limit(frame_page::MAX_FRAMES),
             world: given.flag("world"),
+            types: types(given.text("type"))?,
             expand: given.flag("expand"),
         })
     }
+}
+
+fn types(given: Option<&str>) -> Result<FrameTypes, ProblemDetails> {
+    FrameTypes::of(given).map_err(|error| match error.hint() {
+        Some(hint) => invalid(error.to_string()).with_hint(hint),
+        None => invalid(error.to_string()),
+    })
 }
 
 /// The frames of a run, as JSON or, with `Accept: text/event-stream`, as they become durable.
@@ -80,6 +95,7 @@ pub(super) async fn frames(
     let selection = FrameSelection {
         scope: run.scope.clone(),
         world: wanted.world,
+        types: wanted.types,
         expand: wanted.expand,
     };
     let last = LastEventId::PARAMETER.header(&headers)?.and_then(whole);

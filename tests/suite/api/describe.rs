@@ -216,7 +216,7 @@ async fn parameters_say_what_they_take_and_whether_they_are_needed() {
             }
         }
     }
-    assert_eq!(found, 64);
+    assert_eq!(found, 65);
     let attempt = |below| ["run", "step", "token"].map(|name| (below, name));
     let mut expected = BTreeSet::from([
         ("/diff", "a"),

@@ -26,6 +26,7 @@ mod steps;
 mod streams;
 mod subscriptions;
 mod tour;
+mod types;
 mod unable;
 mod world;
 

@@ -100,6 +100,53 @@ async fn each_vote_is_listed_with_what_it_replaced() {
         .says("replaced by bob: {\"sure\":1}");
 }
 
+#[tokio::test]
+async fn frames_of_a_type_are_listed_and_name_the_commands_that_they_are_about() {
+    let desk = Desk::new();
+    let ledger = desk.path().join("ledger.db");
+    let (stage, approved) = Reviewed::approved().play(&ledger).await;
+    stage.lab.close().await;
+    let no = Reviewed::with(&[("ann", "rejected", json!({}))]);
+    let (stage, rejected) = no.play(&ledger).await;
+    stage.lab.close().await;
+    let of = |run: &str, types: &[&str], more: &[&str]| {
+        let types = types.iter().flat_map(|one| ["--type", one]);
+        let mut arguments = vec!["frames", run, "--ledger", "ledger.db"];
+        arguments.extend(types.chain(more.iter().copied()));
+        desk.ktsu(&arguments)
+    };
+    let named = "emit claim.judged, invoke verify, emit claim.seen";
+    let deferred = of(&approved, &["command.deferred"], &[]);
+    assert_eq!(deferred.is(0).out.lines().count(), 1);
+    deferred.says(named);
+    let both = ["command.discarded", "review.decided"];
+    let discarded = of(&rejected, &both, &[]);
+    assert_eq!(discarded.is(0).out.lines().count(), 2);
+    discarded.says(named);
+    let shown = of(&rejected, &both, &["--json"]);
+    let kinds = shown.is(0).out.lines().map(|line| {
+        let frame: Value = serde_json::from_str(line).unwrap();
+        frame["type"].as_str().unwrap().to_owned()
+    });
+    assert_eq!(
+        kinds.collect::<Vec<_>>(),
+        ["review.decided", "command.discarded"]
+    );
+    let tree = ["trace", &rejected, "--frames", "--ledger", "ledger.db"];
+    let tree = desk.ktsu(&tree);
+    assert_eq!(tree.is(0).out.matches(named).count(), 2, "{}", tree.out);
+    for (unknown, near) in [
+        ("review", "did you mean review.requested, review.decided?"),
+        ("step.faild", "did you mean step.failed?"),
+    ] {
+        let refused = of(&approved, &[unknown], &[]);
+        refused
+            .is(2)
+            .warns(&format!("there is no type of frames {unknown:?}"));
+        refused.warns(near);
+    }
+}
+
 #[test]
 fn a_decision_on_a_paused_run_that_no_process_owns_is_recorded_and_the_command_ends() {
     let desk = Desk::new();
