@@ -15,6 +15,7 @@ mod log;
 mod metrics;
 mod milestone;
 mod observer;
+mod reviews;
 mod text;
 
 use std::sync::Arc;

@@ -17,6 +17,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::labels::PerLabel;
 use super::milestone::{Count, Milestone, RunEnd, StepKind, StepOutcome, name};
+use super::reviews::ReviewMetrics;
 
 /// The most workflows that are told apart.
 const MAX_WORKFLOWS: usize = 1000;
@@ -60,6 +61,7 @@ struct Families {
     call_seconds: Family<OneLabel, Histogram, fn() -> Histogram>,
     tokens: Family<TwoLabels, Counter>,
     cost: Family<OneLabel, Seconds>,
+    reviews: ReviewMetrics,
     commit_seconds: Histogram,
 }
 
@@ -130,6 +132,7 @@ impl Default for Metrics {
             call_seconds: Family::new_with_constructor(step_seconds),
             tokens: Family::default(),
             cost: Family::default(),
+            reviews: ReviewMetrics::default(),
             commit_seconds: Histogram::new(COMMIT_SECONDS),
         };
         Self {
@@ -179,6 +182,11 @@ impl Metrics {
                 seconds: families.run_seconds.get_or_create(&labels).clone(),
             }
         })
+    }
+
+    /// The counters of reviews.
+    pub(super) fn reviews(&self) -> &ReviewMetrics {
+        &self.families.reviews
     }
 
     /// Transforms that a turn ended, by outcome.
@@ -285,6 +293,7 @@ impl Metrics {
             "Cost of model calls since the start in US dollars, by model group",
             of.cost.clone(),
         );
+        of.reviews.register(registry);
         let mut seconds =
             |name: &str, help: &str, family: &Family<OneLabel, Histogram, fn() -> Histogram>| {
                 registry.register_with_unit(name, help, Unit::Seconds, family.clone());

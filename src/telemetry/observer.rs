@@ -13,6 +13,7 @@ use super::log;
 use super::metrics::WorkflowMetrics;
 use super::milestone::{Milestone, RunEnd, StepKind};
 use super::milestone::{milestone, name, step_end, step_ended, step_kind};
+use super::reviews::{ReviewChange, WaitingReviews};
 
 /// The most requests and steps of a run whose beginnings are remembered; beyond it the group of a
 /// call counts as unknown and a step's time is not counted.
@@ -31,6 +32,8 @@ enum Observation {
     Ended(Box<RunEnd>),
     /// A run or a branch was accepted.
     Accepted,
+    /// Reviews were asked for, or ended.
+    Reviews(ReviewChange),
 }
 
 /// What is to be told of one run, as soon as it is durable.
@@ -48,6 +51,7 @@ pub struct RunObserver {
     groups: HashMap<u64, String>,
     /// When steps began that are not transforms, by scope and id.
     begun: HashMap<(String, String), Timestamp>,
+    reviews: WaitingReviews,
     waiting: VecDeque<(u64, Observation)>,
     /// The last of them that is to be told when it happens, and not when something else does.
     urgent: Option<u64>,
@@ -67,6 +71,7 @@ impl RunObserver {
             over_ms: 0,
             groups: HashMap::new(),
             begun: HashMap::new(),
+            reviews: WaitingReviews::default(),
             waiting: VecDeque::new(),
             urgent: None,
         }
@@ -76,6 +81,8 @@ impl RunObserver {
     pub fn restore(&mut self, state: &RunState) {
         self.status = Some(state.status());
         self.ended = end_of(state);
+        let waiting = self.reviews.restore(state);
+        self.telemetry.metrics().reviews().add_waiting(waiting);
         let steps = state.scopes().iter().flat_map(|scope| &scope.steps);
         let tasks = steps.filter_map(|step| step.tasks.as_deref());
         for call in tasks
@@ -92,7 +99,9 @@ impl RunObserver {
     pub fn note<'a>(&mut self, frames: impl Iterator<Item = &'a Frame>, state: &RunState) {
         let mut transforms = [0; 3];
         for frame in frames {
+            self.reviews.take(frame);
             match &frame.event {
+                Event::Step(StepEvent::ReviewRequested(_)) => self.note_other(frame),
                 Event::Step(event) => self.note_step(frame, event, state, &mut transforms),
                 Event::Run(RunEvent::Resumed(resumed)) if resumed.from.is_some() => {
                     self.note_reopening(frame);
@@ -109,6 +118,10 @@ impl RunObserver {
         if transforms != [0; 3] {
             self.waiting
                 .push_back((last, Observation::Transforms(transforms)));
+        }
+        if let Some(change) = self.reviews.end_turn(state) {
+            self.waiting.push_back((last, Observation::Reviews(change)));
+            self.urgent = Some(last);
         }
         self.note_status(last, state);
     }
@@ -226,6 +239,7 @@ impl RunObserver {
         let metrics = self.telemetry.metrics();
         match (observed, &self.workflow) {
             (Observation::Transforms(ended), _) => metrics.transforms(ended),
+            (Observation::Reviews(change), _) => metrics.reviews().count(&change),
             (Observation::Milestone(milestone, group), _) => {
                 metrics.count(&milestone, group.as_deref());
                 self.log(run_id, &milestone);

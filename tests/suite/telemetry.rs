@@ -35,6 +35,10 @@ pipeline:
 ";
 const ASKS: &str =
     "pipeline: [{id: ask, agent: ./agents/asks.agent.yaml, params: {msg: '{{ params.msg }}'}}]\n";
+const JUDGED: &str = "pipeline: [{id: judge, agent: ./agents/judges.agent.yaml}]\n";
+const JUDGE: &str = "name: judges\nversion: 1.0.0\nmodel: std\ncommands: {review: true}\n\
+     prompt: {system: s, user: 'judge:'}\n\
+     output: {schema: {type: object, properties: {answer: {type: string}}}}\n";
 const PURE: &str = "pipeline: [{id: t, transform: {inputs: [{from: params}], ops: []}}]\n";
 
 /// The world around an engine, and its kit.
@@ -49,6 +53,9 @@ struct World {
 impl World {
     async fn new() -> Self {
         let model = Model::scripted(|call| match call.turn() {
+            0 if call.content().contains("judge:") => {
+                Said::calls(&[("review", json!({"reason": PAYLOAD}))])
+            }
             0 if call.content().contains("act:") => {
                 Said::calls(&[("put", json!({"what": call.user()}))])
             }
@@ -77,6 +84,7 @@ impl World {
             ("fails", FAILS),
             ("asks", ASKS),
             ("pure", PURE),
+            ("judged", JUDGED),
         ];
         let flows = flows.map(|(name, rest)| (name, with_params(rest)));
         let flows = flows.each_ref().map(|(name, text)| (*name, text.as_str()));
@@ -85,6 +93,7 @@ impl World {
                 "servers/desk.server.yaml",
                 &format!("name: desk\nversion: 1.0.0\nurl: {}\n", tools.url),
             )
+            .with("agents/judges.agent.yaml", JUDGE)
             .with("agents/acts.agent.yaml", &agent("acts", "put"))
             .with(
                 "agents/asks.agent.yaml",
@@ -167,6 +176,18 @@ async fn play(client: &Client) -> BTreeMap<&'static str, String> {
     .await;
     client.ended(&asks).await;
     runs.insert("asks", asks);
+    let judged = client.invoke("judged", body()).await;
+    let mut events = client.events(&judged, None).await;
+    while let Some(event) = events.next().await {
+        if event.data.contains("review.requested") {
+            break;
+        }
+    }
+    let path = format!("/runs/{judged}/steps/judge/review/decide");
+    let decide = json!({"decision": "rejected", "reason": PAYLOAD});
+    post(client, &path, decide).await;
+    client.ended(&judged).await;
+    runs.insert("judged", judged);
     let left = client.invoke("asks", body()).await;
     post(client, &format!("/runs/{left}/cancel"), reason()).await;
     runs.insert("cancelled", left);
@@ -292,6 +313,16 @@ async fn a_runs_life_is_logged_with_its_fields_and_nothing_of_its_payload() {
     ];
     assert_eq!(words(&asks), expected);
     assert_eq!(asks[2]["tool"], "desk.put");
+    let judged = lines(&log, &runs["judged"], "INFO");
+    let expected = [
+        "run accepted",
+        "run started",
+        "run waits for a review",
+        "review decided",
+        "run failed",
+    ];
+    assert_eq!(words(&judged), expected);
+    assert_eq!(judged[2]["step"], "judge");
     let cancelled = lines(&log, &runs["cancelled"], "INFO");
     assert_eq!(words(&cancelled).last(), Some(&"run cancelled"));
 }

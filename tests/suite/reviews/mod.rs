@@ -2,6 +2,7 @@
 //! across restarts of the engine.
 
 mod again;
+mod counted;
 mod emits;
 mod histories;
 mod killed;
