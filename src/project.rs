@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use crate::assemble;
 use ktsu_config::fault::{Fault, Faults};
 use ktsu_egress as egress;
-use ktsu_environment::principals::PrincipalDeclaration;
+use ktsu_environment::principals::{PrincipalDeclaration, PrincipalRole};
 use ktsu_environment::{self as environment, Environment, Principals, subscription_secrets};
 use ktsu_gateway::{self as gateway, Gateway};
 use ktsu_kit::approval_checks::{self, Approvers};
@@ -129,18 +129,32 @@ fn check_files(judged: &mut CheckedProject, chosen: Option<&Environment>, no_oth
     let Some(kit) = judged.kit.as_ref().filter(|_| chosen.is_some() || no_other) else {
         return;
     };
-    let principals = chosen.map(|one| one.principals.as_slice());
-    let found =
-        approval_checks::unmeetable_policies(kit, &approvers(principals.unwrap_or_default()));
-    judged.faults.faults.extend(found);
+    judged.faults.faults.extend(unmeetable(kit, chosen));
 }
 
-/// The principals that may approve. Without principals, the local caller may.
-fn approvers(principals: &[PrincipalDeclaration]) -> Approvers {
-    let approves = |one: &&PrincipalDeclaration| one.roles.iter().any(|role| role.approves());
+/// Policies of a kit that the people of an environment could never meet.
+pub fn unmeetable(kit: &Kit, environment: Option<&Environment>) -> Vec<Fault> {
+    let principals = environment.map(|one| one.principals.as_slice());
+    let principals = principals.unwrap_or_default();
+    let approvers = people(principals, PrincipalRole::approves);
+    let mut found = approval_checks::unmeetable_policies(kit, &approvers);
+    found.extend(approval_checks::unmeetable_reviews(kit, |roles| {
+        people(principals, |role| {
+            role == PrincipalRole::Admin || roles.iter().any(|one| one == role.as_str())
+        })
+    }));
+    found
+}
+
+/// The principals with a role that permits something. Without principals, the local caller may.
+fn people(
+    principals: &[PrincipalDeclaration],
+    permits: impl Fn(PrincipalRole) -> bool,
+) -> Approvers {
+    let may = |one: &&PrincipalDeclaration| one.roles.iter().any(|role| permits(*role));
     match principals.is_empty() {
         true => Approvers::Anybody,
-        false => Approvers::Named(principals.iter().filter(approves).count()),
+        false => Approvers::Named(principals.iter().filter(may).count()),
     }
 }
 

@@ -22,6 +22,8 @@ use super::reading::{DAMAGED_HINT, warn_of_second_name};
 use super::signals::{ServiceSignal, Signals};
 use super::{Common, Failure, text};
 use crate::assemble::{self, Agents, Engine, LedgerPlace, Setup};
+use crate::project;
+use ktsu_config::fault::Faults;
 use ktsu_config::read::duration_ms;
 use ktsu_environment::settings::ListenSettings;
 use ktsu_kit::Kit;
@@ -298,6 +300,10 @@ async fn orchestrator(
     let name = kit.name.clone();
     let environment = load_environment(arguments.env.as_deref(), &kit.root)?;
     environment.iter().for_each(|file| warn_of(&file.warnings));
+    warn_of(&Faults {
+        faults: project::unmeetable(&kit, environment.as_ref()),
+        ..Faults::default()
+    });
     let listening = environment.as_ref().map(|file| file.listen.clone());
     let listening = listening.unwrap_or_default();
     let own_port = arguments.orchestrator_port;

@@ -1,7 +1,7 @@
 //! Reads and checks one agent file.
 
 use ktsu_ledger::CanonicalJson;
-use ktsu_ledger::event::plan::{AgentCommands, AgentFile, Prompt};
+use ktsu_ledger::event::plan::{AgentCommands, AgentFile, Prompt, ReviewPolicy};
 use ktsu_ledger::topic::TopicPattern;
 
 use super::read::{Fields, KitReader, member, members};
@@ -27,9 +27,17 @@ pub(super) struct AgentDraft {
     pub(super) has_version: bool,
     /// The tool servers it names.
     pub(super) servers: Vec<ServerCall>,
+    /// Of what its file says of reviews.
+    review: Option<SourceSpan>,
 }
 
 impl AgentDraft {
+    /// Who reviews its outputs, and where its file says so.
+    pub(super) fn review(&self) -> Option<(SourceSpan, &ReviewPolicy)> {
+        let commands = self.plan.commands.as_ref();
+        self.review.zip(commands?.review.as_ref())
+    }
+
     /// Whether the model is asked how sure it is.
     pub(super) fn declares_confidence(&self) -> bool {
         schema::declares(&self.plan.output.to_value(), "ktsu_confidence")
@@ -66,6 +74,7 @@ pub(super) fn read(reader: &mut KitReader<'_>, root: &YamlNode) -> Option<AgentD
     if let Some(node) = fields.get("commands").filter(|_| !tools.is_empty()) {
         servers.push(ServerCall::of_commands(node.place, &tools));
     }
+    let review = member(fields.get("commands"), "review").map(|node| node.place);
     let has_version = fields.key("version").is_some();
     let (group, group_place) = group?;
     let prompt = prompt?;
@@ -89,6 +98,7 @@ pub(super) fn read(reader: &mut KitReader<'_>, root: &YamlNode) -> Option<AgentD
         group: group_place,
         has_version,
         servers,
+        review,
     })
 }
 

@@ -9,6 +9,7 @@ use super::Kit;
 use super::loader::Loader;
 use super::step::StepDraft;
 use ktsu_config::fault::{Fault, FaultCode};
+use ktsu_projections::reviews::deciding_roles;
 
 /// Reports a webhook that fires for approvals only, in a workflow that requires none.
 pub(super) fn check(loader: &mut Loader) {
@@ -67,20 +68,19 @@ pub enum Approvers {
 
 impl Approvers {
     /// Why these people can never approve; nothing if they can.
-    fn shortfall(self, policy: &ApprovalPolicy) -> Option<String> {
-        let people = match policy.quorum {
+    fn shortfall(self, quorum: u32, not_by_proposer: bool, what: &str) -> Option<String> {
+        let people = match quorum {
             1 => "1 person".to_owned(),
             most => format!("{most} people"),
         };
         match self {
-            Self::Anybody if policy.quorum > 1 => Some(format!(
+            Self::Anybody if quorum > 1 => Some(format!(
                 "{people} have to approve, and without principals there is one"
             )),
-            Self::Anybody if policy.not_by_proposer => Some(
-                "the principal who starts a run may not approve its calls, and without principals there is no other"
-                    .to_owned(),
-            ),
-            Self::Named(there) if there < policy.quorum as usize => Some(format!(
+            Self::Anybody if not_by_proposer => Some(format!(
+                "the principal who starts a run may not approve its {what}, and without principals there is no other"
+            )),
+            Self::Named(there) if there < quorum as usize => Some(format!(
                 "{people} must approve, and {there} may in this environment"
             )),
             Self::Anybody | Self::Named(_) => None,
@@ -94,7 +94,10 @@ pub fn unmeetable_policies(kit: &Kit, approvers: &Approvers) -> Vec<Fault> {
     for (agent, uses) in &kit.uses {
         for one in uses {
             let mut policies = one.allowlist.policies();
-            let Some(why) = policies.find_map(|policy| approvers.shortfall(&policy)) else {
+            let short = |policy: ApprovalPolicy| {
+                approvers.shortfall(policy.quorum, policy.not_by_proposer, "calls")
+            };
+            let Some(why) = policies.find_map(short) else {
                 continue;
             };
             let words = format!("tools of {:?} wait in vain: {why}", one.name);
@@ -106,10 +109,26 @@ pub fn unmeetable_policies(kit: &Kit, approvers: &Approvers) -> Vec<Fault> {
     found
 }
 
+/// Reports reviews that could never be approved; `people` are those of whom each has one of the roles of
+/// a policy.
+pub fn unmeetable_reviews(kit: &Kit, people: impl Fn(&[String]) -> Approvers) -> Vec<Fault> {
+    let mut found = Vec::new();
+    for (agent, (place, policy)) in &kit.reviews {
+        let roles = deciding_roles(policy);
+        let why = people(&roles).shortfall(policy.quorum, policy.not_by_proposer, "outputs");
+        let Some(why) = why else { continue };
+        let words = format!("reviews of this agent wait in vain: {why}");
+        let fault = Fault::new(FaultCode::NobodyToApprove, *place, words).warning();
+        let role = roles.first().map_or("approver", String::as_str);
+        let hint =
+            format!("principals: [{{name: …, token: …, roles: [{role}]}}] in the environment");
+        found.push(fault.hint(hint).in_file(Path::new(agent)));
+    }
+    found
+}
+
 #[cfg(test)]
 mod tests {
-    use ktsu_ledger::event::plan::OnReject;
-
     use super::*;
 
     #[test]
@@ -124,14 +143,8 @@ mod tests {
             (2, false, Named(1), false),
             (2, true, Named(2), true),
         ] {
-            let policy = ApprovalPolicy {
-                not_by_proposer,
-                on_reject: OnReject::Fail,
-                quorum,
-                timeout: None,
-            };
-            let why = approvers.shortfall(&policy);
-            assert_eq!(why.is_none(), enough, "{approvers:?} {policy:?} {why:?}");
+            let why = approvers.shortfall(quorum, not_by_proposer, "calls");
+            assert_eq!(why.is_none(), enough, "{approvers:?} {quorum} {why:?}");
         }
     }
 }

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ktsu_config::fault::Faults;
+use ktsu_config::yaml::SourceSpan;
 use ktsu_ledger::CanonicalJson;
-use ktsu_ledger::event::plan::Visibility;
+use ktsu_ledger::event::plan::{ReviewPolicy, Visibility};
 use ktsu_workflow::definition::Definition;
 
 use super::files::{KitFile, WORLD_SUFFIX};
@@ -35,6 +36,8 @@ pub struct Kit {
     pub servers: BTreeMap<String, KitServer>,
     /// The servers that agents use, by the path of the agent.
     pub uses: BTreeMap<String, Vec<ServerUse>>,
+    /// Who reviews outputs of agents, and where their files say so, by the path of the agent.
+    pub reviews: BTreeMap<String, (SourceSpan, ReviewPolicy)>,
     /// What came of holding it against its lock, if it has one.
     pub lock: Option<LockStatus>,
 }
@@ -52,6 +55,7 @@ impl Kit {
             files: Vec::new(),
             servers: BTreeMap::new(),
             uses: BTreeMap::new(),
+            reviews: BTreeMap::new(),
             lock: None,
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use ktsu_ledger::event::plan::Visibility;
+use ktsu_ledger::event::plan::{ReviewPolicy, Visibility};
 use ktsu_ledger::id::is_name;
 
 use super::agent;
@@ -309,6 +309,7 @@ impl Loader {
     pub(super) fn finish(mut self, settings: Settings, top: &[String]) -> Result<Kit, Faults> {
         let mut workflows = BTreeMap::new();
         let uses = self.server_uses();
+        let reviews = self.reviews();
         let files = self.files();
         if !self.faults.has_errors() {
             let plans = Plans::take(&mut self, &uses);
@@ -339,6 +340,7 @@ impl Loader {
             files,
             servers: servers.collect(),
             uses,
+            reviews,
             lock: None,
             workflows,
             warnings: self.faults,
@@ -373,6 +375,16 @@ impl Loader {
         let mut files: Vec<KitFile> = all.collect();
         files.sort();
         files
+    }
+
+    /// Who reviews outputs of agents, and where their files say so.
+    fn reviews(&self) -> BTreeMap<String, (SourceSpan, ReviewPolicy)> {
+        let agents = self.agents.iter();
+        let reviewed = agents.filter_map(|(path, draft)| {
+            let (place, policy) = draft.as_ref()?.review()?;
+            Some((path.clone(), (place, policy.clone())))
+        });
+        reviewed.collect()
     }
 
     /// The servers of every agent that has some, in file order.

@@ -80,6 +80,61 @@ fn a_verdict_is_corrected_by_an_overlay_and_traced_to_the_person_who_gave_it() {
     holds(&desk);
 }
 
+#[test]
+fn reviews_that_the_people_of_an_environment_cannot_approve_are_warned_about() {
+    let desk = Desk::new();
+    let agent = "name: judge\nversion: 1.0.0\nmodel: std\nprompt: {system: s, user: u}\n\
+         commands: {review: {quorum: 2, roles: [operator]}}\noutput: {schema: {type: object}}\n";
+    let gateway = "providers: [{name: desk, type: scripted, config: {rules: rules.yaml}}]\n\
+                   model_groups: [{name: std, models: [desk/m]}]\n";
+    let people = |also: &str| {
+        format!(
+            "variables: {{T_A: token-of-ann, T_B: token-of-bob}}\nprincipals:\n  \
+             - {{name: ann, token: {{env: T_A}}, roles: [operator]}}\n  \
+             - {{name: bob, token: {{env: T_B}}, roles: [{also}]}}\n"
+        )
+    };
+    let flow = "pipeline: [{id: a, agent: ./agents/judge.agent.yaml}]\n";
+    let kit = KitDir::new(&[("flow", flow)])
+        .with("agents/judge.agent.yaml", agent)
+        .with("gateway.yaml", gateway)
+        .with("rules.yaml", "rules: []\ndefault: {reply: {kept: true}}\n")
+        .with("few.env.yaml", &people("approver"))
+        .with("enough.env.yaml", &people("admin"));
+    let dir = kit.dir.path();
+    let path = |name: &str| dir.join(name).to_str().unwrap().to_owned();
+    let validate = |file: &str| desk.ktsu(&["validate", &path(""), "--env", &path(file)]);
+    let few = validate("few.env.yaml");
+    few.is(0)
+        .says("nobody-to-approve")
+        .says("judge.agent.yaml:5:20");
+    few.says("2 people must approve, and 1 may in this environment");
+    let enough = validate("enough.env.yaml");
+    assert!(
+        !enough.is(0).out.contains("nobody-to-approve"),
+        "{}",
+        enough.out
+    );
+
+    let mut command = desk.command(&["start", "--port", "0", "--kit", &path("")]);
+    command.args([
+        "--env",
+        &path("few.env.yaml"),
+        "--config",
+        &path("gateway.yaml"),
+    ]);
+    let mut engine = command
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(engine.stderr.take().unwrap()).lines();
+    let warned = lines.any(|line| line.unwrap().contains("nobody-to-approve"));
+    send("TERM", engine.id());
+    engine.wait().unwrap();
+    assert!(warned, "it ended before");
+}
+
 #[tokio::test]
 async fn each_vote_is_listed_with_what_it_replaced() {
     let desk = Desk::new();
