@@ -58,6 +58,10 @@ pub struct ApprovalRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub expires_at: Option<Timestamp>,
+    /// Since when the run is paused: meanwhile the time to decide stands still.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub paused_at: Option<Timestamp>,
     /// When it was decided, or ended without a decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
@@ -170,7 +174,15 @@ impl ApprovalRecord {
     pub(crate) fn close(&mut self, status: ApprovalStatus, at: Timestamp) {
         if self.status == ApprovalStatus::Pending {
             self.status = status;
+            self.paused_at = None;
             self.decided_at = Some(at);
+        }
+    }
+
+    /// Its run is paused since then, or goes on.
+    pub(crate) fn pause(&mut self, at: Option<Timestamp>) {
+        if self.status == ApprovalStatus::Pending {
+            self.paused_at = at;
         }
     }
 

@@ -100,7 +100,13 @@ impl CallHistory {
                 self.each_approval(|approval| approval.close(ApprovalStatus::Void, frame.at));
             }
             Event::Run(RunEvent::ClockJumped(jumped)) => self.postpone(jumped.forward_ms),
-            Event::Run(RunEvent::Resumed(resumed)) => self.postpone(resumed.paused_ms),
+            Event::Run(RunEvent::Paused(_)) => {
+                self.each_approval(|approval| approval.pause(Some(frame.at)));
+            }
+            Event::Run(RunEvent::Resumed(resumed)) => {
+                self.each_approval(|approval| approval.pause(None));
+                self.postpone(resumed.paused_ms);
+            }
             Event::Step(
                 StepEvent::Started(_)
                 | StepEvent::ReservedEvaluated(_)
@@ -280,6 +286,7 @@ impl ToolCallRecord {
             status: ApprovalStatus::Pending,
             created_at: frame.at,
             expires_at: timeout.map(|timeout| frame.at.plus_millis(timeout.ms)),
+            paused_at: None,
             decided_at: None,
             proposer: proposer.to_owned(),
             votes: Vec::new(),

@@ -95,6 +95,14 @@ impl PersonRequest {
         }
     }
 
+    /// Since when its run is paused.
+    pub fn paused_at(&self) -> Option<Timestamp> {
+        match self {
+            Self::Review(review) => review.paused_at,
+            Self::Approval(approval) => approval.paused_at,
+        }
+    }
+
     /// What it is about, for people: the tool, or the step.
     pub fn about(&self) -> &str {
         match self {
@@ -164,6 +172,10 @@ pub struct ReviewRecord {
     /// Until when a decision is waited for.
     #[schema(value_type = String)]
     pub expires_at: Timestamp,
+    /// Since when the run is paused: meanwhile the time to decide stands still.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub paused_at: Option<Timestamp>,
     /// When it was decided, or ended without a decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
@@ -257,7 +269,11 @@ impl ReviewHistory {
                 self.close(frame, None, ApprovalStatus::Void);
             }
             Event::Run(RunEvent::ClockJumped(jumped)) => self.postpone(jumped.forward_ms),
-            Event::Run(RunEvent::Resumed(resumed)) => self.postpone(resumed.paused_ms),
+            Event::Run(RunEvent::Paused(_)) => self.pause(Some(frame.at)),
+            Event::Run(RunEvent::Resumed(resumed)) => {
+                self.pause(None);
+                self.postpone(resumed.paused_ms);
+            }
             Event::Run(_)
             | Event::Recompute(_)
             | Event::Step(_)
@@ -305,6 +321,7 @@ impl ReviewHistory {
             status: ApprovalStatus::Pending,
             created_at: frame.at,
             expires_at: frame.at.plus_millis(policy.timeout.ms),
+            paused_at: None,
             decided_at: None,
             proposer: self.proposer.clone(),
             votes: Vec::new(),
@@ -353,6 +370,12 @@ impl ReviewHistory {
         }
     }
 
+    fn pause(&mut self, at: Option<Timestamp>) {
+        let records = self.records.iter_mut();
+        let pending = records.filter(|record| record.status == ApprovalStatus::Pending);
+        pending.for_each(|record| record.paused_at = at);
+    }
+
     fn postpone(&mut self, by_ms: Option<u64>) {
         for record in &mut self.records {
             if record.status == ApprovalStatus::Pending {
@@ -372,6 +395,7 @@ impl ReviewRecord {
     fn close(&mut self, status: ApprovalStatus, at: Timestamp) {
         if self.status == ApprovalStatus::Pending {
             self.status = status;
+            self.paused_at = None;
             self.decided_at = Some(at);
         }
     }

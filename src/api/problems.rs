@@ -249,6 +249,12 @@ fn refused_command(refused: InterventionError) -> ProblemDetails {
         // A 404 never repeats the name.
         InterventionError::NoStep(_) => ErrorCode::StepNotFound.into(),
         InterventionError::NotComplete { .. } => problem(ErrorCode::StepNotComplete),
+        InterventionError::UnderReview { ref review, .. } => {
+            let hint = format!(
+                "replace fields with the decision: ktsu approve {review} --overlay FIELD=VALUE, or POST …/review/decide with `overlay`"
+            );
+            problem(ErrorCode::StepNotComplete).with_hint(hint)
+        }
         InterventionError::NotAnObject(_)
         | InterventionError::Reserved(_)
         | InterventionError::TooDeep => problem(ErrorCode::OverlayRefused),

@@ -27,15 +27,15 @@ const DEFAULT_RUNS: usize = 10_000;
 /// What `approvals` takes.
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
-    /// Only approvals of this run: its id, or a unique prefix or suffix of it
+    /// Only what waits in this run: its id, or a unique prefix or suffix of it
     run: Option<String>,
-    /// Includes decided approvals
+    /// Includes what was decided
     #[arg(long)]
     all: bool,
     /// Lists instead runs that failed because an agent asked for human review
     #[arg(long, conflicts_with_all = ["run", "all"])]
     reviews: bool,
-    /// Only approvals of this workflow
+    /// Only what waits in runs of this workflow
     #[arg(long, value_name = "NAME", conflicts_with = "run")]
     workflow: Option<String>,
 }
@@ -43,7 +43,7 @@ pub(super) struct Arguments {
 /// What `approve` takes.
 #[derive(Debug, clap::Args)]
 pub(super) struct Approve {
-    /// The approval or review (apr_ID, rev_ID, or a unique prefix or suffix), or a run with a single one
+    /// The call or output: apr_ID or rev_ID, a unique prefix or suffix, or a run in which one waits
     approval: String,
     /// The reason
     #[arg(long, value_name = "TEXT")]
@@ -54,7 +54,7 @@ pub(super) struct Approve {
     /// For a call in doubt: it took effect, with this result; it is not sent again
     #[arg(long, value_name = "RESULT")]
     happened: Option<String>,
-    /// Refuses to decide if the arguments have another digest
+    /// For a call: refuses to decide if its arguments have another digest
     #[arg(long, value_name = "DIGEST")]
     digest: Option<String>,
     #[command(flatten)]
@@ -64,9 +64,9 @@ pub(super) struct Approve {
 /// What `reject` takes.
 #[derive(Debug, clap::Args)]
 pub(super) struct Reject {
-    /// The approval or review (apr_ID, rev_ID, or a unique prefix or suffix), or a run with a single one
+    /// The call or output: apr_ID or rev_ID, a unique prefix or suffix, or a run in which one waits
     approval: String,
-    /// The reason; the model sees it if the step continues
+    /// The reason; of a call, the model sees it if the step continues
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
     #[command(flatten)]
@@ -197,12 +197,20 @@ fn row(record: &PersonRequest) -> Vec<String> {
             0 | 1 => text::line(&by.join(", ")).into_owned(),
             of => format!("{} of {of} {}", by.len(), text::line(&by.join(", "))),
         },
-        record.expires_at().map_or("-".to_owned(), until),
+        until(record),
     ]
 }
 
-/// The deadline of an approval, marked once it has passed, even if no timer has fired yet.
-fn until(at: Timestamp) -> String {
+/// The deadline of a record, marked once it has passed, even if no timer has fired yet; or how much
+/// time is left while the run is paused.
+fn until(record: &PersonRequest) -> String {
+    let Some(at) = record.expires_at() else {
+        return "-".to_owned();
+    };
+    if let Some(paused) = record.paused_at() {
+        let left = text::duration(at.millis_since(paused));
+        return format!("paused, {left} left");
+    }
     let shown = text::moment(at);
     match at <= system_clock()() {
         true => format!("{shown} (passed)"),

@@ -163,11 +163,11 @@ enum Command {
     Terminate(steer::Arguments),
     /// Keeps a run whatever the environment's retention says, until the hold is released
     Hold(hold::Arguments),
-    /// Lists tool calls that are waiting for approval
+    /// Lists tool calls that wait for approval, and outputs that wait for a review
     Approvals(approvals::Arguments),
-    /// Approves a tool call
+    /// Approves a tool call or a reviewed output
     Approve(approvals::Approve),
-    /// Rejects a tool call
+    /// Rejects a tool call or a reviewed output
     Reject(approvals::Reject),
     /// Lists the recorded frames of a run
     Frames(frames::Arguments),

@@ -115,7 +115,7 @@ fn page_response<T: Serialize>(
 }
 
 /// Calls of tools, and outcomes of steps, that wait for people.
-#[utoipa::path(get, path = "/approvals", params(Query::<ApprovalListQuery>), responses(
+#[utoipa::path(get, path = "/approvals", operation_id = "list_approvals", params(Query::<ApprovalListQuery>), responses(
     (status = 200, body = Vec<PersonRequest>),
 ))]
 pub(super) async fn list(
@@ -213,7 +213,7 @@ impl QueryParameters for ApprovalQuery {
 
 /// Gets the approval of a step: the given one, otherwise the oldest pending one, otherwise the
 /// last.
-#[utoipa::path(get, path = "/runs/{id}/steps/{step}/approval",
+#[utoipa::path(get, path = "/runs/{id}/steps/{step}/approval", operation_id = "get_approval",
     params(StepPath, Query::<ApprovalQuery>),
     responses((status = 200, body = ApprovalRecord)))]
 pub(super) async fn get(
@@ -245,7 +245,7 @@ pub(super) async fn get(
 }
 
 /// Decides on a call.
-#[utoipa::path(post, path = "/runs/{id}/steps/{step}/approval/decide",
+#[utoipa::path(post, path = "/runs/{id}/steps/{step}/approval/decide", operation_id = "decide_approval",
     params(StepPath),
     request_body = wire::Decide,
     responses(

@@ -57,7 +57,7 @@ pub(super) async fn start(
 }
 
 /// Gets the result of a recompute.
-#[utoipa::path(get, path = "/runs/{id}/recompute",
+#[utoipa::path(get, path = "/runs/{id}/recompute", operation_id = "get_recompute",
     params(RunTarget),
     responses((status = 200, body = wire::Recomputed)))]
 pub(super) async fn get(

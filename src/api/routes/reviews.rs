@@ -44,7 +44,7 @@ impl QueryParameters for ReviewQuery {
 }
 
 /// Gets the review of a step's outcome.
-#[utoipa::path(get, path = "/runs/{id}/steps/{step}/review",
+#[utoipa::path(get, path = "/runs/{id}/steps/{step}/review", operation_id = "get_review",
     params(StepPath, Query::<ReviewQuery>),
     responses((status = 200, body = ReviewRecord)))]
 pub(super) async fn get(
@@ -64,7 +64,7 @@ pub(super) async fn get(
 }
 
 /// Decides on the outcome of a step.
-#[utoipa::path(post, path = "/runs/{id}/steps/{step}/review/decide",
+#[utoipa::path(post, path = "/runs/{id}/steps/{step}/review/decide", operation_id = "decide_review",
     params(StepPath),
     request_body = wire::DecideReview,
     responses(

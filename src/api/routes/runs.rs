@@ -82,7 +82,7 @@ impl QueryParameters for RunFilter {
 }
 
 /// Lists runs, newest first.
-#[utoipa::path(get, path = "/runs", params(Query::<RunFilter>), responses(
+#[utoipa::path(get, path = "/runs", operation_id = "list_runs", params(Query::<RunFilter>), responses(
     (status = 200, body = wire::Runs),
 ))]
 pub(super) async fn list(
@@ -133,7 +133,7 @@ fn run_json(mut row: Value) -> Value {
 }
 
 /// One run and its steps.
-#[utoipa::path(get, path = "/runs/{id}", operation_id = "get",
+#[utoipa::path(get, path = "/runs/{id}", operation_id = "get_run",
     params(RunTarget),
     responses((status = 200, body = wire::RunView)))]
 pub(super) async fn get_run(

@@ -24,7 +24,7 @@ use ktsu_server::ProblemDetails;
 use ktsu_subscriptions::{NewSubscription, SubscriptionView, named_variable};
 
 /// All subscriptions: those of the environment file, which are `declared`, and those added here.
-#[utoipa::path(get, path = "/subscriptions",
+#[utoipa::path(get, path = "/subscriptions", operation_id = "list_subscriptions",
     responses((status = 200, body = wire::SubscriptionList)))]
 pub(super) async fn list(
     State(orchestrator): State<Orchestrator>,

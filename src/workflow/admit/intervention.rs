@@ -10,6 +10,7 @@ use ktsu_ledger::event::{
     is_address,
 };
 use ktsu_ledger::{Actor, CanonicalJson, Cause, Draft, Event, Frame, StreamId, Timestamp};
+use ktsu_projections::reviews::review_id;
 use ktsu_projections::run::{RunState, RunStatus, StepStatus};
 use ktsu_projections::world::Responding;
 use ktsu_projections::world::steps::{is_step_object, step_object};
@@ -113,6 +114,15 @@ pub fn overlay(
     let held = state.scope(scope).ok_or_else(no_step)?;
     let at = held.shape.position(&said.step).ok_or_else(no_step)?;
     let step = held.steps.get(at as usize).ok_or_else(no_step)?;
+    let asked = state.pending_reviews().into_iter();
+    let mut reviews = asked.filter(|asked| (asked.scope, asked.step) == (scope, at));
+    if let Some(asked) = reviews.next() {
+        let review = review_id(state.stream(), asked.review.request);
+        return Err(InterventionError::UnderReview {
+            step: said.step,
+            review,
+        });
+    }
     let output = step.effective.as_ref().or(step.output.as_ref());
     let (StepStatus::Complete, Some(output), Some(ended)) = (step.status, output, step.ended)
     else {

@@ -1,6 +1,6 @@
 //! Answers held against `/openapi.json`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
 use serde_json::{Value, json};
@@ -244,6 +244,23 @@ async fn parameters_say_what_they_take_and_whether_they_are_needed() {
 }
 
 /// The shapes are closed: a member nobody described fails the checks above.
+#[tokio::test]
+async fn every_operation_has_an_id_of_its_own() {
+    let (_kit, _lab, api) = super::lab("http://127.0.0.1:9").await;
+    let mut routes: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for (path, methods) in api.document["paths"].as_object().unwrap() {
+        for (method, operation) in methods.as_object().unwrap() {
+            let route = format!("{method} {path}");
+            let id = operation["operationId"].as_str();
+            let id = id.unwrap_or_else(|| panic!("{route} has no id"));
+            routes.entry(id).or_default().push(route);
+        }
+    }
+    assert!(routes.len() > 40, "{routes:#?}");
+    routes.retain(|_, routes| routes.len() > 1);
+    assert!(routes.is_empty(), "{routes:#?}");
+}
+
 #[tokio::test]
 async fn every_shape_of_ours_refuses_members_it_does_not_name() {
     let (_kit, _lab, api) = super::lab("http://127.0.0.1:9").await;

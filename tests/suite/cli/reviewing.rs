@@ -326,6 +326,60 @@ fn at_a_terminal_a_run_asks_whether_its_output_counts() {
 }
 
 #[tokio::test]
+async fn while_a_run_is_paused_the_time_that_is_left_is_listed_and_nothing_has_passed() {
+    let desk = Desk::new();
+    let (lab, run, _kit) = waits_since_2020(&desk, "timeout: 1m").await;
+    let paused = lab.client.post(&format!("/runs/{run}/pause"), "{}").await;
+    assert!(paused.status < 300, "{}", paused.text());
+    lab.close().await;
+    let listed = desk.ktsu(&["approvals", "--ledger", "ledger.db"]);
+    listed.is(0).says("paused, 1 min 0 s left");
+    assert!(!listed.out.contains("(passed)"), "{}", listed.out);
+}
+
+#[test]
+fn the_help_of_what_decides_speaks_of_calls_and_of_outputs() {
+    let desk = Desk::new();
+    let all = desk.ktsu(&["--help"]);
+    all.is(0).says("Approves a tool call or a reviewed output");
+    all.says("Rejects a tool call or a reviewed output");
+    all.says("outputs that wait for a review");
+    for command in ["approve", "reject"] {
+        desk.ktsu(&[command, "--help"]).is(0).says("rev_ID");
+    }
+}
+
+/// A run that waits for a review since 2020, under a policy, in `ledger.db`.
+async fn waits_since_2020(desk: &Desk, policy: &str) -> (Lab, String, KitDir) {
+    let agent = format!(
+        "name: judge\nversion: 1.0.0\nmodel: std\nprompt: {{system: s, user: u}}\n\
+         commands: {{review: {{{policy}}}}}\noutput: {{schema: {{type: object}}}}\n"
+    );
+    let flow = "pipeline: [{id: a, agent: ./agents/judge.agent.yaml}]\n";
+    let gateway = "providers: [{name: desk, type: scripted, config: {rules: rules.yaml}}]\n\
+                   model_groups: [{name: std, models: [desk/m]}]\n";
+    let rules = "rules: [{when: {turn: 1}, tool_calls: [{name: review, \
+                 arguments: {reason: it matters}}]}]\ndefault: {reply: {kept: true}}\n";
+    let kit = KitDir::new(&[("flow", flow)])
+        .with("agents/judge.agent.yaml", &agent)
+        .with("gateway.yaml", gateway)
+        .with("rules.yaml", rules);
+    let place = LedgerPlace::File(desk.path().join("ledger.db"));
+    let clock = stopped("2020-01-01T00:00:00.000000Z".parse().unwrap());
+    let lab = Lab::on(place, load(kit.dir.path()), &[], Some(clock)).await;
+    let run = lab.client.invoke("flow", json!({})).await;
+    let mut events = lab.client.events(&run, None).await;
+    while !events
+        .next()
+        .await
+        .unwrap()
+        .data
+        .contains("\"review.requested\"")
+    {}
+    (lab, run, kit)
+}
+
+#[tokio::test]
 async fn a_decision_after_the_time_for_it_leaves_a_run_that_ended_by_its_policy() {
     for (behavior, word, code) in [
         ("fail", "approve", "review_timed_out"),
@@ -333,27 +387,7 @@ async fn a_decision_after_the_time_for_it_leaves_a_run_that_ended_by_its_policy(
     ] {
         let desk = Desk::new();
         let policy = format!("timeout: 1m, timeout_behavior: {behavior}");
-        let agent = format!(
-            "name: judge\nversion: 1.0.0\nmodel: std\nprompt: {{system: s, user: u}}\n\
-             commands: {{review: {{{policy}}}}}\noutput: {{schema: {{type: object}}}}\n"
-        );
-        let flow = "pipeline: [{id: a, agent: ./agents/judge.agent.yaml}]\n";
-        let gateway = "providers: [{name: desk, type: scripted, config: {rules: rules.yaml}}]\n\
-                       model_groups: [{name: std, models: [desk/m]}]\n";
-        let rules = "rules: [{when: {turn: 1}, tool_calls: [{name: review, \
-                     arguments: {reason: it matters}}]}]\ndefault: {reply: {kept: true}}\n";
-        let kit = KitDir::new(&[("flow", flow)])
-            .with("agents/judge.agent.yaml", &agent)
-            .with("gateway.yaml", gateway)
-            .with("rules.yaml", rules);
-        let place = LedgerPlace::File(desk.path().join("ledger.db"));
-        let clock = stopped("2020-01-01T00:00:00.000000Z".parse().unwrap());
-        let lab = Lab::on(place, load(kit.dir.path()), &[], Some(clock)).await;
-        let run = lab.client.invoke("flow", json!({})).await;
-        let mut events = lab.client.events(&run, None).await;
-        let asked = "\"review.requested\"";
-        while !events.next().await.unwrap().data.contains(asked) {}
-        drop(events);
+        let (lab, run, kit) = waits_since_2020(&desk, &policy).await;
         lab.close().await;
         let kept = kit.dir.path().to_str().unwrap();
         let waits = ["approvals", "--ledger", "ledger.db"];

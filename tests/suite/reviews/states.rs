@@ -13,8 +13,12 @@ async fn while_a_run_is_paused_a_decision_stands_alone_until_it_is_resumed() {
     let client = &lab.client;
     for decision in ["approved", "rejected"] {
         let run = asked(client, "judged").await;
+        assert_eq!(review(client, &run).await.get("paused_at"), None);
         steer(client, &run, "pause", json!({})).await;
+        let paused = review(client, &run).await;
+        assert!(paused["paused_at"].is_string(), "{paused:#}");
         let decided = decide(client, &run, json!({"decision": decision})).await;
+        assert_eq!(decided.json().get("paused_at"), None);
         assert_eq!(decided.status, 200, "{}", decided.text());
         assert_eq!(
             kinds(client, &run).await[1..],
@@ -237,5 +241,54 @@ async fn a_step_of_a_child_is_reviewed_by_the_path_of_the_child() {
             holds(&store, &run);
         }
     }
+    lab.close().await;
+}
+
+#[tokio::test]
+async fn time_to_decide_is_longer_by_the_pause_and_said_to_stand_still_meanwhile() {
+    let store = MemoryStore::new();
+    let lab = lab(&store, "true").await;
+    let client = &lab.client;
+    let run = asked(client, "judged").await;
+    let until = review(client, &run).await["expires_at"].clone();
+    steer(client, &run, "pause", json!({})).await;
+    let listed = client.get("/approvals").await.json();
+    assert!(listed[0]["paused_at"].is_string(), "{listed:#}");
+    assert_eq!(listed[0]["expires_at"], until);
+    steer(client, &run, "resume", json!({})).await;
+    let resumed = review(client, &run).await;
+    assert_eq!(resumed.get("paused_at"), None, "{resumed:#}");
+    assert!(resumed["expires_at"].as_str() >= until.as_str());
+    lab.close().await;
+}
+
+#[tokio::test]
+async fn an_overlay_of_an_output_under_review_is_answered_with_how_to_send_it() {
+    let store = MemoryStore::new();
+    let lab = lab(&store, "true").await;
+    let client = &lab.client;
+    let run = asked(client, "judged").await;
+    let id = review(client, &run).await["review_id"].clone();
+    let id = id.as_str().unwrap();
+    let set = json!({"step": "a", "field": "verdict", "value": "bad", "reason": "x"}).to_string();
+    let path = format!("/runs/{run}/overlay");
+    for refused in [
+        client.post(&path, set.clone()).await,
+        client.send("PATCH", &path, &[], set.clone()).await,
+    ] {
+        is(&refused, 409, "step_not_complete");
+        let problem = refused.json();
+        let words = format!("the output of step \"a\" waits for the review {id}");
+        assert_eq!(problem["message"], json!(words));
+        let hint = problem["hint"].as_str().unwrap();
+        assert!(
+            hint.contains(&format!("ktsu approve {id} --overlay")),
+            "{hint}"
+        );
+    }
+    let other = json!({"step": "b", "field": "result", "value": "x", "reason": "x"});
+    let refused = client.post(&path, other.to_string()).await;
+    is(&refused, 409, "step_not_complete");
+    assert_eq!(refused.json().get("hint"), None, "{}", refused.text());
     lab.close().await;
 }

@@ -22,6 +22,14 @@ pub enum InterventionError {
         /// Where it stands.
         status: &'static str,
     },
+    /// People are asked whether its output counts.
+    #[error("the output of step {step:?} waits for the review {review}")]
+    UnderReview {
+        /// The step.
+        step: String,
+        /// The review.
+        review: String,
+    },
     /// Its output is no object.
     #[error("the output of step {0:?} is not an object, so it has no field to lay over")]
     NotAnObject(String),
