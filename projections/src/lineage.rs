@@ -102,12 +102,13 @@ impl Lineage {
 
     /// What a reader wants to know of a frame, which may depend on those before it.
     fn describe(&self, frame: &Frame) -> String {
-        let (step, indexes) = match &frame.event {
-            Event::Step(StepEvent::CommandsDeferred(event)) => (&event.step, &event.indexes),
-            Event::Step(StepEvent::CommandsDiscarded(event)) => (&event.step, &event.indexes),
-            event => return describe(event),
-        };
-        self.commands.at(&frame.scope, step, indexes)
+        if let Event::Step(StepEvent::CommandsDeferred(event)) = &frame.event {
+            return self.commands.at(&frame.scope, &event.step, &event.indexes);
+        }
+        if let Event::Step(StepEvent::CommandsDiscarded(event)) = &frame.event {
+            return self.commands.at(&frame.scope, &event.step, &event.indexes);
+        }
+        describe(&frame.event)
     }
 
     /// All frames, in order.

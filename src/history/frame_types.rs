@@ -116,7 +116,7 @@ mod tests {
             let sorted = |names: &[&'static str]| names.iter().copied().collect::<BTreeSet<_>>();
             assert_eq!(sorted(found), sorted(&near), "{given}");
         }
-        let many = vec!["x.a"; 2].join(",");
+        let many = ["x.a"; 2].join(",");
         assert!(FrameTypes::of([many.as_str()]).is_ok());
         let many: Vec<String> = (0..=MAX_TYPES).map(|at| format!("x.{at}")).collect();
         let refused = FrameTypes::of(many.iter().map(String::as_str));
