@@ -11,12 +11,13 @@ use futures_util::stream::{self, Stream};
 use tokio::sync::watch;
 
 use super::parameter::{Kind, LastEventId, MAX_NUMBER, Parameter, whole};
-use super::query::{Query, QueryParameters, RawQuery, invalid};
+use super::query::{Query, QueryParameters, RawQuery};
 use super::{RunTarget, wire};
 use crate::stream_opener::StreamOpener;
 use crate::streams::OpenStream;
+use ktsu_codes::ErrorCode;
 use ktsu_history::frame_page::{self, FramePage, FrameSelection, PageLimit};
-use ktsu_history::frame_types::FrameTypes;
+use ktsu_history::frame_types::{FrameTypes, FrameTypesError};
 use ktsu_orchestrator::{Orchestrator, Progress};
 use ktsu_server::ProblemDetails;
 
@@ -26,7 +27,7 @@ pub(super) struct FramesQuery {
     from: u64,
     limit: usize,
     world: bool,
-    types: FrameTypes,
+    types: Option<String>,
     expand: bool,
 }
 
@@ -64,16 +65,26 @@ impl QueryParameters for FramesQuery {
             from: given.number("from").unwrap_or_default(),
             limit: given.limit(frame_page::MAX_FRAMES),
             world: given.flag("world"),
-            types: types(given.text("type"))?,
+            types: given.owned("type"),
             expand: given.flag("expand"),
         })
     }
 }
 
 fn types(given: Option<&str>) -> Result<FrameTypes, ProblemDetails> {
-    FrameTypes::of(given).map_err(|error| match error.hint() {
-        Some(hint) => invalid(error.to_string()).with_hint(hint),
-        None => invalid(error.to_string()),
+    FrameTypes::of(given).map_err(|error| {
+        let code = match error {
+            FrameTypesError::Unknown { .. } => ErrorCode::UnknownFrameType,
+            FrameTypesError::TooMany => ErrorCode::InvalidQuery,
+        };
+        let problem = ProblemDetails::new(code, error.to_string());
+        let none_near = || "ktsu frames RUN shows types".to_owned();
+        match error {
+            FrameTypesError::Unknown { .. } => {
+                problem.with_hint(error.hint().unwrap_or_else(none_near))
+            }
+            FrameTypesError::TooMany => problem,
+        }
     })
 }
 
@@ -92,13 +103,13 @@ pub(super) async fn frames(
     Query(wanted): Query<FramesQuery>,
 ) -> Result<Response, ProblemDetails> {
     let mut start = wanted.from;
+    let last = LastEventId::PARAMETER.header(&headers)?.and_then(whole);
     let selection = FrameSelection {
         scope: run.scope.clone(),
         world: wanted.world,
-        types: wanted.types,
+        types: types(wanted.types.as_deref())?,
         expand: wanted.expand,
     };
-    let last = LastEventId::PARAMETER.header(&headers)?.and_then(whole);
     let accepts = headers
         .get(header::ACCEPT)
         .and_then(|value| value.to_str().ok());

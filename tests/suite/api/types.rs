@@ -55,7 +55,7 @@ async fn frames_are_selected_by_exact_types_and_unknown_ones_are_refused_with_ne
             .await;
         assert_eq!(refused.status, 400, "{}", refused.text());
         let problem = refused.json();
-        assert_eq!(problem["code"], "invalid_query", "{problem:#}");
+        assert_eq!(problem["code"], "unknown_frame_type", "{problem:#}");
         let hint = problem["hint"].as_str().unwrap();
         assert!(hint.contains(near), "{problem:#}");
     }
