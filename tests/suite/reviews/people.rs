@@ -3,7 +3,7 @@
 use ktsu::assemble::LedgerPlace;
 use serde_json::json;
 
-use super::{approve, asked, decide, is, kit, review};
+use super::{approve, asked, decide, is, kit, review, seen};
 use crate::support::{Client, Lab};
 
 const ROLES: [&str; 6] = [
@@ -153,5 +153,32 @@ async fn a_vote_that_sets_a_field_otherwise_than_an_earlier_one_is_refused_with_
     assert_eq!(agreed.json()["status"], "approved", "{}", agreed.text());
     let envelope = admin.ended(&run).await;
     assert_eq!(envelope["output"]["verdict"], "bad", "{envelope:#}");
+    lab.close().await;
+}
+
+#[tokio::test]
+async fn what_a_vote_replaced_before_a_branch_asked_again_is_no_part_of_the_branch() {
+    let lab = lab("{quorum: 2}").await;
+    let admin = who(&lab, "admin");
+    let run = asked(&admin, "judged").await;
+    let vote = json!({"decision": "approved", "overlay": {"verdict": "bad"}});
+    let first = decide(&who(&lab, "approver"), &run, vote).await;
+    assert_eq!(first.status, 200, "{}", first.text());
+    let at = admin.frames(&run).await.len();
+    let fork = json!({"at": at, "go": true}).to_string();
+    let forked = admin.post(&format!("/runs/{run}/fork"), fork).await;
+    assert_eq!(forked.status, 201, "{}", forked.text());
+    let branch = forked.json()["branch_id"].as_str().unwrap().to_owned();
+    seen(&admin, &branch, "review.requested", 2).await;
+    assert_eq!(review(&admin, &branch).await.get("votes"), None);
+    for name in ["approver", "second"] {
+        let voted = approve(&who(&lab, name), &branch).await;
+        assert_eq!(voted.status, 200, "{}", voted.text());
+    }
+    let envelope = admin.ended(&branch).await;
+    assert_eq!(envelope["output"]["verdict"], "good", "{envelope:#}");
+    let path = format!("/runs/{branch}/trace?of=step.a.verdict");
+    let origin = admin.get(&path).await.json();
+    assert!(!origin.to_string().contains("overlay"), "{origin:#}");
     lab.close().await;
 }
