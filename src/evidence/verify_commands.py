@@ -224,7 +224,8 @@ class Commands(object if MISSING else REVIEWS.Order):
         task, child = self.commanding(frame)
         if task is not None: self.judge_child(frame, data, task, child)
         self.begin_child(frame.scope)
-        self.takes(frame)
+        # A responder takes the object of a step, which is what people left of its output.
+        if frame.scope[:1] != "@" or "/" in frame.scope: self.takes(frame)
         self.forget(frame.scope + "/")
         if frame.scope: self.sends[frame.scope] = data.get("webhooks") == "execute"
         self.flows[frame.scope] = data.get("plan")

@@ -94,6 +94,7 @@ class Queue:
         self.timers, self.still = {}, 0  # By (due, event, place), in the run's own microseconds.
         self.base, self.below, self.events, self.last, self.deepest = base, [], 0, None, 0
         self.post, self.places, self.ordinal, self.overlaid = None, (0, 0), 0, set()
+        self.replaced = {}  # By step: what people replaced of its outcome.
         self.loaded = self.fired = self.exhausted = False
         self.rejected, self.goal_next, self.raised = None, 0, {}
 
@@ -350,9 +351,18 @@ class Queue:
         value, name = self.output(frame), "step/" + data["step"]
         if isinstance(value, dict) and data.get("stripped"):
             value = {one: value[one] for one in value if one not in data["stripped"]}
-        self.objects[name] = "step", value if isinstance(value, dict) else {"output": value}
+        value = value if isinstance(value, dict) else {"output": value}
+        self.objects[name] = "step", dict(value, **self.replaced.pop(data["step"], {}))
         self.size += frame.length
         self.enqueue(frame, "step.completed", "step", None, self.step_key(frame, data))
+
+    def reviewed(self, frame, data):
+        """What people replace of an outcome holds once its step completes. When they are asked
+        again, nothing is replaced yet."""
+        if frame.type == "review.requested": return self.replaced.pop(data["step"], None)
+        replaced = self.replaced.setdefault(data["step"], {})
+        for field, value in (self.member(frame, "overlay") or {}).items():
+            replaced.setdefault(field, value)
 
     def overlay(self, frame, data):
         name, patch, key = "step/" + data["step"], {data["field"]: self.member(frame, "value")}, \

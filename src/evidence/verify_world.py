@@ -96,6 +96,7 @@ class World(object if MISSING else QUEUE.Queue):
             self.enqueue(frame, kind, None, None, self.post_key(data["post"]["n"]))
         elif root and kind == "step.completed": self.completed_step(frame, data)
         elif root and kind == "overlay.set": self.overlay(frame, data)
+        elif root and kind.startswith("review."): self.reviewed(frame, data)
         elif root: self.turned(frame, data)
         elif kind in ("run.completed", "run.failed"):
             wrong_if(data.get("world") is not None, "it is not the end of the run", frame.id)

@@ -9,6 +9,7 @@ mod killed;
 mod people;
 mod races;
 mod states;
+mod worlds;
 
 use std::sync::Arc;
 
