@@ -88,6 +88,8 @@ mod rules;
 mod slow;
 #[path = "suite/steer/mod.rs"]
 mod steer;
+#[path = "suite/suspensions/mod.rs"]
+mod suspensions;
 #[path = "suite/telemetry.rs"]
 mod telemetry;
 #[path = "suite/terminal/mod.rs"]

@@ -134,6 +134,8 @@ pub enum ApprovalStatus {
     Rejected,
     /// One says that it happened.
     Happened,
+    /// The data that a step waited for are there.
+    Resumed,
     /// Nobody decided in time.
     Timeout,
     /// Its task ended, or began again, before anybody decided.
@@ -148,6 +150,7 @@ impl ApprovalStatus {
             Self::Approved => "approved",
             Self::Rejected => "rejected",
             Self::Happened => "happened",
+            Self::Resumed => "resumed",
             Self::Timeout => "timeout",
             Self::Void => "void",
         }

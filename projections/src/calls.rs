@@ -116,7 +116,8 @@ impl CallHistory {
                 | StepEvent::CommandCompleted(_)
                 | StepEvent::CommandsDeferred(_)
                 | StepEvent::CommandsDiscarded(_)
-                | StepEvent::ReviewRequested(_),
+                | StepEvent::ReviewRequested(_)
+                | StepEvent::SuspendRequested(_),
             ) => {}
             Event::Step(event) => self.end(frame, event.step()),
             Event::Item(ItemEvent::Started(_)) => {}

@@ -188,6 +188,9 @@ fn describe(event: &Event) -> String {
             };
             format!("{word} by {by}{replaced}{}", because(&decided.reason))
         }
+        Event::Person(PersonEvent::SuspendResumed(resumed)) => {
+            format!("data by {}{}", resumed.by.id, because(&resumed.reason))
+        }
         Event::Store(StoreEvent::Opened(opened)) => format!("epoch {}", opened.epoch),
         Event::Store(StoreEvent::RunHead(head)) => {
             format!("{} {}, {} frames", head.stream, head.status, head.frames)
@@ -276,6 +279,9 @@ fn describe_run(event: &RunEvent) -> String {
             }
             ktsu_ledger::event::TimerKind::Retry => "time to send again".to_owned(),
             ktsu_ledger::event::TimerKind::Review => "the time to decide is over".to_owned(),
+            ktsu_ledger::event::TimerKind::Suspend => {
+                "the time to give the data is over".to_owned()
+            }
             ktsu_ledger::event::TimerKind::RunTimeout => "the run's time is over".to_owned(),
             ktsu_ledger::event::TimerKind::WorldBudget => {
                 "the time of the world's budget is used up".to_owned()
@@ -322,6 +328,7 @@ fn describe_step(event: &StepEvent) -> String {
             let about = command.topic.as_ref().or(command.target.as_ref());
             let about = match command.kind {
                 CommandKind::Review => "review",
+                CommandKind::Suspend => "suspend",
                 CommandKind::Emit | CommandKind::Fanout | CommandKind::Invoke => {
                     about.map_or("", String::as_str)
                 }
@@ -342,6 +349,10 @@ fn describe_step(event: &StepEvent) -> String {
         StepEvent::ReviewRequested(asked) => match asked.policy.quorum {
             0 | 1 => String::new(),
             quorum => format!("{quorum} people have to approve"),
+        },
+        StepEvent::SuspendRequested(asked) => match asked.policy.roles.is_empty() {
+            true => "waits for data".to_owned(),
+            false => format!("waits for data of {}", asked.policy.roles.join(" or ")),
         },
         StepEvent::Failed(failed) => format!("{}: {}", failed.code, failed.message),
         StepEvent::Skipped(skipped) => {

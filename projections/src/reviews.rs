@@ -6,7 +6,6 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use ktsu_ledger::event::plan::ReviewPolicy;
 use ktsu_ledger::event::{
     AgentEvent, PersonEvent, ReviewDecided, ReviewDecision, ReviewRequested, RunEvent, StepEvent,
     TimerKind,
@@ -16,119 +15,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::approvals::{ApprovalRecord, ApprovalStatus, ApprovalVote, is_independent, request_id};
+use crate::approvals::{ApprovalStatus, ApprovalVote, is_independent, request_id};
 use crate::run::task::output_without_reserved_fields;
 use crate::step_name::scoped_run;
-
-/// What people are asked: about a call of a tool, or about the outcome of a step.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(untagged)]
-pub enum PersonRequest {
-    /// An outcome.
-    Review(Box<ReviewRecord>),
-    /// A call.
-    Approval(Box<ApprovalRecord>),
-}
-
-impl PersonRequest {
-    /// `rev_…` or `apr_…`.
-    pub fn id(&self) -> &str {
-        match self {
-            Self::Review(review) => &review.review_id,
-            Self::Approval(approval) => &approval.approval_id,
-        }
-    }
-
-    /// The run, with the path of an inline child behind it.
-    pub fn run_id(&self) -> &str {
-        match self {
-            Self::Review(review) => &review.run_id,
-            Self::Approval(approval) => &approval.run_id,
-        }
-    }
-
-    /// The step; for an item `STEP.INDEX`.
-    pub fn step_id(&self) -> &str {
-        match self {
-            Self::Review(review) => &review.step_id,
-            Self::Approval(approval) => &approval.step_id,
-        }
-    }
-
-    /// How far it is.
-    pub fn status(&self) -> ApprovalStatus {
-        match self {
-            Self::Review(review) => review.status,
-            Self::Approval(approval) => approval.status,
-        }
-    }
-
-    /// When it was asked.
-    pub fn created_at(&self) -> Timestamp {
-        match self {
-            Self::Review(review) => review.created_at,
-            Self::Approval(approval) => approval.created_at,
-        }
-    }
-
-    /// Their decisions, in order.
-    pub fn votes(&self) -> &[ApprovalVote] {
-        match self {
-            Self::Review(review) => &review.votes,
-            Self::Approval(approval) => &approval.votes,
-        }
-    }
-
-    /// How many people have to approve.
-    pub fn quorum(&self) -> u32 {
-        match self {
-            Self::Review(review) => review.quorum,
-            Self::Approval(approval) => approval.quorum,
-        }
-    }
-
-    /// Until when a decision is waited for.
-    pub fn expires_at(&self) -> Option<Timestamp> {
-        match self {
-            Self::Review(review) => Some(review.expires_at),
-            Self::Approval(approval) => approval.expires_at,
-        }
-    }
-
-    /// Since when its run is paused.
-    pub fn paused_at(&self) -> Option<Timestamp> {
-        match self {
-            Self::Review(review) => review.paused_at,
-            Self::Approval(approval) => approval.paused_at,
-        }
-    }
-
-    /// What it is about, for people: the tool, or the step.
-    pub fn about(&self) -> &str {
-        match self {
-            Self::Review(review) => &review.step_id,
-            Self::Approval(approval) => &approval.tool_name,
-        }
-    }
-
-    /// The route of the engine by which it is decided.
-    pub fn decide_path(&self) -> String {
-        let what = match self {
-            Self::Review(_) => "review",
-            Self::Approval(_) => "approval",
-        };
-        let run = self.run_id().replace('/', "%2F");
-        format!("/runs/{run}/steps/{}/{what}/decide", self.step_id())
-    }
-
-    /// The frame that asks.
-    pub fn request(&self) -> u64 {
-        match self {
-            Self::Review(review) => review.request,
-            Self::Approval(approval) => approval.request,
-        }
-    }
-}
 
 /// A question to people about the outcome of a step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -196,11 +85,12 @@ pub struct ReviewRecord {
 /// The roles that decide on reviews where the policy names none.
 const DEFAULT_ROLES: [&str; 2] = ["approver", "admin"];
 
-/// The roles of which a person who decides needs one.
-pub fn deciding_roles(policy: &ReviewPolicy) -> Vec<String> {
-    match policy.roles.is_empty() {
+/// The roles of which a person who decides on an outcome, or gives data, needs one: those that a policy
+/// names, or those that decide on tool calls.
+pub fn deciding_roles(named: &[String]) -> Vec<String> {
+    match named.is_empty() {
         true => DEFAULT_ROLES.map(str::to_owned).to_vec(),
-        false => policy.roles.clone(),
+        false => named.to_vec(),
     }
 }
 
@@ -317,7 +207,7 @@ impl ReviewHistory {
             timeout_behavior: policy.timeout.behavior.as_str().to_owned(),
             quorum: policy.quorum,
             not_by_proposer: policy.not_by_proposer,
-            roles: deciding_roles(policy),
+            roles: deciding_roles(&policy.roles),
             status: ApprovalStatus::Pending,
             created_at: frame.at,
             expires_at: frame.at.plus_millis(policy.timeout.ms),
@@ -386,7 +276,7 @@ impl ReviewHistory {
 }
 
 /// Whether two places are the same within a run, whichever of its branches they name.
-fn same_scope(one: &str, other: &str) -> bool {
+pub(crate) fn same_scope(one: &str, other: &str) -> bool {
     let scope = |run: &str| run.split_once('/').map(|(_, scope)| scope.to_owned());
     scope(one) == scope(other)
 }

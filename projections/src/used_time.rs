@@ -1,7 +1,7 @@
 //! How long something took: from its first frame to its last, without the times in which only people
 //! could move it, and those in which it had ended.
 
-use ktsu_ledger::event::{AgentEvent, PersonEvent, RunEvent, TimerKind};
+use ktsu_ledger::event::{AgentEvent, PersonEvent, RunEvent};
 use ktsu_ledger::{Event, Frame, Timestamp};
 
 /// See the module documentation. Sums only, so a frame costs the same wherever it stands.
@@ -93,12 +93,12 @@ pub fn ends_wait_for_people(event: &Event) -> bool {
         event,
         Event::Agent(AgentEvent::ApprovalDecided(_) | AgentEvent::ApprovalExpired(_))
             | Event::Run(RunEvent::Paused(_) | RunEvent::Cancelled(_) | RunEvent::Terminated(_))
-            | Event::Person(PersonEvent::ReviewDecided(_))
-    ) || is_review_timer(event);
+            | Event::Person(PersonEvent::ReviewDecided(_) | PersonEvent::SuspendResumed(_))
+    ) || is_timer_for_people(event);
     decides || event.is_world_input()
 }
 
-/// Whether the time to decide on an outcome is over.
-pub(crate) fn is_review_timer(event: &Event) -> bool {
-    matches!(event, Event::Run(RunEvent::TimerFired(fired)) if fired.timer == TimerKind::Review)
+/// Whether the time that people had for a step is over.
+pub(crate) fn is_timer_for_people(event: &Event) -> bool {
+    matches!(event, Event::Run(RunEvent::TimerFired(fired)) if fired.timer.is_for_people())
 }

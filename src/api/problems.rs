@@ -17,6 +17,7 @@ use ktsu_workflow::admit::approval::ApprovalDecisionError;
 use ktsu_workflow::admit::intervention::InterventionError;
 use ktsu_workflow::admit::post::PostError;
 use ktsu_workflow::admit::review::ReviewDecisionError;
+use ktsu_workflow::admit::suspend::StepResumptionError;
 use ktsu_workflow::recompute::RecomputeError;
 
 pub(crate) fn run_error(error: RunReadError) -> ProblemDetails {
@@ -92,6 +93,26 @@ pub(crate) fn decide_error(refused: ApprovalDecisionError) -> ProblemDetails {
     }
 }
 
+/// The error for data that a step does not take.
+pub(crate) fn step_not_resumed(refused: StepResumptionError) -> ProblemDetails {
+    let words = refused.to_string();
+    match refused {
+        StepResumptionError::NotPending { .. } => {
+            ProblemDetails::new(ErrorCode::SuspensionNotFound, words)
+        }
+        StepResumptionError::Over { .. } | StepResumptionError::Expired { .. } => {
+            ProblemDetails::new(ErrorCode::SuspensionOver, words)
+        }
+        StepResumptionError::Stale { .. } => ProblemDetails::new(ErrorCode::SuspensionStale, words)
+            .with_hint("look at the suspension that is pending"),
+        StepResumptionError::Data { code, .. } => {
+            let code = code.parse().unwrap_or(ErrorCode::ResumeDataInvalid);
+            ProblemDetails::new(code, words)
+        }
+    }
+}
+
+/// The error for a decision on an outcome that is not taken.
 pub(crate) fn review_error(refused: ReviewDecisionError) -> ProblemDetails {
     let words = refused.to_string();
     let problem = |code| ProblemDetails::new(code, words);
@@ -180,6 +201,7 @@ pub(crate) fn command_error(refused: CommandError) -> ProblemDetails {
         CommandError::NotSaid(refused) => refused_command(refused),
         CommandError::NotDecided(refused) => decide_error(refused),
         CommandError::NotReviewed(refused) => review_error(refused),
+        CommandError::StepNotResumed(refused) => step_not_resumed(refused),
         CommandError::NotPosted(refused) => post_error(refused),
         CommandError::SecretInName => {
             problem(ErrorCode::PostRefused).with_hint("use a name without it; data is redacted")

@@ -32,6 +32,7 @@ mod shape;
 mod steer;
 mod steps;
 mod subscriptions;
+mod suspensions;
 mod tools;
 mod trace;
 pub mod wire;
@@ -157,6 +158,10 @@ fn documented_router() -> OpenApiRouter<Orchestrator> {
         .routes(routes!(approvals::decide))
         .routes(routes!(reviews::get))
         .routes(routes!(reviews::decide))
+        .routes(routes!(suspensions::suspension))
+        .routes(routes!(suspensions::resume_step))
+        .routes(routes!(suspensions::resume_by_link))
+        .routes(routes!(suspensions::resume_link))
         .routes(routes!(subscriptions::list, subscriptions::add))
         .routes(routes!(subscriptions::remove))
         .routes(routes!(subscriptions::dead))

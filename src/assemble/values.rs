@@ -136,7 +136,12 @@ fn common(root: &WorkflowPlan) -> Vec<String> {
     let roots = template.as_ref().map(Template::roots);
     let names = roots.into_iter().flatten().filter_map(|root| match root {
         Root::Env(name) => Some(name.clone()),
-        Root::Params | Root::Step(_) | Root::Item | Root::ItemIndex | Root::Name(_) => None,
+        Root::Params
+        | Root::Step(_)
+        | Root::Item
+        | Root::ItemIndex
+        | Root::Resume
+        | Root::Name(_) => None,
     });
     names.collect()
 }

@@ -19,7 +19,9 @@ use axum::body::Body;
 use axum::http::Request;
 use ktsu_ledger::Frame;
 use ktsu_projections::approvals::ApprovalStatus;
-use ktsu_projections::reviews::{PersonRequest, is_review_id};
+use ktsu_projections::person_requests::PersonRequest;
+use ktsu_projections::reviews::is_review_id;
+use ktsu_projections::suspensions::is_suspend_id;
 use serde_json::Value;
 use tokio::sync::mpsc;
 
@@ -137,15 +139,15 @@ impl ApprovalPrompt {
     async fn asked(&mut self, id: &str, place: &TaskRef) {
         let Some(record) = self.record(id, place).await else {
             self.unread = true;
-            let what = match is_review_id(id) {
-                true => "the output",
-                false => "a call",
-            };
             let task = place.task();
-            let words = format!(
-                "  {what} of {} is waiting for a decision",
-                text::line(&task)
-            );
+            let task = text::line(&task);
+            let words = match id {
+                id if is_suspend_id(id) => format!("  {task} is waiting for data"),
+                id if is_review_id(id) => {
+                    format!("  the output of {task} is waiting for a decision")
+                }
+                _ => format!("  a call of {task} is waiting for a decision"),
+            };
             (self.out)(&words);
             let command = format!("    ktsu approvals{}", self.flag);
             return (self.out)(&painted(DIM, &command));
@@ -265,9 +267,10 @@ impl ApprovalPrompt {
             scope => format!("{}%2F{}", self.run, scope.replace('/', "%2F")),
         };
         let step = place.task();
-        let what = match is_review_id(id) {
-            true => "review?review_id",
-            false => "approval?approval_id",
+        let what = match id {
+            id if is_suspend_id(id) => "suspend?suspend_id",
+            id if is_review_id(id) => "review?review_id",
+            _ => "approval?approval_id",
         };
         let path = format!("/runs/{run}/steps/{step}/{what}={id}");
         let request = Request::get(path).body(Body::empty()).ok()?;
@@ -291,10 +294,16 @@ impl ApprovalPrompt {
     fn tell(&self, record: &PersonRequest) {
         let (id, flag) = (record.id(), &self.flag);
         (self.out)(&prompt_text::question(record));
-        for command in [
-            format!("    ktsu approve {id}{flag}"),
-            format!("    ktsu reject {id} --reason TEXT{flag}"),
-        ] {
+        let commands = match record {
+            PersonRequest::Suspension(_) => {
+                vec![format!("    ktsu resume {id} --data @FILE{flag}")]
+            }
+            PersonRequest::Review(_) | PersonRequest::Approval(_) => vec![
+                format!("    ktsu approve {id}{flag}"),
+                format!("    ktsu reject {id} --reason TEXT{flag}"),
+            ],
+        };
+        for command in commands {
             (self.out)(&painted(DIM, &command));
         }
     }

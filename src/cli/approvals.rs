@@ -7,9 +7,11 @@ use ktsu_ledger::Timestamp;
 use ktsu_ledger::id::BRANCH;
 use ktsu_ledger::store::Reader;
 use ktsu_projections::approvals::{ApprovalKind, ApprovalStatus};
-use ktsu_projections::reviews::PersonRequest;
+use ktsu_projections::person_requests::PersonRequest;
+use ktsu_projections::suspensions::SuspensionRecord;
 use serde_json::{Map, Value, json};
 
+use super::engine::LedgerLocation;
 use super::interventions::follow_and_print;
 use super::layout::Column;
 use super::output::{line, note, note_dim, print_json};
@@ -127,10 +129,14 @@ pub(super) fn list(common: &Common, arguments: &Arguments) -> Result<ExitCode, F
     if let Some(first) = waiting.find(|record| record.status() == ApprovalStatus::Pending) {
         let digest = match first {
             PersonRequest::Approval(approval) => format!(" --digest {}", approval.digest),
-            PersonRequest::Review(_) => String::new(),
+            PersonRequest::Review(_) | PersonRequest::Suspension(_) => String::new(),
         };
         let (id, flag) = (first.id(), &place.flag);
         note("");
+        if matches!(first, PersonRequest::Suspension(_)) {
+            note_dim(&format!("  ktsu resume {id} --data @FILE{flag}"));
+            return Ok(ExitCode::SUCCESS);
+        }
         note_dim(&format!("  ktsu approve {id}{digest}{flag}"));
         note_dim(&format!("  ktsu reject {id} --reason TEXT{flag}"));
     }
@@ -143,6 +149,7 @@ pub(super) fn shown_lines(record: &PersonRequest) -> Vec<String> {
         PersonRequest::Approval(approval) => {
             return ktsu_history::argument_lines(&approval.arguments);
         }
+        PersonRequest::Suspension(suspension) => return suspension_lines(suspension),
         PersonRequest::Review(review) => review,
     };
     let mut lines = vec![format!("reason: {}", review.reason)];
@@ -173,11 +180,27 @@ pub(super) fn shown_lines(record: &PersonRequest) -> Vec<String> {
     lines
 }
 
+/// What a step waits for, in lines.
+fn suspension_lines(record: &SuspensionRecord) -> Vec<String> {
+    let mut lines = vec![format!("reason: {}", record.reason)];
+    for (name, value) in [
+        ("checkpoint", &record.checkpoint),
+        ("schema", &record.schema),
+        ("data", &record.data),
+    ] {
+        if !value.is_null() {
+            lines.push(format!("{name}: {value}"));
+        }
+    }
+    lines
+}
+
 fn row(record: &PersonRequest) -> Vec<String> {
     let votes = record.votes().iter();
     let by: Vec<&str> = votes.map(|vote| vote.by.as_str()).collect();
     let (about, status) = match record {
         PersonRequest::Review(review) => ("its output".to_owned(), review.status.as_str()),
+        PersonRequest::Suspension(waits) => ("data".to_owned(), waits.status.as_str()),
         PersonRequest::Approval(call) => {
             let status = match (call.status, call.kind) {
                 (ApprovalStatus::Pending, ApprovalKind::InDoubt) => "in doubt",
@@ -307,8 +330,7 @@ pub(super) async fn reject(common: &Common, arguments: Reject) -> Result<ExitCod
     .await
 }
 
-/// Sends a decision to the owner of the ledger. If there is none, this process continues the run
-/// until it ends or waits again.
+/// Sends a decision.
 async fn decide(
     common: &Common,
     approval: &str,
@@ -322,6 +344,17 @@ async fn decide(
     if let Some(reason) = reason {
         body["reason"] = Value::from(reason);
     }
+    send(common, engine, (place, &record), body).await
+}
+
+/// Sends what people say to the owner of the ledger. If there is none, this process continues the run
+/// until it ends or waits again.
+pub(super) async fn send(
+    common: &Common,
+    engine: EngineArguments,
+    (place, record): (LedgerLocation, &PersonRequest),
+    body: Value,
+) -> Result<ExitCode, Failure> {
     let owner = EngineHandle::open(place, &engine, true).await?;
     let path = record.decide_path();
     let decided = match owner.post(&path, &body, None).await {
@@ -339,7 +372,7 @@ async fn decide(
     };
     if owner.is_ours() {
         let run = record.run_id().split('/').next().unwrap_or_default();
-        note_dim(&decision_text(&record, &decided));
+        note_dim(&decision_text(record, &decided));
         return follow_and_print(common, owner, run, true).await;
     }
     let flag = owner.place.flag.clone();
@@ -347,7 +380,7 @@ async fn decide(
     if common.json {
         return print_json(&decided);
     }
-    line(&decision_text(&record, &decided));
+    line(&decision_text(record, &decided));
     note_dim(&format!("  ktsu trace {}{flag}", record.run_id()));
     Ok(ExitCode::SUCCESS)
 }
@@ -355,6 +388,11 @@ async fn decide(
 /// Adds which record is meant to a decision, which has no members that do not go with it.
 fn name_record(record: &PersonRequest, body: &mut Value) -> Result<(), Failure> {
     let (name, others) = match record {
+        PersonRequest::Suspension(_) => {
+            let words = format!("{} waits for data, not for a decision", record.id());
+            let hint = format!("ktsu resume {} --data @FILE", record.id());
+            return Err(Failure::could_not_run(words).hint(hint));
+        }
         PersonRequest::Review(_) => ("review_id", ["digest", "result"].as_slice()),
         PersonRequest::Approval(_) => ("approval_id", ["overlay"].as_slice()),
     };
@@ -365,7 +403,7 @@ fn name_record(record: &PersonRequest, body: &mut Value) -> Result<(), Failure> 
         };
         let what = match record {
             PersonRequest::Review(_) => "a review",
-            PersonRequest::Approval(_) => "an approval of a call",
+            PersonRequest::Approval(_) | PersonRequest::Suspension(_) => "an approval of a call",
         };
         let words = format!("--{option} does not go with {what}: {}", record.id());
         return Err(Failure::could_not_run(words).hint("leave it out"));
@@ -378,7 +416,7 @@ fn name_record(record: &PersonRequest, body: &mut Value) -> Result<(), Failure> 
 fn is_late(failure: &Failure) -> bool {
     matches!(
         failure.problem(),
-        Some(ErrorCode::ApprovalExpired | ErrorCode::ReviewExpired)
+        Some(ErrorCode::ApprovalExpired | ErrorCode::ReviewExpired | ErrorCode::SuspensionOver)
     )
 }
 
@@ -401,12 +439,12 @@ pub(super) fn votes_text(record: &PersonRequest, votes: usize) -> String {
 const MIN_ID_CHARS: usize = 3;
 
 /// The record that a text means: by its id, or the only one of a run that waits.
-fn find_record(reader: &dyn Reader, query: &str) -> Result<PersonRequest, Failure> {
+pub(super) fn find_record(reader: &dyn Reader, query: &str) -> Result<PersonRequest, Failure> {
     let given = query.trim();
     if without_prefix(split(given).0).1.len() < MIN_ID_CHARS {
         let words = format!("{query:?} is too short to identify an approval");
         return Err(Failure::could_not_run(words).hint(
-            "give at least three characters of the id after apr_, rev_ or run_; ktsu approvals lists them",
+            "give at least three characters of the id after apr_, rev_, sus_ or run_; ktsu approvals lists them",
         ));
     }
     let pending = approvals::pending(reader, None)?;
@@ -438,7 +476,7 @@ const ID_DIGITS: usize = 16;
 /// Whether a text is the id of a record, and not a part of one.
 fn is_whole_id(given: &str) -> bool {
     let (kind, rest) = without_prefix(given);
-    ["apr_", "rev_"].contains(&kind)
+    ["apr_", "rev_", "sus_"].contains(&kind)
         && rest.len() == ID_DIGITS
         && rest.chars().all(|digit| digit.is_ascii_hexdigit())
 }
@@ -449,7 +487,7 @@ fn over(reader: &dyn Reader, id: &str) -> Result<Option<String>, Failure> {
     Ok(all.iter().find(|record| record.id() == id).map(ended_text))
 }
 
-fn ended_text(record: &PersonRequest) -> String {
+pub(super) fn ended_text(record: &PersonRequest) -> String {
     let id = record.id();
     let status = match record.status() {
         ApprovalStatus::Timeout => return format!("there was no decision on {id} in time"),

@@ -1,5 +1,6 @@
 //! The input of a run: the workflow's name and its params.
 
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use ktsu_ledger::event::plan::Visibility;
@@ -9,6 +10,7 @@ use super::Failure;
 use super::files::unreadable;
 use ktsu_codes::{ErrorCode, nearest};
 use ktsu_kit::Kit;
+use ktsu_server::body::MAX_BODY;
 use ktsu_server::json_words;
 
 /// The workflow to run: the one named, else the kit's default or only root (decision C3).
@@ -125,6 +127,35 @@ pub(super) fn with_goal(
         }
         None => Err(Failure::could_not_run("the input is not a JSON object")),
     }
+}
+
+/// JSON that is given as such, in a file (`@FILE`), or on stdin (`-`). `what` is it, in words, before "not
+/// JSON"; `command` the one that takes it, and how it does.
+pub(super) fn given_json(
+    given: &str,
+    what: &str,
+    (command, form): (&str, &str),
+) -> Result<Value, Failure> {
+    let text = match given.strip_prefix('@') {
+        _ if given == "-" => {
+            let mut text = String::new();
+            // What is longer is refused by the engine, which knows what it takes.
+            let most = MAX_BODY as u64 + 1;
+            std::io::stdin().take(most).read_to_string(&mut text)?;
+            text
+        }
+        Some(path) => read(Path::new(path))?,
+        None => given.to_owned(),
+    };
+    let parsed = ktsu_ledger::canonical::parse_strict(text.as_bytes());
+    parsed.map_err(|error| {
+        let why = json_words::of_refused(&error);
+        let failure = Failure::could_not_run(format!("{what} not JSON: {why}"));
+        match Path::new(given).is_file() {
+            true => failure.hint(format!("for a file: {command} @{given}")),
+            false => failure.hint(form),
+        }
+    })
 }
 
 fn check_input(text: String) -> Result<String, Failure> {

@@ -76,7 +76,7 @@ pub(super) struct OverlayArguments {
 #[derive(Debug, clap::Args)]
 pub(super) struct ResumeArguments {
     /// The run or branch: its id, or a unique prefix or suffix of it
-    run: String,
+    pub(super) run: String,
     /// Restarts this step, all that depend on it, and all that the failure stopped
     #[arg(long, value_name = "STEP")]
     from: Option<String>,
@@ -89,14 +89,23 @@ pub(super) struct ResumeArguments {
         conflicts_with = "from"
     )]
     raise: Vec<String>,
+    /// The step that waits for data; RUN can be the suspension (sus_ID) instead
+    #[arg(long, value_name = "STEP", conflicts_with_all = ["from", "raise"])]
+    pub(super) step: Option<String>,
+    /// The data: JSON, @FILE, or - for stdin. The step runs again with them
+    #[arg(long, value_name = "JSON", conflicts_with_all = ["from", "raise", "expect"])]
+    pub(super) data: Option<String>,
+    /// Prints a link by which whoever has it can give the data, once
+    #[arg(long, conflicts_with_all = ["from", "raise", "expect", "data", "reason"])]
+    pub(super) link: bool,
     /// The reason
     #[arg(long, value_name = "TEXT")]
-    reason: Option<String>,
+    pub(super) reason: Option<String>,
     /// The last frame you know of: refuses if the run has moved on
     #[arg(long, value_name = "FRAME")]
     expect: Option<u64>,
     #[command(flatten)]
-    engine: EngineArguments,
+    pub(super) engine: EngineArguments,
 }
 
 /// Makes a branch.

@@ -178,7 +178,12 @@ impl Live {
             | StepEvent::CommandsDeferred(_)
             | StepEvent::CommandsDiscarded(_)
             | StepEvent::ReviewRequested(_)
-            | StepEvent::Reset(_) => {}
+            | StepEvent::SuspendRequested(_) => {}
+            // It begins again, with the data that it waited for.
+            StepEvent::Reset(_) => {
+                let own = |one: &Running| one.scope == task.scope && one.step == task.step;
+                self.running.retain(|one| !own(one));
+            }
         }
     }
 

@@ -41,6 +41,7 @@ mod posts;
 mod reading;
 mod recompute;
 mod replay;
+mod resume_step;
 mod run;
 mod runs;
 mod schema;
@@ -339,7 +340,7 @@ fn dispatch(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Fork(arguments) => in_runtime(interventions::fork(&common, arguments)),
         Command::Post(arguments) => in_runtime(posts::run(&common, arguments)),
         Command::Overlay(arguments) => in_runtime(interventions::overlay(&common, arguments)),
-        Command::Resume(arguments) => in_runtime(interventions::resume(&common, arguments)),
+        Command::Resume(arguments) => in_runtime(resume_step::resume(&common, arguments)),
         Command::Pause(arguments) => in_runtime(steer::run(&common, RunControl::Pause, arguments)),
         Command::Cancel(arguments) => {
             in_runtime(steer::run(&common, RunControl::Cancel, arguments))

@@ -1,18 +1,16 @@
 //! `ktsu post`: events for the world of a run.
 
-use std::io::Read as _;
 use std::process::ExitCode;
 
-use ktsu_server::body::MAX_BODY;
-use ktsu_server::json_words;
 use serde_json::Value;
 
 use super::follow::{SILENCE_TIMEOUT, Viewer, follow};
+use super::input::given_json;
 use super::output::{exit_code, line, note_dim, print_failure};
 use super::owner::{EngineArguments, EngineHandle};
 use super::reading::{find_run, open_at};
 use super::signals::Signals;
-use super::{Common, Failure, files, json, text};
+use super::{Common, Failure, json, text};
 
 /// What it takes.
 #[derive(Debug, clap::Args)]
@@ -121,29 +119,6 @@ fn failure_of(envelope: &str) -> Option<String> {
 
 /// The events that are meant.
 fn events(given: &str) -> Result<Value, Failure> {
-    let text = match given.strip_prefix('@') {
-        _ if given == "-" => {
-            let mut text = String::new();
-            // What is longer is refused by the engine, which knows what it takes.
-            let most = MAX_BODY as u64 + 1;
-            std::io::stdin().take(most).read_to_string(&mut text)?;
-            text
-        }
-        Some(path) => {
-            let path = std::path::Path::new(path);
-            std::fs::read_to_string(path).map_err(|error| files::unreadable(path, &error))?
-        }
-        None => given.to_owned(),
-    };
-    let parsed = ktsu_ledger::canonical::parse_strict(text.as_bytes());
-    parsed.map_err(|error| {
-        let why = json_words::of_refused(&error);
-        let failure = Failure::could_not_run(format!("the events are not JSON: {why}"));
-        match std::path::Path::new(given).is_file() {
-            true => failure.hint(format!("for a file: ktsu post RUN @{given}")),
-            false => {
-                failure.hint(r#"ktsu post RUN '{"type": "note", "data": {}}', or @FILE, or -"#)
-            }
-        }
-    })
+    let form = r#"ktsu post RUN '{"type": "note", "data": {}}', or @FILE, or -"#;
+    given_json(given, "the events are", ("ktsu post RUN", form))
 }

@@ -130,6 +130,14 @@ error_codes! {
     ReviewRefused = "review_refused", 409, EXIT_COULD_NOT_RUN, "The decision cannot be accepted";
     /// There was no decision in time.
     ReviewExpired = "review_expired", 409, EXIT_COULD_NOT_RUN, "The time to decide has passed";
+    /// The step waits for no data.
+    SuspensionNotFound = "suspension_not_found", 404, EXIT_COULD_NOT_RUN, "The step does not wait for data";
+    /// Each suspension is resumed once, and this one is over.
+    SuspensionOver = "suspension_over", 409, EXIT_COULD_NOT_RUN, "The suspension is over";
+    /// Another suspension of the step is pending.
+    SuspensionStale = "suspension_stale", 409, EXIT_COULD_NOT_RUN, "Another suspension is pending";
+    /// The data do not fit the schema of the step.
+    ResumeDataInvalid = "resume_data_invalid", 422, EXIT_COULD_NOT_RUN, "The data do not fit the schema";
     /// The policy does not let the person who started the run approve.
     ApproverIsProposer = "approver_is_proposer", 403, EXIT_COULD_NOT_RUN, "Another person has to approve";
     /// A member is missing, unknown or of another type.
@@ -198,6 +206,8 @@ error_codes! {
     ReviewRejected = "review_rejected", 403, EXIT_VERDICT, "The outcome was rejected";
     /// There was no decision on the outcome of a step in time.
     ReviewTimedOut = "review_timed_out", 504, EXIT_VERDICT, "The outcome was not reviewed in time";
+    /// A suspended step got no data in time.
+    SuspendTimedOut = "suspend_timed_out", 504, EXIT_VERDICT, "The data did not come in time";
     /// The orchestrator accepts only final results of tasks, so no approval can be requested.
     ApprovalUnsupported = "approval_unsupported", 501, EXIT_VERDICT, "Approvals are not supported here";
     /// No runtime works on the step any more.

@@ -59,9 +59,23 @@ pub struct InvokeAgent {
     /// What is recorded of the task so far, of earlier attempts too, in order.
     #[serde(default)]
     pub history: Vec<RecordedFrame>,
+    /// Where the step was suspended before: what it left behind, and the data that it waited for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resume: Option<ResumeInput>,
     /// What is left of the run's time, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
+}
+
+/// What a step begins again with after it was suspended (seed 004).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ResumeInput {
+    /// The checkpoint of its `suspend`.
+    #[serde(default)]
+    pub checkpoint: Value,
+    /// The data.
+    #[serde(default)]
+    pub data: Value,
 }
 
 /// A tool server, with everything that is needed to call it. It may hold secrets: it is sent to the

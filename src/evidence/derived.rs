@@ -8,7 +8,9 @@ use ktsu_ledger::event::{AgentEvent, RunEvent};
 use ktsu_ledger::{Event, Frame};
 use ktsu_projections::approvals::{ApprovalKind, ApprovalVote};
 use ktsu_projections::calls::CallHistory;
-use ktsu_projections::reviews::{PersonRequest, ReviewHistory};
+use ktsu_projections::person_requests::PersonRequest;
+use ktsu_projections::reviews::ReviewHistory;
+use ktsu_projections::suspensions::SuspensionHistory;
 use serde_json::Value;
 
 use super::archive::PositionedFrame;
@@ -175,7 +177,9 @@ fn requests(history: &[&Frame]) -> Vec<PersonRequest> {
     let calls = calls.into_iter().map(Box::new).map(PersonRequest::Approval);
     let reviews = ReviewHistory::fold(history.iter().copied());
     let reviews = reviews.into_iter().map(Box::new).map(PersonRequest::Review);
-    let mut found: Vec<PersonRequest> = calls.chain(reviews).collect();
+    let waits = SuspensionHistory::fold(history.iter().copied()).into_iter();
+    let waits = waits.map(Box::new).map(PersonRequest::Suspension);
+    let mut found: Vec<PersonRequest> = calls.chain(reviews).chain(waits).collect();
     found.sort_by_key(PersonRequest::request);
     found
 }
@@ -188,6 +192,7 @@ fn about(record: &PersonRequest) -> String {
             (as_str(asked.kind), call, &asked.proposer, asked.executed)
         }
         PersonRequest::Review(asked) => (asked.kind.as_str(), [""; 3], &asked.proposer, None),
+        PersonRequest::Suspension(asked) => (asked.kind.as_str(), [""; 3], &asked.proposer, None),
     };
     let [server, tool, digest] = call;
     let words = [

@@ -17,7 +17,7 @@ use super::tar::{self, Files};
 use ktsu_workflow::admit::ENGINE;
 
 /// The independent verifier: how to use it, the file that is run, and its parts.
-pub(super) const VERIFIER: [(&str, &str); 12] = [
+pub(super) const VERIFIER: [(&str, &str); 13] = [
     ("VERIFY.md", include_str!("VERIFY.md")),
     ("verify.py", include_str!("verify.py")),
     ("verify_calls.py", include_str!("verify_calls.py")),
@@ -28,6 +28,10 @@ pub(super) const VERIFIER: [(&str, &str); 12] = [
     ("verify_repeated.py", include_str!("verify_repeated.py")),
     ("verify_reviews.py", include_str!("verify_reviews.py")),
     ("verify_signed.py", include_str!("verify_signed.py")),
+    (
+        "verify_suspensions.py",
+        include_str!("verify_suspensions.py"),
+    ),
     ("verify_values.py", include_str!("verify_values.py")),
     ("verify_world.py", include_str!("verify_world.py")),
 ];

@@ -22,15 +22,16 @@ except ImportError: _blake3 = None
 
 # The files beside this one, by their SHA-256: whoever trusts this one need trust nobody for them.
 PARTS = {
-    "verify_content.py": "56eb1c1662c05628e4c9c3ad762bf580ade50107b03e90fc932cfa8ef25f19c4",
-    "verify_outputs.py": "1bfd20eb734f5bd151dc869873d726dc4577f362f668610e31975e73d91c3d8d",
+    "verify_content.py": "5805ed3054f5f00978a7261454653d0142f7652babac03834bc3a7c55c86ffcf",
+    "verify_outputs.py": "25cabbf67ea52443237bdd01925fa7d31735881b1f297282550f94f74c872b1f",
     "verify_signed.py": "a76527081d7a889180e0266aef9bd7f0b0e2d170f8882e7e4bbce35ae4f8f53f",
-    "verify_calls.py": "431cb168a6bfec848ded025ad31ca3d482751158506c8ef445cabf31b22ea117",
-    "verify_commands.py": "e65557d1e3b1eef7d1c8c7f7ed1eab3dea0cea2b9a2c9bd399d4e13bf932c84a",
+    "verify_calls.py": "a801f2c8755fb49a649c4fe67841ca7f0013928d2b2d9892ffa617a0891c8c2f",
+    "verify_commands.py": "95c2b8109467a38798e4831cca3d9512dccf2b45aef51186b6aa1597c9d87995",
     "verify_world.py": "cb4c80816d37cce66086b7bc32914798ea4481743f9aad922b1da19b0b38dc13",
     "verify_queue.py": "e718922294c94623c8e9412aaf191b250bfe6f0d6b5e2f59307bb40b5b77317b",
     "verify_values.py": "751932e00871476c3193df28513672ebb5f863529a7e002082a17c75e314b38c",
-    "verify_reviews.py": "59ca64b1ca798b742d6dbecca96c7c4bcdc2cd2b4732ba3672b21f9e22a367a6",
+    "verify_reviews.py": "27687e870a7863c71013116b801ad0f3ec0ed279cb0f1dd8930d6d18b95d9f88",
+    "verify_suspensions.py": "8c80b779ab95e0ed8fef91e6fb4c0067d4ac806d71ba21d3696fb4e72ead169e",
     "verify_repeated.py": "21a4512fc7d75a20259fb091be54f657bc7e6ffb233190c9f9e8e9aac16d76c9",
 }
 # What of them this one uses; the others are used by these.

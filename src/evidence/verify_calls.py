@@ -16,7 +16,7 @@ from verify import BROKEN, NO_BLAKE3, Real, Wrong, blake3, check, count, is_numb
 from verify import same, work_of, wrong_if
 
 REPEATED, REVIEWS = part("verify_repeated.py"), part("verify_reviews.py")
-MISSING = REVIEWS if isinstance(REVIEWS, str) else None
+MISSING = REVIEWS if isinstance(REVIEWS, str) else REVIEWS.MISSING
 
 # What the frames that are judged here say: their members, and those that they may leave out.
 TASK, ITEM, WORD = {"attempt": int, "step": str}, {"item": int}, ({"by": dict}, {})
@@ -141,7 +141,7 @@ class Story(object if MISSING else REVIEWS.People):
         self.made, self.decided, self.unknown, self.ended = [], [], [], False
         self.proposer = self.definition = self.plan = self.paused = self.brought = None
         self.suppresses, self.used = stream.startswith("recompute:"), set()
-        self.reviews = {}  # By scope and step.
+        self.reviews, self.unclear = {}, []  # By scope and step.
         before = ""
         for seq in range(last + 1):
             self.frame = evidence.shared(stream, seq)
@@ -478,7 +478,8 @@ class Said:
 
     def stories(self):
         if self.known is None:
-            frames, kinds = self.evidence.frames, ("llm", "tool", "approval", "review")
+            frames = self.evidence.frames
+            kinds = "llm", "tool", "approval", "review", "suspend"
             streams = {one.stream for one in frames if one.type.split(".")[0] in kinds}
             last = {one.stream: one.seq for one in frames}
             self.known = [Story(self.evidence, one, last[one]) for one in sorted(streams)]
@@ -489,7 +490,9 @@ class Said:
             if "approvals" in story.wrong: raise story.wrong["approvals"]
         unknown = [one for story in self.stories() for one in story.unknown]
         if MISSING: return None, MISSING
+        unclear = [one for story in self.stories() for one in story.unclear]
         if unknown: return None, unknown[0] + ": the person was not authenticated (auth: none)"
+        if unclear: return None, unclear[0]
         decided = len({one for story in self.stories() for one in story.decided})
         return count(decided, "valid decision") if decided else "nothing required a decision"
 

@@ -7,7 +7,7 @@ import json, re
 from verify import Real, part
 
 VALUES, REVIEWS = part("verify_values.py"), part("verify_reviews.py")
-MISSING = REVIEWS if isinstance(REVIEWS, str) else None
+MISSING = REVIEWS if isinstance(REVIEWS, str) else REVIEWS.MISSING
 SERVER = "ktsu/commands"  # Each of its tools is a type of command.
 RUNS = "invoke", "fanout"
 PHASES = {"review": 0, "suspend": 0, "invoke": 1, "fanout": 1}  # Of the others: 2.
@@ -81,7 +81,8 @@ class Commanded:
 
     def end(self, frame=None, attempt=None, outcome=None, phased=False):
         self.seq, self.attempt, self.outcome = frame and frame.seq, attempt, outcome or {}
-        self.notes, self.told, self.phased, self.review = 0, 0, phased, None
+        self.notes, self.told, self.phased = 0, 0, phased
+        self.review = self.suspension = None
         # The phase and the place of each command, in the order of their frames; how many of these
         # frames are before the first child.
         self.order = [(phase_of(one), at) for at, one in enumerate(self.listed("commands"))]
@@ -91,7 +92,8 @@ class Commanded:
 
     def may_note(self):
         """Whether it is the turn of an event: before every command or, where commands have phases,
-        after all children and before what is emitted."""
+        after all children and before what is emitted, or before its step waits for data."""
+        if self.suspension is not None: return self.suspension.asks()
         last = self.told == self.first and self.ran() and self.passed()
         return last if self.phased else self.told == 0
 
@@ -106,7 +108,7 @@ class Commanded:
         begun = bool(self.done or self.children)
         phase = not begun if self.told < self.first else self.ran()
         self.told += 1
-        return next_ and phase and self.passed()
+        return next_ and phase and self.passed() and self.suspension is None
 
     def all(self, member): return self.outcome.get(member) or []
     def listed(self, member):
@@ -120,6 +122,7 @@ class Commands(object if MISSING else REVIEWS.Order):
     """What the frames of a run say of commands."""
     def begin_commands(self, stream):
         self.reviewed = REVIEWS.Reviewed()
+        self.begin_suspensions()
         self.recomputes, self.suppresses = stream.startswith("recompute:"), False
         # By scope: whether webhooks are sent, the workflow, and where outputs of its steps are.
         self.sends, self.flows, self.ends = {"": True}, {}, {}
@@ -187,8 +190,9 @@ class Commands(object if MISSING else REVIEWS.Order):
         self.is_of(frame, data, task, "commands", data["command"], follows)
         work = self.work(frame, data["step"])
         if "agent" not in work: return self.blame(frame, True, "no agent works on its step")
-        if data["type"] == "review":
+        if data["type"] in ("review", "suspend"):
             self.suppressed_or_not(frame, data, self.recomputes)
+            if data["type"] == "suspend": return self.command_suspension(frame, data, task, work)
             return self.command_review(frame, data, task, work)
         declared = self.plan["agents"][work["agent"]["file"]].get("commands") or {}
         listed = ",".join(declared.get("invoke" if runs else "emit", [])).split(",")

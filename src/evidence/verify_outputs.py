@@ -20,7 +20,8 @@ KINDS = ("run.created", "recompute.created", "branch.created", "step.started", "
          "command.completed", "run.started", "run.completed", "tool.called", "tool.in_doubt",
          "tool.returned", "budget.exhausted", "command.deferred", "command.discarded",
          "review.requested", "review.decided", "timer.fired", "overlay.set", "step.failed",
-         "item.started", "run.failed")
+         "item.started", "run.failed", "run.resumed", "suspend.requested", "suspend.resumed",
+         "step.skipped")
 ABOUT_STEPS = "note", "command.requested", "budget.exhausted"  # Or about worlds.
 
 def once(pairs):
@@ -51,7 +52,7 @@ class Step:
     gave, what they command, which ran out of their budget, and how its webhook was answered."""
     def __init__(self):
         self.replies, self.given, self.answer, self.failed = {}, {}, None, None
-        self.tasks, self.spent = {}, set()  # By item.
+        self.tasks, self.spent, self.ended = {}, set(), False  # By item; failed or skipped.
 
 class Told(object if MISSING else COMMANDS.Commands):
     """A run from its beginning, with all that it shares; only its own frames are judged."""
@@ -90,12 +91,16 @@ class Told(object if MISSING else COMMANDS.Commands):
             if kind == "branch.created": self.suppresses = data["effects"] == "suppress"
             if data.get("digest") is not None: self.definition, self.plan = frame, None
             if kind != "branch.created" or data.get("digest") or data.get("restarts"):
-                self.steps = {}
+                self.steps, self.blurred = {}, self.blurred or kind == "branch.created"
             self.ask_again()
             return
-        if kind == "timer.fired" and data["timer"] != "review": return
+        if kind == "timer.fired" and data["timer"] not in ("review", "suspend"): return
+        if kind == "run.resumed":
+            self.begun_again = frame.seq
+            return
         if kind in ABOUT_STEPS and "step" not in data: return
         if kind in ("step.started", "step.reset"):
+            self.begins_again(frame, data)
             self.steps[frame.scope, data["step"]] = Step()
             self.reviewed.begin_step((frame.scope, data["step"]))
             if kind == "step.started": self.takes(frame)

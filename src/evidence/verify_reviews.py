@@ -10,7 +10,10 @@ does nothing by itself.
 """
 import json
 
-from verify import check, is_number, work_of
+from verify import check, is_number, part, work_of
+
+SUSPENSIONS = part("verify_suspensions.py")
+MISSING = SUSPENSIONS if isinstance(SUSPENSIONS, str) else None
 
 REJECTED, TIMED_OUT = "review_rejected", "review_timed_out"
 UNKNOWN = "no decision that holds has what it takes"
@@ -24,6 +27,7 @@ SHAPES = {
     "timer.fired": ({"timer": str}, {"step": str}),
 }
 WORDS = {("review.decided", "decision"): ("approved", "rejected")}
+if not MISSING: SHAPES.update(SUSPENSIONS.SHAPES)
 
 class Review:
     """What people are asked about an outcome: by which command, with which others at its side.
@@ -84,9 +88,10 @@ class Review:
         right = self.discards() and data["decision"] == self.last
         return right and data["indexes"] == self.siblings
 
-class People:
+class People(object if MISSING else SUSPENSIONS.Givers):
     """Who decided, for the claim about approvals."""
     def on_command_requested(self, frame, data):
+        if data["type"] == "suspend": return self.command_suspension(frame, data)
         if data["type"] == "review" and not data.get("suppressed") and data.get("item") is None:
             self.reviews[frame.scope, data["step"]] = Review(frame.seq, [])
 
@@ -132,6 +137,7 @@ class People:
         review.decide(frame.seq, by, data["decision"], fields)
 
     def on_timer_fired(self, frame, data):
+        if data["timer"] == "suspend": return self.end_suspension(frame, data)
         if data["timer"] != "review": return
         review = self.reviews.get((frame.scope, data.get("step")))
         over = review is not None and review.state == "pending" and self.late(review, frame)
@@ -186,12 +192,13 @@ class Reviewed:
         missing = any(seq is not None and seq not in sources for seq in needed)
         return REPLACED if missing else None
 
-class Order:
+class Order(object if MISSING else SUSPENSIONS.Waits):
     """What is deferred, carried out and discarded, for the claim about outputs."""
     def origin(self, frame, data, step):
-        """A frame about a review is the engine's, where no person decides, and of the attempt that
-        ended."""
-        other = frame.type != "review.decided" and frame.actor != "orchestrator"
+        """A frame about a review or a suspension is the engine's, where no person has the word, and
+        of the attempt that ended."""
+        people = "review.decided", "suspend.resumed"
+        other = frame.type not in people and frame.actor != "orchestrator"
         self.blame(frame, other, "it was appended by another actor")
         other = "attempt" in data and data["attempt"] != self.task(step, None).attempt
         self.blame(frame, other, "it is of another attempt")
@@ -223,8 +230,13 @@ class Order:
 
     def on_command_discarded(self, frame, data, step, _):
         def change(review): review.discarded = True
-        words = "it does not discard the other commands of a refused outcome"
-        self.changed(frame, data, step, lambda review: review.may_discard(data), change, words)
+        words = "it does not discard the other commands of an outcome"
+        asked = self.suspension_of(step)
+        if asked is None:
+            may = lambda review: review.may_discard(data)
+            return self.changed(frame, data, step, may, change, words)
+        self.changed_suspension(frame, data, step, asked.may_discard(data), words)
+        change(asked)
 
     def on_review_requested(self, frame, data, step, _):
         self.changed(frame, data, step, lambda review: review.may_ask(data),
@@ -241,6 +253,7 @@ class Order:
                      "no review of its step waits for it")
 
     def on_timer_fired(self, frame, data, step, _):
+        if data["timer"] == "suspend": return self.end_suspension(frame, data, step)
         self.changed(frame, data, step, lambda review: review.state == "pending",
                      lambda review: review.end(frame.seq), "no review of its step waits for it")
 
@@ -252,10 +265,12 @@ class Order:
         """A branch begins: what was under way in its parent is asked again."""
         for step in self.steps.values():
             for task in step.tasks.values():
-                if task.review is not None: task.review.ask_again()
+                for asked in (task.review, task.suspension):
+                    if asked is not None: asked.ask_again()
 
     def completed_reviewed(self, frame, data, step):
         task = self.task(step, None)
+        self.blame(frame, task.suspension is not None, SUSPENSIONS.COUNTS)
         if task.review is None: return
         approved = task.review.state == "approved"
         self.blame(frame, not approved, "people have not approved its outcome")
@@ -274,12 +289,14 @@ class Order:
         right = review is not None and review.code() == code and not review.discards()
         words = "people have not refused its outcome so"
         self.blame(frame, claims and not given and not right, words)
+        self.failed_suspended(frame, data, step, given)
 
     def on_run_failed(self, frame, data, *_):
         """A run fails with the code of the step that it names."""
         scope, _, name = ("%s/%s" % (frame.scope, data.get("step") or "")).rpartition("/")
         step = self.steps.get((scope.lstrip("/"), name))
-        if step is None or self.review_of(step) is None: return
+        if step is None: return
+        if self.review_of(step) is None and self.suspension_of(step) is None: return
         self.blame(frame, step.failed != data["code"], "the step that it names has not failed so")
 
     def ends_well(self, frame, data):
@@ -288,13 +305,16 @@ class Order:
         tasks = [step.tasks[None] for step in own if None in step.tasks]
         refused = any(task.review is not None and task.review.refused() for task in tasks)
         self.blame(frame, refused, "people refused the outcome of one of its steps")
+        waits = any(task.suspension is not None for task in tasks)
+        self.blame(frame, waits, "one of its steps waits for data")
         place = data.get("output_from")
         wrong = place and self.reviewed.judge_place(place)
         self.blame(frame, wrong, wrong)
 
     def begin_child(self, scope):
         """A child begins anew: what happened within is of no consequence."""
-        if not scope or not self.reviewed.outcomes: return
+        if not scope or not (self.reviewed.outcomes or self.has_suspended): return
+        self.begin_child_suspensions(scope)
         def stays(at): return at != scope and not at.startswith(scope + "/")
         self.steps = {one: step for one, step in self.steps.items() if stays(one[0])}
         replaced = self.reviewed.replaced
@@ -302,6 +322,7 @@ class Order:
 
     def takes(self, frame):
         """Whether the inputs that a frame has are values that hold."""
+        self.takes_data(frame)
         if not self.reviewed.outcomes: return
         for value in (self.member(frame, "input") or {}).values():
             wrong = self.reviewed.judge(value)

@@ -9,8 +9,10 @@ use ktsu_ledger::store::{Cursor, Filter, IndexRow, ParseCursorError, Reader, Sto
 use ktsu_projections::approvals::{ApprovalRecord, ApprovalStatus};
 use ktsu_projections::calls::CallHistory;
 use ktsu_projections::index::RunRow;
-use ktsu_projections::reviews::{PersonRequest, ReviewHistory, ReviewRecord};
+use ktsu_projections::person_requests::PersonRequest;
+use ktsu_projections::reviews::{ReviewHistory, ReviewRecord};
 use ktsu_projections::run::RunStatus;
+use ktsu_projections::suspensions::{SuspensionHistory, SuspensionRecord};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -53,6 +55,17 @@ pub fn reviews_of_run(
     Ok(ReviewHistory::fold(&frames(reader, stream)?))
 }
 
+/// The suspensions of a run's steps, in the order they were asked for.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn suspensions_of_run(
+    reader: &dyn Reader,
+    stream: &StreamId,
+) -> Result<Vec<SuspensionRecord>, StoreError> {
+    Ok(SuspensionHistory::fold(&frames(reader, stream)?))
+}
+
 /// What people are or were asked in a run, in order.
 ///
 /// # Errors
@@ -66,7 +79,9 @@ pub fn requests_of_run(
     let calls = calls.map(|record| PersonRequest::Approval(Box::new(record)));
     let reviews = ReviewHistory::fold(&frames).into_iter();
     let reviews = reviews.map(|record| PersonRequest::Review(Box::new(record)));
-    let mut found: Vec<PersonRequest> = calls.chain(reviews).collect();
+    let waits = SuspensionHistory::fold(&frames).into_iter();
+    let waits = waits.map(|record| PersonRequest::Suspension(Box::new(record)));
+    let mut found: Vec<PersonRequest> = calls.chain(reviews).chain(waits).collect();
     found.sort_by_key(PersonRequest::request);
     Ok(found)
 }

@@ -373,7 +373,9 @@ impl Explainer<'_, '_> {
         let state = self.story.state();
         let mut values = Provenance::default();
         let mut next = Vec::new();
-        if let Some((frame, text)) = waiting::review(state, scope, position) {
+        let asked = waiting::review(state, scope, position)
+            .or_else(|| waiting::suspension(state, scope, position));
+        if let Some((frame, text)) = asked {
             self.push_reason(path, Some(frame), text, &values);
             return next;
         }

@@ -9,6 +9,7 @@ use super::review;
 use super::schemas::{Params, optional_params, reserved_fields};
 use super::shape::PARAMS;
 use super::shape::agent::{AGENT, COMMANDS, OUTPUT};
+use super::suspend;
 use super::tools::ServerCall;
 use super::{env_isolation, prompt, secret_flow, tools};
 use ktsu_config::fault::{Fault, FaultCode};
@@ -135,18 +136,19 @@ fn commands(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<AgentCommands
     };
     let review = match (fields.get("review"), fields.key("review")) {
         (Some(node), _) => review::read(reader, node)?,
-        (None, Some(place)) => {
-            // Whoever writes the key wants reviews: an empty one must not mean none.
-            let words = "\"review\" is left empty";
-            let fault = Fault::new(FaultCode::WrongType, place, words);
-            return reader.reject(fault.hint("review: true; or false for no reviews"));
-        }
+        (None, Some(place)) => return review::left_empty(reader, place, "review"),
+        (None, None) => None,
+    };
+    let suspend = match (fields.get("suspend"), fields.key("suspend")) {
+        (Some(node), _) => suspend::read(reader, node)?,
+        (None, Some(place)) => return review::left_empty(reader, place, "suspend"),
         (None, None) => None,
     };
     let commands = AgentCommands {
         emit,
         invoke,
         review,
+        suspend,
     };
     let Some(topics) = topics else {
         return Some(commands);
@@ -165,8 +167,10 @@ fn command_tools(declared: &AgentCommands) -> Vec<&'static str> {
     let emit = (!declared.emit.is_empty()).then_some("emit");
     let runs = (!declared.invoke.is_empty()).then_some(["invoke", "fanout"]);
     let review = declared.review.as_ref().map(|_| "review");
+    let suspend = declared.suspend.as_ref().map(|_| "suspend");
     let runs = runs.into_iter().flatten();
-    emit.into_iter().chain(runs).chain(review).collect()
+    let first = emit.into_iter().chain(runs);
+    first.chain(review).chain(suspend).collect()
 }
 
 /// None and 0 are the default.

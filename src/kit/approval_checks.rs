@@ -114,7 +114,7 @@ pub fn unmeetable_policies(kit: &Kit, approvers: &Approvers) -> Vec<Fault> {
 pub fn unmeetable_reviews(kit: &Kit, people: impl Fn(&[String]) -> Approvers) -> Vec<Fault> {
     let mut found = Vec::new();
     for (agent, (place, policy)) in &kit.reviews {
-        let roles = deciding_roles(policy);
+        let roles = deciding_roles(&policy.roles);
         let why = people(&roles).shortfall(policy.quorum, policy.not_by_proposer, "outputs");
         let Some(why) = why else { continue };
         let words = format!("reviews of this agent wait in vain: {why}");

@@ -60,6 +60,14 @@ pub(super) fn check(
             }
         }
     }
+    let suspends = agent.plan.commands.as_ref();
+    let suspends = suspends.is_some_and(|all| all.suspend.is_some());
+    if let Some(place) = call.resume.filter(|_| !suspends) {
+        let name = &agent.plan.name;
+        let words = format!("the agent {name:?} does not declare that it suspends its step");
+        let fault = Fault::new(FaultCode::MisplacedKey, place, words);
+        faults.push(fault.hint("add `commands: {suspend: true}` to the agent, or drop resume"));
+    }
     if let Some(place) = call.threshold.filter(|_| !agent.declares_confidence()) {
         let words = format!(
             "the output schema of {:?} has no ktsu_confidence: what is absent counts as 0",

@@ -151,6 +151,10 @@ fn wanted_ids(reader: &mut KitReader<'_>, step: &StepDraft) -> Vec<(String, Sour
         StepWork::Agent(agent) => agent.for_each.is_some(),
         StepWork::Transform(_) | StepWork::Webhook(_) | StepWork::Workflow(_) => false,
     };
+    let waits = match &step.plan.work {
+        StepWork::Agent(agent) => agent.resume.is_some(),
+        StepWork::Transform(_) | StepWork::Webhook(_) | StepWork::Workflow(_) => false,
+    };
     let listed = step.depends_on.iter();
     let listed = listed.map(|(id, place)| (id.clone(), *place, String::new()));
     let mut wanted: Vec<_> = listed.collect();
@@ -160,7 +164,15 @@ fn wanted_ids(reader: &mut KitReader<'_>, step: &StepDraft) -> Vec<(String, Sour
             Root::Item | Root::ItemIndex if !fan_out || mention.usage != NameUsage::Value => {
                 outside(reader, mention.place);
             }
-            Root::Item | Root::ItemIndex | Root::Params | Root::Env(_) | Root::Name(_) => {}
+            Root::Resume if !waits || mention.usage != NameUsage::Value => {
+                no_resume(reader, mention.place);
+            }
+            Root::Item
+            | Root::ItemIndex
+            | Root::Resume
+            | Root::Params
+            | Root::Env(_)
+            | Root::Name(_) => {}
         }
     }
     wanted
@@ -169,6 +181,12 @@ fn wanted_ids(reader: &mut KitReader<'_>, step: &StepDraft) -> Vec<(String, Sour
 fn outside(reader: &mut KitReader<'_>, place: SourceSpan) {
     let words = "item exists in the params of a for_each step only";
     reader.fault(Fault::new(FaultCode::ItemOutsideFanOut, place, words));
+}
+
+fn no_resume(reader: &mut KitReader<'_>, place: SourceSpan) {
+    let words = "resume exists in the params of a step that has `resume:` only";
+    let fault = Fault::new(FaultCode::UnknownName, place, words);
+    reader.fault(fault.hint("resume: {schema: {type: object}}"));
 }
 
 fn unknown_step(
@@ -204,6 +222,7 @@ pub(super) fn check_output(reader: &mut KitReader<'_>, mentions: &[Mention], ids
                 unknown_step(reader, id, mention.place, ids, &mention.rest);
             }
             Root::Item | Root::ItemIndex => outside(reader, mention.place),
+            Root::Resume => no_resume(reader, mention.place),
             Root::Step(_) | Root::Params | Root::Env(_) | Root::Name(_) => {}
         }
     }

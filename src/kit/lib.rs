@@ -37,6 +37,7 @@ mod server_registry;
 pub mod servers;
 pub mod shape;
 mod step;
+mod suspend;
 mod text;
 mod tools;
 mod transform;

@@ -100,6 +100,7 @@ fn judge(
             Root::Step(id) => format!("the step {id:?}"),
             Root::Item => "item".to_owned(),
             Root::ItemIndex => "item_index".to_owned(),
+            Root::Resume => "resume".to_owned(),
             Root::Name(name) => name.clone(),
         };
         let words = format!("{what} sees params alone, not {name}");

@@ -3,11 +3,11 @@
 
 use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_config::read::flag_meant;
-use ktsu_config::yaml::{YamlNode, YamlValue};
+use ktsu_config::yaml::{SourceSpan, YamlNode, YamlValue};
 use ktsu_ledger::event::plan::{ApprovalTimeout, ReviewPolicy, TimeoutBehavior};
 
 use super::approval;
-use super::read::KitReader;
+use super::read::{Fields, KitReader};
 use super::shape::agent as shape;
 use super::shape::server::MAX_APPROVERS;
 
@@ -34,14 +34,7 @@ pub(super) fn read(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<Option
         return Some(wanted.then(by_default));
     }
     if !matches!(node.data, YamlValue::Map(_)) {
-        let words = format!("review must be true, false or a map, got {}", node.kind());
-        let hint = match (&node.data, flag_meant(node)) {
-            (YamlValue::List(_), _) => "review: {roles: [approver]}",
-            (_, Some(false)) => "review: false, or leave it out",
-            (_, _) => "review: true",
-        };
-        let fault = Fault::new(FaultCode::WrongType, node.place, words);
-        return reader.reject(fault.hint(hint));
+        return no_policy(reader, node, "review");
     }
     let before = reader.faults.len();
     let fields = reader.shaped(node, &shape::REVIEW)?;
@@ -51,26 +44,7 @@ pub(super) fn read(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<Option
     let not_by_proposer = fields.read("not_by_proposer", |node| {
         reader.flag(node, "not_by_proposer")
     });
-    let roles = fields.read("roles", |node| {
-        let words = shape::REVIEWERS.map(|role| (role, role));
-        if let YamlValue::Text(role) = &node.data {
-            let fault = Fault::new(
-                FaultCode::WrongType,
-                node.place,
-                "roles must be a list, got text",
-            );
-            return reader.reject(fault.hint(format!("roles: [{role}]")));
-        }
-        let list = reader.list(node, "roles")?.iter();
-        if list.len() == 0 {
-            let words = "roles is empty, so that only admins could decide";
-            let fault = Fault::new(FaultCode::WrongType, node.place, words);
-            let hint = "roles: [approver]; or leave roles out for approver and admin";
-            return reader.reject(fault.hint(hint));
-        }
-        let roles = list.map(|one| reader.keyword(one, "a role", &words));
-        roles.collect::<Option<Vec<&str>>>()
-    });
+    let roles = roles(reader, &fields);
     let behavior = fields.read("timeout_behavior", |node| {
         reader.keyword(node, "timeout_behavior", &approval::BEHAVIORS)
     });
@@ -94,4 +68,54 @@ pub(super) fn read(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<Option
     policy.timeout.behavior = behavior.unwrap_or(policy.timeout.behavior);
     policy.timeout.ms = timeout.unwrap_or(policy.timeout.ms);
     (reader.faults.len() == before).then_some(Some(policy))
+}
+
+/// The roles of which a person needs one; nothing where none are named.
+pub(super) fn roles<'n>(
+    reader: &mut KitReader<'_>,
+    fields: &Fields<'n>,
+) -> Option<Vec<&'static str>> {
+    fields.read("roles", |node| {
+        let words = shape::REVIEWERS.map(|role| (role, role));
+        if let YamlValue::Text(role) = &node.data {
+            let fault = Fault::new(
+                FaultCode::WrongType,
+                node.place,
+                "roles must be a list, got text",
+            );
+            return reader.reject(fault.hint(format!("roles: [{role}]")));
+        }
+        let list = reader.list(node, "roles")?.iter();
+        if list.len() == 0 {
+            let words = "roles is empty, so that only admins could decide";
+            let fault = Fault::new(FaultCode::WrongType, node.place, words);
+            let hint = "roles: [approver]; or leave roles out for approver and admin";
+            return reader.reject(fault.hint(hint));
+        }
+        let roles = list.map(|one| reader.keyword(one, "a role", &words));
+        roles.collect()
+    })
+}
+
+/// Reports a command that is declared without a value: whoever writes the key wants it, and an empty one
+/// must not mean none.
+pub(super) fn left_empty<T>(reader: &mut KitReader<'_>, place: SourceSpan, key: &str) -> Option<T> {
+    let fault = Fault::new(
+        FaultCode::WrongType,
+        place,
+        format!("{key:?} is left empty"),
+    );
+    reader.reject(fault.hint(format!("{key}: true; or false for none")))
+}
+
+/// Reports what is neither true nor false nor a map.
+pub(super) fn no_policy<T>(reader: &mut KitReader<'_>, node: &YamlNode, key: &str) -> Option<T> {
+    let words = format!("{key} must be true, false or a map, got {}", node.kind());
+    let hint = match (&node.data, flag_meant(node)) {
+        (YamlValue::List(_), _) => format!("{key}: {{roles: [approver]}}"),
+        (_, Some(false)) => format!("{key}: false, or leave it out"),
+        (_, _) => format!("{key}: true"),
+    };
+    let fault = Fault::new(FaultCode::WrongType, node.place, words);
+    reader.reject(fault.hint(hint))
 }

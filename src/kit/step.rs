@@ -13,7 +13,7 @@ use super::read::{
 };
 use super::reference::{AGENT_FILES, FileReference, WORKFLOW_FILES};
 use super::shape::workflow::{self as shape, PRIMITIVES};
-use super::{schemas, text, transform, webhook};
+use super::{schemas, suspend, text, transform, webhook};
 use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_config::yaml::{SourceSpan, YamlNode, YamlValue};
 use ktsu_workflow::expression::Root;
@@ -42,6 +42,8 @@ pub(super) struct AgentCall {
     pub(super) params: Vec<AgentArgument>,
     pub(super) group: Option<(String, SourceSpan)>,
     pub(super) threshold: Option<SourceSpan>,
+    /// Where it says what data it may wait for.
+    pub(super) resume: Option<SourceSpan>,
 }
 
 /// A param that a step gives to its agent.
@@ -267,6 +269,12 @@ fn read_agent(
         reader.open_map(node, "may_invoke")?;
         Some(read_may_invoke(reader, node, invoked))
     });
+    let resume = fields.read("resume", |node| suspend::read_resume(reader, node));
+    if let (Some(place), true) = (fields.key("resume"), for_each.is_some()) {
+        let words = "resume does not go with for_each: items wait for no data";
+        let hint = "suspend in a step of its own";
+        reader.fault(Fault::new(FaultCode::MisplacedKey, place, words).hint(hint));
+    }
     let given = fields.get("params");
     let tree = given.and_then(|node| params(reader, node, "params", NameUsage::Value));
     *call = Some(AgentCall {
@@ -275,6 +283,7 @@ fn read_agent(
         params_place: given.map_or(body.place, |node| node.place),
         params: given.map(given_params).unwrap_or_default(),
         group: group.clone().map(|group| (group, group_place)),
+        resume: fields.key("resume"),
         threshold: threshold
             .and(fields.get("confidence_threshold"))
             .map(|node| node.place),
@@ -289,6 +298,7 @@ fn read_agent(
         max_tokens,
         may_invoke: may_invoke.unwrap_or_default(),
         params: tree,
+        resume,
     })
 }
 
@@ -379,7 +389,12 @@ fn given_params(node: &YamlNode) -> Vec<AgentArgument> {
         let roots = || template.iter().flat_map(|one| one.roots());
         let variables = roots().filter_map(|root| match root {
             Root::Env(name) => Some(name.clone()),
-            Root::Params | Root::Step(_) | Root::Item | Root::ItemIndex | Root::Name(_) => None,
+            Root::Params
+            | Root::Step(_)
+            | Root::Item
+            | Root::ItemIndex
+            | Root::Resume
+            | Root::Name(_) => None,
         });
         AgentArgument {
             name: key.text.clone(),
@@ -411,6 +426,7 @@ fn only_variable(template: &Template) -> Option<String> {
             | Root::Step(_)
             | Root::Item
             | Root::ItemIndex
+            | Root::Resume
             | Root::Name(_),
             _,
         ) => None,

@@ -178,6 +178,7 @@ impl KitReader<'_> {
                 }
                 Root::Item => vec![mention("item", Vec::new())],
                 Root::ItemIndex => vec![mention("item_index", Vec::new())],
+                Root::Resume => vec![mention("resume", Vec::new())],
             };
             self.mentions.extend(new);
         }

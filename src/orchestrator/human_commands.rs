@@ -27,6 +27,7 @@ use ktsu_workflow::admit::intervention::{InterventionError, OverlayCommand};
 use ktsu_workflow::admit::post::{PostCommand, PostError, PostedEvent};
 use ktsu_workflow::admit::review::{ReviewCommand, ReviewDecisionError};
 use ktsu_workflow::admit::steer::RunControl;
+use ktsu_workflow::admit::suspend::{StepResumption, StepResumptionError};
 use ktsu_workflow::definition::Definition;
 
 /// What a person wants to become of a run.
@@ -60,6 +61,8 @@ pub enum HumanCommand {
     Decide(ApprovalCommand),
     /// The outcome of a step counts, or does not.
     Review(ReviewCommand),
+    /// Data for a step that waits for them.
+    ResumeStep(StepResumption),
     /// Events for the world of the run.
     Post(PostCommand),
 }
@@ -100,6 +103,9 @@ pub enum CommandError {
     /// A decision about an outcome, refused.
     #[error(transparent)]
     NotReviewed(#[from] ReviewDecisionError),
+    /// Data for a step, refused.
+    #[error(transparent)]
+    StepNotResumed(#[from] StepResumptionError),
     /// A post, refused.
     #[error(transparent)]
     NotPosted(#[from] PostError),
@@ -287,7 +293,11 @@ impl HumanCommand {
     /// Whether the command lets the run continue.
     pub(super) fn may_wake_run(&self) -> bool {
         match self {
-            Self::Resume { .. } | Self::Decide(_) | Self::Review(_) | Self::Post(_) => true,
+            Self::Resume { .. }
+            | Self::Decide(_)
+            | Self::Review(_)
+            | Self::ResumeStep(_)
+            | Self::Post(_) => true,
             Self::Overlay(_) | Self::Steer { .. } => false,
         }
     }
@@ -302,7 +312,11 @@ impl HumanCommand {
         match self {
             Self::Steer { steer, .. } => *steer != RunControl::Terminate,
             Self::Resume { .. } => true,
-            Self::Overlay(_) | Self::Decide(_) | Self::Review(_) | Self::Post(_) => false,
+            Self::Overlay(_)
+            | Self::Decide(_)
+            | Self::Review(_)
+            | Self::ResumeStep(_)
+            | Self::Post(_) => false,
         }
     }
 
@@ -328,6 +342,10 @@ impl HumanCommand {
                 });
                 review.overlay = redacted.collect();
             }
+            Self::ResumeStep(given) => {
+                redact(&mut given.reason);
+                redactor.redact_value(&mut given.data);
+            }
             Self::Post(post) => {
                 for data in post.events.iter_mut().filter_map(PostedEvent::data_mut) {
                     let mut value = Value::Object(std::mem::take(data));
@@ -351,7 +369,8 @@ impl HumanCommand {
             | Self::Resume { .. }
             | Self::Steer { .. }
             | Self::Decide(_)
-            | Self::Review(_) => false,
+            | Self::Review(_)
+            | Self::ResumeStep(_) => false,
         }
     }
 }

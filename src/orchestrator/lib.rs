@@ -47,7 +47,7 @@ pub use reports::{ReportError, TaskAddress};
 pub use retention::{HoldError, HoldReceipt, RetentionParts};
 pub use run::{AwaitedEnvelope, Progress, ReportOrigin};
 pub use startup::{Recovered, rebuild_index};
-pub use token::TokenKey;
+pub use token::{TaskName, TokenKey};
 pub use tools::{BuiltinServer, PostOutcome, ProtocolAnswer, ToolStream};
 
 use std::collections::BTreeMap;

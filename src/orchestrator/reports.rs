@@ -40,7 +40,8 @@ pub struct TaskAddress {
 }
 
 impl TaskAddress {
-    pub(super) fn name(&self) -> TaskName {
+    /// Its name in tokens.
+    pub fn name(&self) -> TaskName {
         TaskName::new(self.stream.name(), &self.scope, &self.step, self.item)
     }
 
@@ -71,6 +72,31 @@ impl Orchestrator {
     pub fn authorize(&self, task: &TaskAddress, token: &str) -> Result<u32, ReportError> {
         let attempt = self.shared.peers.tokens.attempt(&task.name(), token);
         attempt.ok_or(ReportError::Unauthorized)
+    }
+
+    /// The attempt that the holder of a link may resume.
+    pub fn authorize_resume(&self, task: &TaskName, token: &str) -> Option<u32> {
+        self.shared.peers.tokens.resumes(task, token)
+    }
+
+    /// The link by which a suspended attempt can be given its data: a capability. That it is made is
+    /// logged, and for whom.
+    pub fn resume_link(&self, task: &TaskName, attempt: u32, by: &str) -> String {
+        let (run, step) = (&task.run, &task.step);
+        tracing::info!(
+            run,
+            step,
+            attempt,
+            principal = by,
+            "link to resume a step made"
+        );
+        let token = self.shared.peers.tokens.resume_token(task, attempt);
+        let run = task.run.replace('/', "%2F");
+        let own = &self.shared.peers.own_url;
+        format!(
+            "{own}/runs/{run}/steps/{}/resume/link?token={token}",
+            task.step
+        )
     }
 
     /// Takes a report, and returns once it is durable.

@@ -52,17 +52,38 @@ impl TokenKey {
 
     /// The attempt a token is for, if it is a token of this task.
     pub fn attempt(&self, task: &TaskName, token: &str) -> Option<u32> {
-        let (attempt, mac) = token.split_once('.')?;
-        let attempt = attempt.parse().ok()?;
-        let expected = self.mac(task, attempt).to_hex();
-        let same = expected.as_bytes().ct_eq(mac.as_bytes());
-        bool::from(same).then_some(attempt)
+        checked(token, |attempt| self.mac(task, attempt))
+    }
+
+    /// The token of the data that a suspended attempt waits for (decision P3).
+    pub fn resume_token(&self, task: &TaskName, attempt: u32) -> String {
+        format!("{attempt}.{}", self.resume_mac(task, attempt).to_hex())
+    }
+
+    /// The attempt that a token lets its holder resume, if it is a token of this task.
+    pub fn resumes(&self, task: &TaskName, token: &str) -> Option<u32> {
+        checked(token, |attempt| self.resume_mac(task, attempt))
+    }
+
+    /// No run has an empty name, so that no token of an attempt is one of these.
+    fn resume_mac(&self, task: &TaskName, attempt: u32) -> blake3::Hash {
+        let text = format!("\nresume\n{}\n{}\n{attempt}", task.run, task.step);
+        blake3::keyed_hash(&self.0, text.as_bytes())
     }
 
     fn mac(&self, task: &TaskName, attempt: u32) -> blake3::Hash {
         let text = format!("{}\n{}\n{attempt}", task.run, task.step);
         blake3::keyed_hash(&self.0, text.as_bytes())
     }
+}
+
+/// The attempt that a token names, if its code is the one of that attempt.
+fn checked(token: &str, mac_of: impl Fn(u32) -> blake3::Hash) -> Option<u32> {
+    let (attempt, mac) = token.split_once('.')?;
+    let attempt = attempt.parse().ok()?;
+    let expected = mac_of(attempt).to_hex();
+    let same = expected.as_bytes().ct_eq(mac.as_bytes());
+    bool::from(same).then_some(attempt)
 }
 
 #[cfg(test)]
@@ -74,6 +95,24 @@ mod tests {
             run: run.to_owned(),
             step: step.to_owned(),
         }
+    }
+
+    #[test]
+    fn a_link_resumes_one_attempt_of_one_task_and_reports_nothing() {
+        let key = TokenKey::new([7; 32]);
+        let task = name("run_1/call", "a");
+        let token = key.resume_token(&task, 2);
+        assert_eq!(key.resumes(&task, &token), Some(2));
+        assert_eq!(key.attempt(&task, &token), None);
+        assert_eq!(key.resumes(&task, &key.token(&task, 2)), None);
+        for other in [
+            name("branch_1/call", "a"),
+            name("run_1", "a"),
+            name("run_1/call", "b"),
+        ] {
+            assert_eq!(key.resumes(&other, &token), None, "{other:?}");
+        }
+        assert_eq!(key.resumes(&task, &token.replacen("2.", "3.", 1)), None);
     }
 
     #[test]

@@ -226,6 +226,14 @@ pub(super) fn milestone(frame: &Frame) -> Option<Milestone> {
             milestone.fields.status = Some(decided.decision.as_str());
             Some(of_step(milestone, frame, &decided.step))
         }
+        Event::Person(PersonEvent::SuspendResumed(resumed)) => {
+            let milestone = human_action("step resumed", &resumed.by);
+            Some(of_step(milestone, frame, &resumed.step))
+        }
+        Event::Step(StepEvent::SuspendRequested(asked)) => {
+            let fields = at(frame, &asked.step, None);
+            Some(info("run waits for data", fields))
+        }
         Event::Step(StepEvent::ReviewRequested(asked)) => {
             let fields = at(frame, &asked.step, None);
             Some(info("run waits for a review", fields))

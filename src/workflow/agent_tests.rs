@@ -13,4 +13,5 @@ mod repeated_tests;
 mod review_tests;
 mod settle_tests;
 mod still_tests;
+mod suspend_tests;
 mod tools_tests;

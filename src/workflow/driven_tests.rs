@@ -164,7 +164,8 @@ impl Driven {
             let more = next(&self.definition, &self.state, &self.memo);
             assert!(more.is_none(), "a turn ended before the fixpoint");
             let stuck = self.state.todo();
-            let over = self.state.status().is_terminal() || self.state.is_parked();
+            let held = self.state.is_parked() || self.state.paused().is_some();
+            let over = self.state.status().is_terminal() || held;
             let waits = matches!(stuck, Some(Todo::End { scope: 0 }))
                 && self
                     .state

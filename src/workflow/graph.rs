@@ -25,7 +25,12 @@ pub enum GraphError {
 pub fn step_ids<'r>(roots: impl IntoIterator<Item = &'r Root>) -> impl Iterator<Item = &'r str> {
     roots.into_iter().filter_map(|root| match root {
         Root::Step(id) => Some(id.as_str()),
-        Root::Params | Root::Env(_) | Root::Item | Root::ItemIndex | Root::Name(_) => None,
+        Root::Params
+        | Root::Env(_)
+        | Root::Item
+        | Root::ItemIndex
+        | Root::Resume
+        | Root::Name(_) => None,
     })
 }
 

@@ -9,6 +9,9 @@ use crate::rules::DecisionRules;
 /// The longest error code that is taken from a runtime.
 const MAX_CODE: usize = 64;
 
+/// What a recompute has in place of the output of a task that asks for data.
+pub(crate) const WAITS_FOR_DATA: &str = "waits for data";
+
 /// The most commands that are named.
 const MAX_COMMANDS: usize = 16;
 
@@ -48,6 +51,12 @@ impl OutcomeExtras {
     /// Whether its step waits for a person or for data.
     pub(crate) fn blocks(&self) -> bool {
         self.commands.iter().any(OutcomeCommand::is_blocking)
+    }
+
+    /// Whether its step waits for data, so that it has no output.
+    pub(crate) fn suspends(&self) -> bool {
+        let suspends = |one: &OutcomeCommand| matches!(one, OutcomeCommand::Suspend { .. });
+        self.commands.iter().any(suspends)
     }
 }
 

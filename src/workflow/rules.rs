@@ -29,7 +29,8 @@ use crate::expression::InvokedMention;
 /// 5. Commands of an outcome that run workflows are carried out.
 /// 6. See the methods of [`DecisionRules`]; and branches of all frames of complete runs accept posts only
 ///    after they were resumed, which the fold checks: [`ktsu_projections::run::BRANCHES_OPEN_RULES`].
-/// 7. Outcomes wait for a person's review; and see the methods of [`DecisionRules`].
+/// 7. Outcomes wait for a person's review, or suspend their step until data are there; and see the methods
+///    of [`DecisionRules`].
 pub const RULES: u32 = 7;
 
 /// The rules a run is decided by.
@@ -142,6 +143,11 @@ impl DecisionRules {
     /// rules a library said it.
     pub fn says_where_outcomes_are_malformed(self) -> bool {
         self.0 >= 6
+    }
+
+    /// Whether an outcome may suspend its step.
+    pub fn suspends_steps(self) -> bool {
+        self.0 >= 7
     }
 
     /// Whether people decide on outcomes that ask for a review.

@@ -10,7 +10,7 @@ use ktsu_projections::run::waits::PendingDecision;
 use ktsu_projections::run::{Phase, RunState, RunStatus};
 use ktsu_projections::world::ResponderTimer;
 
-use super::admit::{approval, review};
+use super::admit::{approval, review, suspend};
 
 /// A timer to set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -186,6 +186,10 @@ pub fn next(state: &RunState) -> Option<Timer> {
         until,
         span_ms: asked.review.policy.timeout.ms,
     });
+    let suspension = suspend::next_deadline(state).map(|(until, asked)| Timer {
+        until,
+        span_ms: asked.suspension.policy.timeout_ms,
+    });
     let waited = responder_timer(state).map(|timer| Timer {
         until: timer.due,
         span_ms: timer.after_ms,
@@ -196,6 +200,7 @@ pub fn next(state: &RunState) -> Option<Timer> {
         .chain(retry)
         .chain(approval)
         .chain(review)
+        .chain(suspension)
         .chain(world_deadline(state))
         .min_by_key(|timer| timer.until)
 }
@@ -221,6 +226,9 @@ pub fn due(state: &RunState, now: Timestamp) -> Option<Draft> {
         return Some(expired);
     }
     if let Some(expired) = review::expired(state, now) {
+        return Some(expired);
+    }
+    if let Some(expired) = suspend::expired(state, now) {
         return Some(expired);
     }
     if let Some(timer) = responder_timer(state).filter(|timer| timer.due <= now) {

@@ -146,6 +146,13 @@ async fn record_what_is_missing() {
             missing.insert(pinned(&recorded));
         }
     }
+    for how in ["resumed", "late"] {
+        if let Entry::Vacant(missing) = manifest.entry(format!("v7-agent-suspend-{how}")) {
+            let recorded = super::suspensions::recorded(how).await;
+            recorded.save(&folder().join(missing.key()));
+            missing.insert(pinned(&recorded));
+        }
+    }
     for (name, reviewed) in scenarios::reviews::Reviewed::goldens() {
         if let Entry::Vacant(missing) = manifest.entry(format!("v7-review-{name}")) {
             let recorded = reviewed.record().await;
@@ -310,6 +317,8 @@ fn the_goldens_cover_what_can_happen() {
         r#""code":"tool_in_doubt""#,
         r#""code":"review_rejected""#,
         r#""code":"review_timed_out""#,
+        r#""code":"suspend_timed_out""#,
+        r#""path":"/data/text""#,
         r#""overlay":{"verdict":"no"}"#,
         r#""code":"budget_exhausted""#,
         r#""reasons":["max_events=5"]"#,

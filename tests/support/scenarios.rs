@@ -2,6 +2,7 @@
 
 pub(crate) mod agents;
 pub(crate) mod reviews;
+pub(crate) mod suspensions;
 pub(crate) mod tools;
 pub(crate) mod worlds;
 

@@ -33,6 +33,8 @@ pub enum CommandKind {
     Invoke,
     /// A person decides on the outcome first.
     Review,
+    /// The step waits for data, and runs again with them.
+    Suspend,
 }
 
 impl CommandKind {
@@ -43,6 +45,7 @@ impl CommandKind {
             Self::Fanout => "fanout",
             Self::Invoke => "invoke",
             Self::Review => "review",
+            Self::Suspend => "suspend",
         }
     }
 

@@ -24,6 +24,7 @@ mod shared;
 mod start;
 mod step;
 mod store;
+mod suspend;
 mod tool;
 mod webhook;
 mod worker;
@@ -62,6 +63,7 @@ pub use store::{
     CheckpointSigned, HoldLifted, HoldPlaced, KeyAdded, KeyRevoked, OPEN, RETENTION, RunHead,
     RunRemoved, StoreEvent, StoreOpened, StoreRecovered,
 };
+pub use suspend::{SuspendRequested, SuspendResumed};
 pub use tool::{
     ApprovalDecided, ApprovalExpired, ApprovalRequested, Decision, DoubtReason, ToolCalled,
     ToolInDoubt, ToolReturned,
@@ -163,7 +165,7 @@ impl Event {
             Self::Worker(event) => Some((event.step(), event.item())),
             Self::Webhook(event) => Some((event.step(), None)),
             Self::Person(event) => Some((event.step(), None)),
-            Self::Run(RunEvent::TimerFired(fired)) if fired.timer == TimerKind::Review => {
+            Self::Run(RunEvent::TimerFired(fired)) if fired.timer.is_for_people() => {
                 Some((fired.step.as_deref()?, None))
             }
             Self::Run(_)
@@ -426,6 +428,7 @@ event_types! {
     "command.deferred" => Step::StepEvent::CommandsDeferred,
     "command.discarded" => Step::StepEvent::CommandsDiscarded,
     "review.requested" => Step::StepEvent::ReviewRequested,
+    "suspend.requested" => Step::StepEvent::SuspendRequested,
     "step.completed" => Step::StepEvent::Completed,
     "step.failed" => Step::StepEvent::Failed,
     "step.skipped" => Step::StepEvent::Skipped,
@@ -453,6 +456,7 @@ event_types! {
     "webhook.dead" => Webhook::WebhookEvent::Dead,
     "overlay.set" => Person::PersonEvent::OverlaySet,
     "review.decided" => Person::PersonEvent::ReviewDecided,
+    "suspend.resumed" => Person::PersonEvent::SuspendResumed,
     "object.created" => World::WorldEvent::ObjectCreated,
     "object.patched" => World::WorldEvent::ObjectPatched,
     "relation.created" => World::WorldEvent::RelationCreated,

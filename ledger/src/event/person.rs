@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::review::ReviewDecided;
 use super::start::Principal;
+use super::suspend::SuspendResumed;
 use crate::canonical::CanonicalJson;
 
 /// A person's word.
@@ -15,6 +16,8 @@ pub enum PersonEvent {
     /// `review.decided` (input): what a person decides about the outcome of a step. Refused unless it
     /// is asked for.
     ReviewDecided(Box<ReviewDecided>),
+    /// `suspend.resumed` (input): the data that a step waits for. Refused unless it waits for them.
+    SuspendResumed(Box<SuspendResumed>),
 }
 
 impl PersonEvent {
@@ -23,6 +26,7 @@ impl PersonEvent {
         match self {
             Self::OverlaySet(event) => &event.step,
             Self::ReviewDecided(event) => &event.step,
+            Self::SuspendResumed(event) => &event.step,
         }
     }
 }

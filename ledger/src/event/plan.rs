@@ -9,6 +9,7 @@
 
 mod approval;
 mod child;
+mod suspend;
 pub mod world;
 
 use std::collections::BTreeMap;
@@ -19,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use crate::canonical::CanonicalJson;
 pub use approval::{ApprovalPolicy, ApprovalTimeout, OnReject, ReviewPolicy, TimeoutBehavior};
 pub use child::{ChildPlan, InvokePlan, Webhooks};
+pub use suspend::{ResumePlan, SuspendPolicy};
 use world::WorldPlan;
 
 /// The version of this format.
@@ -350,6 +352,9 @@ pub struct AgentPlan {
     /// An object of templates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub params: Option<CanonicalJson>,
+    /// What data it may wait for, and then run again with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resume: Option<ResumePlan>,
 }
 
 /// An agent file (`spec` A10).
@@ -390,6 +395,9 @@ pub struct AgentCommands {
     /// How people decide on an outcome that asks for a review; absent: it may not ask.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub review: Option<ReviewPolicy>,
+    /// Who gives the data that a suspended step waits for; absent: it may not suspend its step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suspend: Option<SuspendPolicy>,
 }
 
 impl AgentCommands {

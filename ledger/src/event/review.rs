@@ -40,7 +40,8 @@ pub struct CommandsDeferred {
 pub struct CommandsDiscarded {
     /// The task's attempt.
     pub attempt: u32,
-    /// The frame that discards them: a `review.decided`, or a `timer.fired`.
+    /// The frame that discards them: a `review.decided`, a `timer.fired`, or the `command.requested` of
+    /// a suspension.
     pub decision: u64,
     /// Their positions among the commands of the outcome, ascending.
     #[serde(

@@ -240,8 +240,17 @@ pub enum TimerKind {
     Review,
     /// `model_policy.timeout_s` of the run.
     RunTimeout,
+    /// The time to give a suspended step its data.
+    Suspend,
     /// `max_wall_seconds` of the run's worlds.
     WorldBudget,
+}
+
+impl TimerKind {
+    /// Whether it ends a step's wait for people.
+    pub fn is_for_people(self) -> bool {
+        matches!(self, Self::Review | Self::Suspend)
+    }
 }
 
 /// `clock.jumped`: at a start the wall clock was before the last frame, or it went forward by more

@@ -48,8 +48,14 @@ impl AnyCommand {
             CommandKind::Review if target.is_some() || topic.is_some() => {
                 return Err("a review has a target or a topic");
             }
-            CommandKind::Emit | CommandKind::Fanout | CommandKind::Invoke | CommandKind::Review => {
+            CommandKind::Suspend if target.is_some() || topic.is_some() => {
+                return Err("a suspension has a target or a topic");
             }
+            CommandKind::Emit
+            | CommandKind::Fanout
+            | CommandKind::Invoke
+            | CommandKind::Review
+            | CommandKind::Suspend => {}
         }
         if let Some(derived) = self.derived {
             return Ok(Event::World(WorldEvent::Commanded(WorldCommand {

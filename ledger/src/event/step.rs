@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::command::{CommandCompleted, StepCommand, StepNote};
 use super::place::Reference;
 use super::review::{CommandsDeferred, CommandsDiscarded, ReviewRequested};
+use super::suspend::SuspendRequested;
 use crate::canonical::CanonicalJson;
 
 /// A fact about a step.
@@ -35,13 +36,16 @@ pub enum StepEvent {
     CommandsDiscarded(CommandsDiscarded),
     /// `review.requested`: a person decides on the outcome.
     ReviewRequested(ReviewRequested),
+    /// `suspend.requested`: the step waits for data.
+    SuspendRequested(SuspendRequested),
     /// `step.completed`: running → complete.
     Completed(StepCompleted),
     /// `step.failed`: running → failed; the run fails with it (seed 000, invariant 11).
     Failed(StepFailed),
     /// `step.skipped`: pending → skipped; running → skipped if an agent requested it.
     Skipped(StepSkipped),
-    /// `step.reset`: complete, failed, skipped or running → pending. Follows only `run.resumed`.
+    /// `step.reset`: complete, failed, skipped or running → pending. Follows only `run.resumed`
+    /// or `suspend.resumed`.
     Reset(StepReset),
 }
 
@@ -58,6 +62,7 @@ impl StepEvent {
             Self::CommandsDeferred(event) => &event.step,
             Self::CommandsDiscarded(event) => &event.step,
             Self::ReviewRequested(event) => &event.step,
+            Self::SuspendRequested(event) => &event.step,
             Self::Completed(event) => &event.step,
             Self::Failed(event) => &event.step,
             Self::Skipped(event) => &event.step,
@@ -77,6 +82,7 @@ impl StepEvent {
             | Self::CommandsDeferred(_)
             | Self::CommandsDiscarded(_)
             | Self::ReviewRequested(_)
+            | Self::SuspendRequested(_)
             | Self::Completed(_)
             | Self::Failed(_)
             | Self::Skipped(_)

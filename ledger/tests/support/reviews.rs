@@ -1,8 +1,8 @@
-//! Samples of events about reviews.
+//! Samples of events about reviews and suspensions.
 
 use std::collections::BTreeMap;
 
-use ktsu_ledger::event::plan::{ApprovalTimeout, ReviewPolicy, TimeoutBehavior};
+use ktsu_ledger::event::plan::{ApprovalTimeout, ReviewPolicy, SuspendPolicy, TimeoutBehavior};
 use ktsu_ledger::event::*;
 use ktsu_ledger::{CanonicalJson, Event};
 
@@ -12,7 +12,7 @@ pub(crate) fn samples(text: &str, value: &CanonicalJson) -> Vec<Event> {
     both.flat_map(|full| of(text, value, full)).collect()
 }
 
-fn of(text: &str, value: &CanonicalJson, full: bool) -> [Event; 5] {
+fn of(text: &str, value: &CanonicalJson, full: bool) -> [Event; 8] {
     let step = || text.to_owned();
     let indexes = || match full {
         true => vec![0, 2],
@@ -33,6 +33,44 @@ fn of(text: &str, value: &CanonicalJson, full: bool) -> [Event; 5] {
             topic: None,
             kind: CommandKind::Review,
         })),
+        Event::Step(StepEvent::Commanded(StepCommand {
+            attempt: 2,
+            command: Reference {
+                frame: 3,
+                path: "/outcome/commands/0".to_owned(),
+            },
+            index: 0,
+            item: None,
+            step: step(),
+            suppressed: full,
+            target: None,
+            topic: None,
+            kind: CommandKind::Suspend,
+        })),
+        Event::Step(StepEvent::SuspendRequested(SuspendRequested {
+            attempt: 2,
+            command: 6,
+            policy: SuspendPolicy {
+                roles: full.then(step).into_iter().collect(),
+                schema: full.then(|| value.clone()),
+                timeout_ms: 5000,
+            },
+            step: step(),
+        })),
+        Event::Person(PersonEvent::SuspendResumed(Box::new(SuspendResumed {
+            attempt: 2,
+            by: Principal {
+                auth: text.to_owned(),
+                id: text.to_owned(),
+            },
+            data: match full {
+                true => value.clone(),
+                false => CanonicalJson::default(),
+            },
+            reason: full.then(step),
+            request: 8,
+            step: step(),
+        }))),
         Event::Step(StepEvent::CommandsDeferred(CommandsDeferred {
             attempt: 2,
             indexes: indexes(),

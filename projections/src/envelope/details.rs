@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ktsu_ledger::event::{
-    AgentEvent, ItemEvent, RecomputeEvent, Reference, ReservedEvaluated, RunEvent, StepEvent,
-    StepFailed,
+    AgentEvent, ItemEvent, PersonEvent, RecomputeEvent, Reference, ReservedEvaluated, RunEvent,
+    StepEvent, StepFailed,
 };
 use ktsu_ledger::{CanonicalJson, Event, Frame, Timestamp};
 use serde_json::Value;
@@ -64,6 +64,8 @@ pub(super) struct StepDetail {
     left_out_ms: u64,
     /// The `agent.finished` and its outcome, until what follows from it is recorded.
     outcome: Option<(u64, CanonicalJson)>,
+    /// Whether it begins again with the data that it waited for: its time and its wait count on.
+    is_resumed: bool,
     pub(super) items: BTreeMap<u32, StepDetail>,
 }
 
@@ -136,6 +138,11 @@ impl EnvelopeDetails {
                     self.scopes.entry(0).or_default().begin_again();
                 }
             }
+            Event::Person(PersonEvent::SuspendResumed(resumed)) => {
+                if let Some(detail) = self.detail(state, at, &resumed.step) {
+                    detail.is_resumed = true;
+                }
+            }
             Event::Recompute(RecomputeEvent::Compared(_))
             | Event::Worker(_)
             | Event::Webhook(_)
@@ -186,7 +193,10 @@ impl EnvelopeDetails {
     /// only people could move them.
     fn note_usage(&mut self, state: &RunState, frame: &Frame, at: u32, still: &WaitBefore) {
         let uses = matches!(frame.event, Event::Webhook(_) | Event::Agent(_))
-            || matches!(frame.event, Event::Step(StepEvent::ReviewRequested(_)))
+            || matches!(
+                frame.event,
+                Event::Step(StepEvent::ReviewRequested(_) | StepEvent::SuspendRequested(_))
+            )
             || matches!(frame.event, Event::Person(_) | Event::Run(_))
                 && ends_wait_for_people(&frame.event);
         let about = frame.event.task().filter(|_| uses);
@@ -297,6 +307,7 @@ impl StepDetail {
 
     fn take_step(&mut self, at: Timestamp, event: &StepEvent) {
         match event {
+            StepEvent::Started(_) if self.is_resumed => self.is_resumed = false,
             StepEvent::Started(_) => {
                 (self.started, self.waited) = (Some(at), WaitTime::default());
                 self.left_out_ms = 0;
@@ -307,7 +318,8 @@ impl StepDetail {
             | StepEvent::CommandCompleted(_)
             | StepEvent::CommandsDeferred(_)
             | StepEvent::CommandsDiscarded(_)
-            | StepEvent::ReviewRequested(_) => {}
+            | StepEvent::ReviewRequested(_)
+            | StepEvent::SuspendRequested(_) => {}
             StepEvent::ReservedEvaluated(one) => match one.item {
                 Some(item) => self.items.entry(item).or_default().said.take(one),
                 None => self.said.take(one),
@@ -315,6 +327,17 @@ impl StepDetail {
             StepEvent::Completed(_) | StepEvent::Skipped(_) => {
                 self.ended = Some(at);
                 self.outcome = None;
+            }
+            StepEvent::Reset(_) if self.is_resumed => {
+                let before = std::mem::take(self);
+                *self = Self {
+                    started: before.started,
+                    usage: before.usage,
+                    waited: before.waited,
+                    left_out_ms: before.left_out_ms,
+                    is_resumed: true,
+                    ..Self::default()
+                };
             }
             StepEvent::Reset(_) => self.begin_again(),
             StepEvent::Failed(failed) => {

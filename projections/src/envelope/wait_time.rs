@@ -5,7 +5,7 @@ use ktsu_ledger::event::RunEvent;
 use ktsu_ledger::{Event, Frame, Timestamp};
 
 use crate::run::RunState;
-use crate::used_time::{ends_wait_for_people, is_review_timer};
+use crate::used_time::{ends_wait_for_people, is_timer_for_people};
 
 /// Whether only people could move what a frame is about until it came: what it answers is asked of the
 /// state before it is applied. None of it for a frame that ends no wait.
@@ -27,7 +27,7 @@ impl WaitBefore {
     pub(super) fn before(state: &RunState, frame: &Frame) -> Self {
         let mut still = Self::default();
         if let Event::Run(event) = &frame.event
-            && !is_review_timer(&frame.event)
+            && !is_timer_for_people(&frame.event)
         {
             still.take_word(state, event, frame.at);
             return still;

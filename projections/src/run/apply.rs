@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use ktsu_ledger::event::plan::{RetryOn, StepWork, WebhookPlan, Webhooks};
+use ktsu_ledger::event::plan::{StepWork, Webhooks};
 use ktsu_ledger::event::{
     ContinueReason, PersonEvent, RecomputeEvent, Reference, RunCompleted, RunEvent, RunFailed,
-    RunStarted, SkipReason, StepEvent, TimerKind, Verdict, WebhookAnswer, WebhookEvent,
-    WorkerEvent,
+    RunStarted, SkipReason, StepEvent, TimerKind, Verdict, WorkerEvent,
 };
 use ktsu_ledger::{CanonicalJson, Event, Frame};
 
@@ -15,8 +14,7 @@ use super::steer::StopKind;
 use super::tasks::Tasks;
 use super::transition::{TransitionError, TransitionTarget};
 use super::{
-    Phase, RunFailure, RunState, RunStatus, Scope, ScopeEnd, Step, StepAddress, StepStatus,
-    StoredOutput, Todo,
+    Phase, RunFailure, RunState, RunStatus, Scope, ScopeEnd, Step, StepStatus, StoredOutput, Todo,
 };
 
 /// The first decision rules under which the failure of a run whose time is over names its limit.
@@ -55,6 +53,11 @@ impl RunState {
             {
                 self.time_out_review(frame, scope, step);
             }
+            (Event::Run(RunEvent::TimerFired(fired)), TransitionTarget::Step { scope, step })
+                if fired.timer == TimerKind::Suspend =>
+            {
+                self.change_suspension(frame, (scope, step), |one| one.time_out(frame.seq));
+            }
             (Event::Run(_), TransitionTarget::Step { scope, step }) => {
                 self.retry_now(frame, scope, step)
             }
@@ -89,6 +92,12 @@ impl RunState {
                 TransitionTarget::Step { scope, step },
             ) => {
                 self.decide_review(frame, scope, step, decided);
+            }
+            (
+                Event::Person(PersonEvent::SuspendResumed(resumed)),
+                TransitionTarget::Step { scope, step },
+            ) => {
+                self.change_suspension(frame, (scope, step), |one| one.resume(frame.seq, resumed));
             }
             _ => {}
         }
@@ -296,12 +305,18 @@ impl RunState {
                     task.last = frame.seq;
                 }
                 self.request_review(frame, (scope, at), command);
+                self.request_suspension(frame, (scope, at), command);
                 self.request_invoke(frame, (scope, at), command);
                 self.reclassify_task(scope, at, command.item);
             }
             StepEvent::CommandsDeferred(_)
             | StepEvent::CommandsDiscarded(_)
             | StepEvent::ReviewRequested(_) => self.apply_review(frame, scope, at, event),
+            StepEvent::SuspendRequested(asked) => {
+                self.change_suspension(frame, (scope, at), |one| {
+                    one.ask(frame.seq, frame.at, asked);
+                });
+            }
             StepEvent::CommandCompleted(done) => {
                 if let Some(task) = self.task_mut(scope, at, done.item) {
                     task.complete_command();
@@ -359,92 +374,6 @@ impl RunState {
                 }
                 self.settle(frame, scope, at, StepStatus::Skipped);
             }
-        }
-    }
-
-    fn apply_webhook(&mut self, frame: &Frame, scope: u32, at: u32, event: &WebhookEvent) {
-        self.announce_webhook(frame.seq, StepAddress::step(scope, at), event);
-        let phase = match event {
-            WebhookEvent::Sent(sent) => {
-                self.todo.remove(&Todo::Effect { scope, step: at });
-                Phase::Sent {
-                    sending: sent.sending,
-                    seq: frame.seq,
-                }
-            }
-            WebhookEvent::Delivered(answer) => {
-                self.todo.insert(Todo::Step { scope, step: at });
-                if let Some(step) = self.step_mut(scope, at) {
-                    step.delivered = answer.status;
-                }
-                Phase::Delivered {
-                    seq: frame.seq,
-                    status: answer.status.unwrap_or_default(),
-                }
-            }
-            WebhookEvent::Failed(answer) => self.undelivered(frame, scope, at, answer),
-            WebhookEvent::Dead(_) => {
-                let step = self.step_mut(scope, at).map(|step| step.phase.clone());
-                match step {
-                    Some(Phase::Undelivered {
-                        seq,
-                        code,
-                        status,
-                        sending,
-                        ..
-                    }) => Phase::Undelivered {
-                        seq,
-                        code,
-                        status,
-                        sending,
-                        dead: true,
-                    },
-                    other => other.unwrap_or(Phase::Begun),
-                }
-            }
-        };
-        if let Some(step) = self.step_mut(scope, at) {
-            step.phase = phase;
-        }
-    }
-
-    /// A sending failed: wait for the next one, if the file declares one for such a failure.
-    fn undelivered(&mut self, frame: &Frame, scope: u32, at: u32, answer: &WebhookAnswer) -> Phase {
-        let again = match self.work(scope, at) {
-            Some(StepWork::Webhook(plan)) => sends_again(plan, answer),
-            Some(StepWork::Agent(_) | StepWork::Transform(_) | StepWork::Workflow(_)) | None => {
-                false
-            }
-        };
-        if again {
-            self.retries.insert((scope, at));
-            return Phase::Backoff {
-                seq: frame.seq,
-                since: self.effective_time(frame.at),
-                sending: answer.sending,
-            };
-        }
-        self.todo.insert(Todo::Step { scope, step: at });
-        Phase::Undelivered {
-            seq: frame.seq,
-            code: answer.code.clone().unwrap_or_default(),
-            status: answer.status,
-            sending: answer.sending,
-            dead: false,
-        }
-    }
-
-    fn retry_now(&mut self, frame: &Frame, scope: u32, at: u32) {
-        let Some(step) = self.step_mut(scope, at) else {
-            return;
-        };
-        if let Phase::Backoff { sending, .. } = step.phase {
-            step.phase = Phase::ToResend {
-                seq: frame.seq,
-                sending: sending + 1,
-            };
-            self.retries.remove(&(scope, at));
-            self.todo.insert(Todo::Effect { scope, step: at });
         }
     }
 
@@ -573,19 +502,4 @@ pub(super) fn to_do(scope: &Scope, at: u32, step: u32) -> Todo {
             Todo::Step { scope: at, step }
         }
     }
-}
-
-/// Whether the file declares another sending after such a failure (decision S5).
-fn sends_again(plan: &WebhookPlan, answer: &WebhookAnswer) -> bool {
-    let Some(retry) = &plan.retry else {
-        return false;
-    };
-    let kind = match (answer.code.as_deref(), answer.status) {
-        (Some("webhook_timeout"), _) => RetryOn::Timeout,
-        (Some("webhook_unreachable"), _) => RetryOn::Unreachable,
-        (_, Some(429)) => RetryOn::RateLimited,
-        (_, Some(500..=599)) => RetryOn::ServerError,
-        _ => return false,
-    };
-    retry.on.contains(&kind) && answer.sending < retry.attempts
 }

@@ -9,8 +9,8 @@ use super::calls::{CallState, RequestedCall, RequestedCalls};
 /// The server whose tools are commands.
 pub const COMMANDS_SERVER: &str = "ktsu/commands";
 
-/// The tool that asks for a review.
-const REVIEW: &str = "review";
+/// The tools for commands that make the step wait, of which an outcome has one.
+const BLOCKING: [&str; 2] = ["review", "suspend"];
 
 /// The commands of a task that were accepted, each once: its tool, and the digest of its arguments.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -25,21 +25,21 @@ impl ModelCommands {
         }
     }
 
-    /// Whether a call asks for another review than one that was accepted, or that an earlier call
-    /// which is under way and passes `judged` asks for: an outcome has one.
+    /// Whether a call makes its step wait otherwise than one that was accepted, or than an earlier call
+    /// which is under way and passes `judged`: an outcome has one such command.
     pub fn blocks(
         &self,
         calls: &RequestedCalls,
         call: &RequestedCall,
         judged: impl Fn(&RequestedCall) -> bool,
     ) -> bool {
-        let Some(own) = command(call).filter(|(tool, _)| tool == REVIEW) else {
+        let Some(own) = command(call).filter(is_blocking) else {
             return false;
         };
         let earlier = calls.list.iter().take_while(|one| *one != call);
         let earlier = earlier.filter(|one| judged(one)).filter_map(command);
         let mut all = earlier.chain(self.0.iter().cloned());
-        all.any(|other| other.0 == REVIEW && other != own)
+        all.any(|other| is_blocking(&other) && other != own)
     }
 
     /// How many other commands come before a call of the last reply: those that were accepted, and
@@ -58,6 +58,11 @@ impl ModelCommands {
         let again = self.0.contains(&own) || earlier.contains(&own);
         (!again).then(|| self.0.union(&earlier).count())
     }
+}
+
+/// Whether a command makes its step wait.
+fn is_blocking((tool, _): &(String, String)) -> bool {
+    BLOCKING.contains(&tool.as_str())
 }
 
 /// The command that a call on its way gives.

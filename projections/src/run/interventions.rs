@@ -11,8 +11,8 @@ use ktsu_ledger::event::{
 };
 use ktsu_ledger::{CanonicalJson, Frame, Hash, Timestamp};
 
+use super::OverlayValue;
 use super::outline::Outline;
-use super::overlays::OverlayValue;
 use super::responder_tasks::FIRST_RESPONDER_TASK;
 use super::transition::TransitionError;
 use super::{Phase, RunHeader, RunState, RunStatus, Scope, Step, StepStatus, StoredOutput, Todo};
@@ -237,6 +237,7 @@ impl RunState {
             self.reclassify_task(scope, step, item);
         }
         self.ask_reviews_again();
+        self.ask_for_data_again();
         self.count_suspended();
         self.forget_notices();
         for scope in 0..u32::try_from(self.scopes.len()).unwrap_or(u32::MAX) {
@@ -363,11 +364,14 @@ impl RunState {
     }
 
     pub(super) fn apply_reset(&mut self, frame: &Frame, scope: u32, step: u32, _: &StepReset) {
-        self.resetting.remove(&step);
+        if scope == 0 {
+            self.resetting.remove(&step);
+        }
         self.reset(frame, scope, step);
     }
 
-    /// A step is as if it had not begun, but for its attempts, and for what a person set.
+    /// A step is as if it had not begun, but for its attempts, what a person set, and the data that it
+    /// waited for.
     fn reset(&mut self, frame: &Frame, scope: u32, at: u32) {
         self.todo.remove(&Todo::Step { scope, step: at });
         self.todo.remove(&Todo::Effect { scope, step: at });
@@ -376,8 +380,13 @@ impl RunState {
         for child in held.map(|(child, _)| child).collect::<Vec<_>>() {
             self.abandon(frame, child);
         }
+        let given = self.next_resumption(scope, at);
+        if let Some(given) = &given {
+            self.keep_resumption((scope, at), given);
+        }
         if let Some(step) = self.step_mut(scope, at) {
             let open = step.begin_again();
+            step.resumption = given.map(Box::new);
             self.retries.remove(&(scope, at));
             self.spend.close_all(&open);
             self.end_announced(&open);
@@ -483,9 +492,10 @@ impl RunState {
         }
     }
 
-    /// Params, values of the environment and overlays, by the frame that holds them.
+    /// Params, values of the environment, overlays and data that a step waited for, by the frame that
+    /// holds them.
     pub(super) fn supplied_value(&self, reference: &Reference) -> Option<serde_json::Value> {
-        let overlay = ["/value", "/overlay"];
+        let overlay = ["/value", "/overlay", "/data"];
         let overlay = overlay
             .iter()
             .find_map(|name| reference.path.strip_prefix(name));

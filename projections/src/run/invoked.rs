@@ -134,7 +134,7 @@ impl InvokedChildren {
                 format!("/{}/inputs/{at}", command.index)
             }
             CommandKind::Invoke => format!("/{}/input", command.index),
-            CommandKind::Emit | CommandKind::Review => return None,
+            CommandKind::Emit | CommandKind::Review | CommandKind::Suspend => return None,
         };
         let value = self.outcome.pointer(&pointer)?;
         let place = Reference {
@@ -160,7 +160,10 @@ impl InvokedChildren {
         let inputs = self.outcome.pointer(&format!("/{}/inputs", command.index));
         let count = match command.kind {
             CommandKind::Fanout => inputs.and_then(Value::as_array).map_or(0, Vec::len),
-            CommandKind::Invoke | CommandKind::Emit | CommandKind::Review => 1,
+            CommandKind::Invoke
+            | CommandKind::Emit
+            | CommandKind::Review
+            | CommandKind::Suspend => 1,
         };
         let before = self.commands.last();
         self.commands.push(InvokeCommand {

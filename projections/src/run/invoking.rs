@@ -12,6 +12,7 @@ use super::invoked::{
     InvokeCommand, InvokeDue, InvokedAs, InvokedChild, InvokedChildren, InvokedPath, gives,
 };
 use super::scope::Scope;
+use super::suspension::SuspensionDue;
 use super::transition::{TransitionError, TransitionTarget};
 use super::{AgentTask, FailedItem, RunState, RunStatus, Step, StepStatus, TaskPhase};
 
@@ -36,10 +37,13 @@ impl AgentTask {
     }
 
     /// Whether the next of its events may have a note: before every command, or, where commands have
-    /// phases, once all that runs has ended.
+    /// phases, once all that runs has ended, or before its step waits for data.
     pub(super) fn may_note(&self) -> bool {
         match self.order.is_phased() {
-            true => self.commands == self.order.first() && self.may_end(),
+            true => match self.suspension_due() {
+                Some(due) => due == SuspensionDue::Ask,
+                None => self.commands == self.order.first() && self.may_end(),
+            },
             false => self.commands == 0,
         }
     }
@@ -49,6 +53,7 @@ impl AgentTask {
         let phase = CommandPhase::of_kind(command.kind);
         if self.order.get(self.commands) != Some((phase, command.index))
             || !self.has_passed_review()
+            || self.suspension.is_some()
         {
             return false;
         }
@@ -61,10 +66,11 @@ impl AgentTask {
         }
     }
 
-    /// Whether only its notes and emitted messages are left before the end of its step: people have
-    /// approved it where it asks for that, and whatever its commands run has ended.
+    /// Whether only its notes and emitted messages are left before the end of its step: it does not
+    /// suspend that, people have approved it where it asks for that, and whatever its commands run has
+    /// ended.
     pub(super) fn may_end(&self) -> bool {
-        self.has_passed_review() && self.has_invoked_all()
+        self.suspension.is_none() && self.has_passed_review() && self.has_invoked_all()
     }
 
     /// Whether a command is completed.

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use ktsu_ledger::event::plan::{
-    AgentFile, Plan, ReviewPolicy, ServerPlan, StepPlan, Webhooks, WorkflowPlan, world::WorldPlan,
+    AgentFile, Plan, ReviewPolicy, ServerPlan, StepPlan, SuspendPolicy, Webhooks, WorkflowPlan,
+    world::WorldPlan,
 };
 use ktsu_ledger::{CanonicalJson, Frame};
 
@@ -34,6 +35,8 @@ pub struct AgentShape {
     pub servers: Vec<ServerPlan>,
     /// How people decide on an outcome that asks for a review, if one may.
     pub review: Option<ReviewPolicy>,
+    /// Who gives the data that a step of it waits for, if it may suspend its step.
+    pub suspend: Option<SuspendPolicy>,
 }
 
 /// One workflow of a definition.
@@ -159,6 +162,7 @@ impl AgentShape {
             max_turns: file.max_turns,
             servers: file.servers.clone(),
             review: file.commands.as_ref().and_then(|all| all.review.clone()),
+            suspend: file.commands.as_ref().and_then(|all| all.suspend.clone()),
         }
     }
 }

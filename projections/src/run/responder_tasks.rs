@@ -384,5 +384,6 @@ fn agent_plan(ask: &AskPlan) -> AgentPlan {
         max_tokens: ask.max_tokens,
         may_invoke: BTreeMap::new(),
         params: None,
+        resume: None,
     }
 }

@@ -58,9 +58,11 @@ impl RunState {
         })
     }
 
-    /// How many calls of tools and outcomes of steps people are asked about.
+    /// How many calls of tools and outcomes of steps people are asked about, and for how many data.
     pub fn count_asked(&self) -> usize {
-        self.pending_decisions().len() + self.pending_reviews().len()
+        self.pending_decisions().len()
+            + self.pending_reviews().len()
+            + self.pending_suspensions().len()
     }
 
     /// Whether a step waits for the decision of a review.
@@ -89,6 +91,7 @@ impl RunState {
             }
             StepEvent::CommandsDiscarded(event) => {
                 of(event.attempt).is_some_and(|review| review.may_discard(event))
+                    || self.suspension_may_discard(scope, step, event)
             }
             StepEvent::ReviewRequested(event) => {
                 let policy = self.review_policy(scope, step);
@@ -109,6 +112,7 @@ impl RunState {
             | StepEvent::Noted(_)
             | StepEvent::Commanded(_)
             | StepEvent::CommandCompleted(_)
+            | StepEvent::SuspendRequested(_)
             | StepEvent::Completed(_)
             | StepEvent::Failed(_)
             | StepEvent::Skipped(_)
@@ -150,6 +154,9 @@ impl RunState {
             return;
         };
         task.last = frame.seq;
+        if let (Some(suspension), StepEvent::CommandsDiscarded(_)) = (&mut task.suspension, event) {
+            suspension.discard();
+        }
         if let Some(review) = &mut task.review {
             match event {
                 StepEvent::CommandsDeferred(_) => review.defer(),
@@ -161,6 +168,7 @@ impl RunState {
                 | StepEvent::Noted(_)
                 | StepEvent::Commanded(_)
                 | StepEvent::CommandCompleted(_)
+                | StepEvent::SuspendRequested(_)
                 | StepEvent::Completed(_)
                 | StepEvent::Failed(_)
                 | StepEvent::Skipped(_)

@@ -8,6 +8,7 @@ use ktsu_ledger::{CanonicalJson, Timestamp};
 
 use super::invoked::InvokedAs;
 use super::overlays::OverlayValue;
+use super::suspension::Resumption;
 use super::tasks::Tasks;
 use super::{RunStatus, WorkflowShape};
 use crate::step_name::path_in;
@@ -184,6 +185,8 @@ pub struct Step {
     pub delivered: Option<u16>,
     /// Its tasks, if it is an agent step under way, or was one.
     pub tasks: Option<Box<Tasks>>,
+    /// What it is given besides its params, if it runs again after a suspension.
+    pub resumption: Option<Box<Resumption>>,
 }
 
 /// A step's value as later steps see it.
@@ -270,6 +273,7 @@ impl Step {
             skip_detail: None,
             delivered: None,
             tasks: None,
+            resumption: None,
         }
     }
 

@@ -21,6 +21,7 @@ use super::recorded_results::TaskResults;
 use super::reply_cache::{CachedReply, RequestKey};
 use super::reserved;
 use super::review::{Review, ReviewDue};
+use super::suspension::{Suspension, SuspensionDue};
 
 /// How often a lost task is sent out again, those that a restart of the orchestrator cost not
 /// counted (decision W3).
@@ -67,6 +68,8 @@ pub struct AgentTask {
     pub commands: u32,
     /// What people are asked about its outcome, if the outcome asks for that.
     pub review: Option<Box<Review>>,
+    /// What data its outcome asks for, if it suspends its step.
+    pub suspension: Option<Box<Suspension>>,
     /// What those commands run, if they run anything.
     pub invoked: Option<Box<InvokedChildren>>,
     /// What its model commanded by tools and was accepted.
@@ -224,7 +227,9 @@ impl AgentTask {
 
     /// Whether it moves only after a person has decided: on a call, or on its outcome.
     pub fn awaits_people(&self) -> bool {
-        self.phase == TaskPhase::Suspended || self.review_due() == Some(ReviewDue::Wait)
+        self.phase == TaskPhase::Suspended
+            || self.review_due() == Some(ReviewDue::Wait)
+            || self.suspension_due() == Some(SuspensionDue::Wait)
     }
 
     /// What is due for the review of its outcome, if that has one.

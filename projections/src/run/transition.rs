@@ -118,12 +118,15 @@ impl RunState {
                 });
                 let failing = self.failing().is_some();
                 let resets = matches!(event, StepEvent::Reset(_));
-                let asked = !resets || (scope == 0 && self.resetting().0.contains(&step));
+                let asked = !resets
+                    || (scope == 0 && self.resetting().0.contains(&step))
+                    || self.may_begin_again(scope, step);
                 let never_begun =
                     stopped && state.status == StepStatus::Pending && is_stopped(event, state);
                 let allowed = open
                     && asked
                     && self.review_may(scope, step, event)
+                    && self.suspension_may(scope, step, event)
                     && (never_begun || step_may(state, plan, event, failing));
                 self.require(allowed, frame, event.step(), state.status.as_str())?;
                 Ok(TransitionTarget::Step { scope, step })
@@ -188,6 +191,13 @@ impl RunState {
                 let (state, _) = self.step_state(scope, step)?;
                 let allowed = self.may_decide_review(scope, step, decided);
                 self.require(allowed, frame, &decided.step, state.status.as_str())?;
+                Ok(TransitionTarget::Step { scope, step })
+            }
+            Event::Person(PersonEvent::SuspendResumed(resumed)) => {
+                let (scope, step) = self.find(frame, &resumed.step)?;
+                let (state, _) = self.step_state(scope, step)?;
+                let allowed = self.may_resume_step(scope, step, resumed);
+                self.require(allowed, frame, &resumed.step, state.status.as_str())?;
                 Ok(TransitionTarget::Step { scope, step })
             }
             Event::World(event) => self.check_world(frame, event),
@@ -344,6 +354,10 @@ impl RunState {
                 let step = scope.shape.position(id);
                 self.failing().is_none() && step.is_some_and(|step| self.awaits_review(at, step))
             }
+            (TimerKind::Suspend, Some(id)) => {
+                let step = scope.shape.position(id);
+                self.failing().is_none() && step.is_some_and(|step| self.awaits_data(at, step))
+            }
             (TimerKind::WorldBudget, None) => {
                 let open = self.failing().is_none() && self.status() == RunStatus::Running;
                 let uses_time = !self.waits_for_responder_timers();
@@ -356,7 +370,7 @@ impl RunState {
                 scope.parent.is_none() && is_open(scope) && self.failing().is_none() && due
             }
             (TimerKind::RunTimeout | TimerKind::WorldBudget | TimerKind::After, Some(_))
-            | (TimerKind::Retry | TimerKind::Review, None) => false,
+            | (TimerKind::Retry | TimerKind::Review | TimerKind::Suspend, None) => false,
         }
     }
 

@@ -61,6 +61,9 @@ impl RunState {
                     if let Some(review) = &mut task.review {
                         review.postpone(by_ms);
                     }
+                    if let Some(suspension) = &mut task.suspension {
+                        suspension.postpone(by_ms);
+                    }
                 }
             }
         }

@@ -44,6 +44,13 @@ pub(super) const TOKEN: Parameter = Parameter::new(
 )
 .required();
 
+impl AttemptToken {
+    /// The token.
+    pub(super) fn token(&self) -> &str {
+        &self.token
+    }
+}
+
 impl QueryParameters for AttemptToken {
     const PARAMETERS: &'static [Parameter] = &[TOKEN];
 

@@ -9,7 +9,7 @@ use axum::response::{IntoResponse as _, Response};
 use ktsu_ledger::event::Decision;
 use ktsu_ledger::store::Cursor;
 use ktsu_projections::approvals::{ApprovalRecord, ApprovalStatus};
-use ktsu_projections::reviews::PersonRequest;
+use ktsu_projections::person_requests::PersonRequest;
 use serde::Serialize;
 use serde_json::{Value, json as value};
 

@@ -42,6 +42,13 @@ fn joined(uri: &Uri) -> Option<Uri> {
             what @ ("approval" | "review"),
             "decide",
         ] => (run, Some(format!("steps/{step}/{what}/decide"))),
+        [
+            run @ ..,
+            "steps",
+            step,
+            what @ ("suspend" | "resume"),
+            "link",
+        ] => (run, Some(format!("steps/{step}/{what}/link"))),
         [run @ .., "steps", step, last] if is_route("/runs/{id}/steps/{step}/", last) => {
             (run, Some(format!("steps/{step}/{last}")))
         }
@@ -92,6 +99,14 @@ mod tests {
             (
                 "/runs/R/call/steps/s.3/approval/decide",
                 Some("/runs/R%2Fcall/steps/s.3/approval/decide"),
+            ),
+            (
+                "/runs/R/call/steps/s/resume/link?token=x",
+                Some("/runs/R%2Fcall/steps/s/resume/link?token=x"),
+            ),
+            (
+                "/runs/R/call/steps/s/resume",
+                Some("/runs/R%2Fcall/steps/s/resume"),
             ),
             ("/runs/R/steps/s/approval", None),
             ("/runs/R/steps/s.3", None),

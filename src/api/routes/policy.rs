@@ -33,7 +33,7 @@ const HOLD: Policy = Policy::Roles(&[Auditor, Admin]);
 const ADMINISTER: Policy = Policy::Roles(&[Admin]);
 
 /// Method and path as they are registered.
-pub const TABLE: [(&str, &str, Policy); 45] = [
+pub const TABLE: [(&str, &str, Policy); 49] = [
     ("GET", "/", Policy::Optional),
     ("GET", "/openapi.json", Policy::Public),
     ("GET", "/health", Policy::Public),
@@ -70,6 +70,15 @@ pub const TABLE: [(&str, &str, Policy); 45] = [
     ("GET", "/runs/{id}/steps/{step}/review", READ),
     // The policy of the review says which of these roles count.
     ("POST", "/runs/{id}/steps/{step}/review/decide", REVIEW),
+    ("GET", "/runs/{id}/steps/{step}/suspend", READ),
+    // The policy of the suspension says which of these roles count.
+    ("POST", "/runs/{id}/steps/{step}/resume", REVIEW),
+    ("POST", "/runs/{id}/steps/{step}/suspend/link", REVIEW),
+    (
+        "POST",
+        "/runs/{id}/steps/{step}/resume/link",
+        Policy::Attempt,
+    ),
     ("GET", "/subscriptions", ADMINISTER),
     ("POST", "/subscriptions", ADMINISTER),
     ("DELETE", "/subscriptions/{id}", ADMINISTER),

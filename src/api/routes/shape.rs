@@ -199,17 +199,20 @@ pub(super) fn refine(document: &mut Value) {
 }
 
 /// Types that clients read leniently, and of which the server sends nothing else.
-const CLOSED: [&str; 10] = [
+const CLOSED: [&str; 13] = [
     "ApprovalRecord",
     "ApprovalVote",
     "Change",
     "FieldViolation",
     "LayerConflict",
+    "ResumeLink",
+    "Resumed",
     "Review",
     "ReviewRecord",
     "StateLayers",
     "SteeringView",
     "StepLayers",
+    "SuspensionRecord",
 ];
 
 /// Merges closed schemas with those that they are flattened into, which could have no members of

@@ -22,10 +22,14 @@ use ktsu_history::steering::SteeringView;
 use ktsu_projections::approvals::ApprovalRecord;
 use ktsu_projections::envelope::{BranchView, ErrorView, ItemView, StepView, UsageView};
 use ktsu_projections::reviews::ReviewRecord;
+use ktsu_projections::suspensions::SuspensionRecord;
 use ktsu_projections::value_diff::Change;
 use ktsu_server::FieldViolation;
 
-pub use approvals::{Decide, DecideReview, Decision, ReviewWord, ToolMessage, ToolMessages};
+pub use approvals::{
+    Decide, DecideReview, Decision, ResumeLink, ResumeStep, Resumed, ReviewWord, ToolMessage,
+    ToolMessages,
+};
 pub use comparison::{DiffView, RecomputedWorld, Replay, Replayed};
 pub use home::{Authentication, Home, HomeRoute, HomeWorkflow};
 pub use interventions::{
@@ -340,4 +344,6 @@ pub struct Problem {
     pub approval: Option<Box<ApprovalRecord>>,
     /// Of `review_already_decided` and its like: the record, with who decided.
     pub review: Option<Box<ReviewRecord>>,
+    /// Of `suspension_over`: the record, with who resumed it.
+    pub suspension: Option<Box<SuspensionRecord>>,
 }

@@ -229,7 +229,12 @@ impl AgentUse<'_> {
         let roots = templates.flat_map(|template| template.roots().to_vec());
         let names = roots.filter_map(|root| match root {
             Root::Env(name) => Some(name),
-            Root::Params | Root::Step(_) | Root::Item | Root::ItemIndex | Root::Name(_) => None,
+            Root::Params
+            | Root::Step(_)
+            | Root::Item
+            | Root::ItemIndex
+            | Root::Resume
+            | Root::Name(_) => None,
         });
         names.collect()
     }

@@ -1,11 +1,13 @@
 //! What a frame means for pending calls: where one becomes pending, and where some may no longer
 //! be.
 
-use ktsu_ledger::event::{AgentEvent, DoubtReason, PersonEvent, RunEvent, StepEvent, TimerKind};
+use ktsu_ledger::event::{AgentEvent, DoubtReason, PersonEvent, RunEvent, StepEvent};
 use ktsu_ledger::{Event, Frame};
 use ktsu_projections::approvals::approval_id;
 use ktsu_projections::lineage::item_name;
-use ktsu_projections::reviews::{PersonRequest, review_id};
+use ktsu_projections::person_requests::PersonRequest;
+use ktsu_projections::reviews::review_id;
+use ktsu_projections::suspensions::suspend_id;
 
 /// See the module documentation.
 #[derive(Debug, PartialEq, Eq)]
@@ -58,8 +60,14 @@ impl ApprovalEvent {
                 let place = TaskRef::of_frame(frame)?;
                 return Some(Self::Requested { id, place });
             }
+            Event::Step(StepEvent::SuspendRequested(_)) => {
+                let id = suspend_id(&frame.stream, frame.seq);
+                let place = TaskRef::of_frame(frame)?;
+                return Some(Self::Requested { id, place });
+            }
             Event::Person(PersonEvent::ReviewDecided(decided)) => Settled::Call(decided.request),
-            Event::Run(RunEvent::TimerFired(fired)) if fired.timer == TimerKind::Review => {
+            Event::Person(PersonEvent::SuspendResumed(resumed)) => Settled::Call(resumed.request),
+            Event::Run(RunEvent::TimerFired(fired)) if fired.timer.is_for_people() => {
                 Settled::Task(TaskRef::of_frame(frame)?)
             }
             Event::Agent(AgentEvent::ApprovalDecided(decided)) => Settled::Call(decided.request),

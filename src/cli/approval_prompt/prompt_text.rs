@@ -1,7 +1,7 @@
 //! The text of the prompt, and parsing of typed answers.
 
 use ktsu_projections::approvals::{ApprovalKind, ApprovalRecord};
-use ktsu_projections::reviews::PersonRequest;
+use ktsu_projections::person_requests::PersonRequest;
 use serde_json::{Value, json};
 
 use super::super::approvals::shown_lines;
@@ -9,6 +9,10 @@ use super::text;
 
 /// Parses an answer; `None` if it is not one.
 pub(super) fn decision(line: &str, record: &PersonRequest) -> Option<Value> {
+    if let PersonRequest::Suspension(waits) = record {
+        let data: Value = serde_json::from_str(line).ok()?;
+        return Some(json!({"data": data, "suspend_id": waits.suspend_id}));
+    }
     let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
     let rest = rest.trim();
     let may_have_happened = matches!(record,
@@ -28,6 +32,7 @@ pub(super) fn decision(line: &str, record: &PersonRequest) -> Option<Value> {
             body["approval_id"] = Value::from(call.approval_id.as_str());
             body["digest"] = Value::from(call.digest.as_str());
         }
+        PersonRequest::Suspension(_) => return None,
     }
     Some(body)
 }
@@ -43,6 +48,7 @@ pub(super) fn question(record: &PersonRequest) -> String {
             .collect()
     };
     match record {
+        PersonRequest::Suspension(_) => format!("  {step} waits for data{}", indented(&lines)),
         PersonRequest::Review(_) => {
             format!(
                 "  {step} asks for a review of its output{}",
@@ -74,6 +80,7 @@ pub(super) fn answers(record: &PersonRequest) -> &'static str {
         PersonRequest::Approval(call) if call.kind == ApprovalKind::InDoubt => {
             "  y sends it again, n ends the step, h RESULT says what it gave: "
         }
+        PersonRequest::Suspension(_) => "  the data, as JSON: ",
         PersonRequest::Review(_) | PersonRequest::Approval(_) => "  approve? y, n, or n WHY: ",
     }
 }

@@ -1,6 +1,6 @@
 //! A person at the terminal, and an orchestrator that has records and accepts decisions.
 
-use ktsu_projections::reviews::PersonRequest;
+use ktsu_projections::person_requests::PersonRequest;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::rc::Rc;

@@ -1,4 +1,4 @@
-use ktsu_projections::reviews::PersonRequest;
+use ktsu_projections::person_requests::PersonRequest;
 use serde_json::json;
 
 use super::matches_id;

@@ -13,6 +13,7 @@ use super::context::{FORK_REASON, KEY_PREFIX, ToolContext};
 use super::inputs::ToolInputs;
 use ktsu_peer::Peer;
 use ktsu_projections::reviews::is_review_id;
+use ktsu_projections::suspensions::is_suspend_id;
 
 /// How many approvals a page has if the agent does not say.
 const DEFAULT_PAGE: u64 = 50;
@@ -48,6 +49,15 @@ pub(super) async fn decide(
             .hint("a person decides: ktsu approve, ktsu reject; `mcp: {decide: true}` in the environment file would let agents decide"));
     }
     let link = context.steering(caller).await?;
+    if let Some(id) = inputs
+        .optional_text("approval_id")
+        .filter(|id| is_suspend_id(id))
+    {
+        let words = format!("{id} waits for data, and agents give none");
+        return Err(
+            AnswerError::new(words).hint("a person gives them: ktsu resume ID --data @FILE")
+        );
+    }
     let step = segment(inputs.text("step_id"));
     let run = run_path(inputs.text("run_id"));
     let id = inputs.optional_text("approval_id").map(str::to_owned);

@@ -14,6 +14,7 @@ use ktsu_ledger::event::{
 use ktsu_ledger::{Actor, Event, Frame, Timestamp};
 use ktsu_projections::run::calls::RequestedCall;
 use ktsu_projections::run::review::Review;
+use ktsu_projections::run::suspension::Suspension;
 use serde_json::Value;
 
 use super::ClaimFailure;
@@ -41,6 +42,8 @@ pub(super) struct AgentTimeline<'a> {
     pub(super) unauthenticated: Option<String>,
     /// What people are asked about outcomes, by scope and step.
     pub(super) reviews: BTreeMap<(&'a str, &'a str), Review>,
+    /// Which steps wait for data, by scope and step.
+    pub(super) suspensions: BTreeMap<(&'a str, &'a str), Suspension>,
     pub(super) proposer: &'a str,
     definition: Option<&'a Frame>,
     plan: Option<Rc<Plan>>,
@@ -131,6 +134,7 @@ impl<'a> AgentTimeline<'a> {
             decided: BTreeSet::new(),
             unauthenticated: None,
             reviews: BTreeMap::new(),
+            suspensions: BTreeMap::new(),
             proposer: "",
             definition: None,
             plan: None,
@@ -189,6 +193,8 @@ impl<'a> AgentTimeline<'a> {
         tasks.for_each(|task| task.postpone(by_ms));
         let reviews = self.reviews.values_mut();
         reviews.for_each(|review| review.postpone(by_ms));
+        let suspensions = self.suspensions.values_mut();
+        suspensions.for_each(|suspension| suspension.postpone(by_ms));
     }
 
     /// What time it is for the people who are asked: while a run is paused, that of the pause.
@@ -242,7 +248,10 @@ impl<'a> AgentTimeline<'a> {
                 self.tasks.insert(place, task);
                 return taken;
             }
-            _ => return self.take_review(frame),
+            _ => {
+                self.take_review(frame)?;
+                self.take_suspension(frame)?;
+            }
         }
         Ok(())
     }
@@ -263,8 +272,11 @@ impl<'a> AgentTimeline<'a> {
         if branch.digest.is_some() || branch.restarts {
             self.tasks.clear();
             self.reviews.clear();
+            self.suspensions.clear();
         }
         self.reviews.values_mut().for_each(Review::ask_again);
+        let suspensions = self.suspensions.values_mut();
+        suspensions.for_each(Suspension::ask_again);
         for task in self.tasks.values_mut() {
             task.forced_failure = None;
             (task.awaits_people, task.over) = (false, false);
@@ -285,6 +297,7 @@ impl<'a> AgentTimeline<'a> {
         };
         self.tasks.retain(|(at, one, _), _| stays(at, one));
         self.reviews.retain(|(at, one), _| stays(at, one));
+        self.suspensions.retain(|(at, one), _| stays(at, one));
     }
 
     fn take_agent(

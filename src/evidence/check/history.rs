@@ -151,6 +151,6 @@ pub(super) fn server<'p>(
 fn is_about_agents(placed: &PositionedFrame) -> bool {
     matches!(
         placed.frame.event.kind().split_once('.'),
-        Some(("llm" | "tool" | "approval" | "review", _))
+        Some(("llm" | "tool" | "approval" | "review" | "suspend", _))
     )
 }

@@ -47,7 +47,10 @@ impl CommandedRuns {
             kind: command.kind,
             count: match command.kind {
                 CommandKind::Fanout => inputs.and_then(Value::as_array).map_or(0, Vec::len),
-                CommandKind::Invoke | CommandKind::Emit | CommandKind::Review => 1,
+                CommandKind::Invoke
+                | CommandKind::Emit
+                | CommandKind::Review
+                | CommandKind::Suspend => 1,
             },
         });
         declared
@@ -69,7 +72,10 @@ impl CommandedRuns {
         let within = at.wrapping_sub(self.before);
         let place = match command.kind {
             CommandKind::Fanout => format!("/commands/{}/inputs/{within}", command.index),
-            CommandKind::Invoke | CommandKind::Emit | CommandKind::Review => {
+            CommandKind::Invoke
+            | CommandKind::Emit
+            | CommandKind::Review
+            | CommandKind::Suspend => {
                 format!("/commands/{}/input", command.index)
             }
         };

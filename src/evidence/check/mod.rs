@@ -10,7 +10,8 @@
 //! lock        the locks of runs                               check/lock
 //! tools       every call requested, permitted, answered       check/tools ─┐ check/agent_timeline,
 //! approvals   every required decision made                check/approvals ─┤ check/history
-//!                                                         check/reviews   ─┘
+//!                                                         check/reviews   ─┤
+//!                                                     check/suspensions   ─┘
 //! ```
 //!
 //! Nothing that an archive states about itself is trusted: it is compared with what its bytes show.
@@ -28,10 +29,13 @@ mod models;
 mod outputs;
 mod reading;
 mod repeated;
+mod resumptions;
 mod review_order;
 mod reviewed_outputs;
 mod reviews;
 mod step_outputs;
+mod suspend_order;
+mod suspensions;
 mod tools;
 mod tree;
 mod world;

@@ -24,6 +24,7 @@ use super::called::CalledCommands;
 use super::content::too_large;
 use super::history;
 use super::reading::EvidenceArchive;
+use super::resumptions::Resumptions;
 use super::reviewed_outputs::ReviewedOutputs;
 use super::step_outputs::{AskedBeside, StepOutputs};
 use super::{CheckResult, ClaimFailure, VerifyOptions, counted, for_one, not_covered, proven};
@@ -85,6 +86,8 @@ pub(super) struct OutputCheck<'a> {
     pub(super) plan: Option<Plan>,
     /// Outputs that people approved.
     pub(super) reviewed: ReviewedOutputs,
+    /// What steps are given that run again after a suspension.
+    pub(super) resumed: Resumptions,
     /// The decision rules of the run.
     rules: u32,
     /// Whether there is a definition, and it cannot be read.
@@ -109,6 +112,7 @@ impl<'a> OutputCheck<'a> {
             texts: BTreeMap::new(),
             plan: None,
             reviewed: ReviewedOutputs::default(),
+            resumed: Resumptions::default(),
             rules: 0,
             unread: false,
         }
@@ -135,7 +139,7 @@ impl<'a> OutputCheck<'a> {
             let words =
                 || ClaimFailure::new(format!("the frames of {} cannot be read", self.stream));
             let placed = placed.ok_or_else(words)?;
-            let needs = needs_blobs(&placed.frame.event, !self.reviewed.is_empty());
+            let needs = needs_blobs(&placed.frame.event, self.has_asked());
             let apart = !placed.frame.ext.is_empty() && needs;
             if !apart {
                 self.take(&placed.frame)?;
@@ -161,7 +165,8 @@ impl<'a> OutputCheck<'a> {
         }
         match &frame.event {
             Event::Run(RunEvent::Branched(branch)) if branch.restarts => self.steps.clear(),
-            Event::Step(StepEvent::Started(_) | StepEvent::Reset(_)) => {
+            Event::Step(event @ (StepEvent::Started(_) | StepEvent::Reset(_))) => {
+                self.begins_again(frame, event)?;
                 *self.step(frame) = StepOutputs::default();
             }
             Event::Agent(event) => self.agent(frame, event)?,
@@ -251,7 +256,13 @@ impl<'a> OutputCheck<'a> {
             }
             _ => {}
         }
-        self.review(frame)
+        self.review(frame)?;
+        self.suspension(frame)
+    }
+
+    /// Whether people were asked anything about outcomes.
+    fn has_asked(&self) -> bool {
+        !self.reviewed.is_empty() || !self.resumed.is_empty()
     }
 
     /// Whether events and commands of outcomes have frames in the run.
@@ -528,11 +539,12 @@ fn spoken(text: &str) -> Option<CanonicalJson> {
 }
 
 /// Whether what is checked here may stand in a blob.
-fn needs_blobs(event: &Event, reviewed: bool) -> bool {
+fn needs_blobs(event: &Event, asked: bool) -> bool {
     match event {
-        // What is taken from reviewed outputs is compared with what people replaced of them.
-        Event::Step(StepEvent::Started(_)) | Event::Item(ItemEvent::Started(_)) => reviewed,
-        Event::Person(PersonEvent::ReviewDecided(_)) => true,
+        // What is taken from reviewed outputs is compared with what people replaced of them, and what
+        // is taken of data with those.
+        Event::Step(StepEvent::Started(_)) | Event::Item(ItemEvent::Started(_)) => asked,
+        Event::Person(PersonEvent::ReviewDecided(_) | PersonEvent::SuspendResumed(_)) => true,
         Event::Agent(event) => matches!(
             event,
             AgentEvent::Response(_) | AgentEvent::Decided(_) | AgentEvent::Finished(_)

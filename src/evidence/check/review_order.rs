@@ -80,7 +80,7 @@ impl OutputCheck<'_> {
         }
     }
 
-    /// Whether a frame about a review or a command is of the attempt that ended, and the engine's where
+    /// Whether a frame about a review, a suspension or a command is of the attempt that ended, and the engine's where
     /// no person decides.
     fn review_origin(&mut self, frame: &Frame) -> Result<(), ClaimFailure> {
         let attempt = match &frame.event {
@@ -89,8 +89,10 @@ impl OutputCheck<'_> {
             Event::Step(StepEvent::CommandsDeferred(event)) => Some((None, event.attempt)),
             Event::Step(StepEvent::CommandsDiscarded(event)) => Some((None, event.attempt)),
             Event::Step(StepEvent::ReviewRequested(event)) => Some((None, event.attempt)),
+            Event::Step(StepEvent::SuspendRequested(event)) => Some((None, event.attempt)),
             Event::Person(PersonEvent::ReviewDecided(event)) => Some((None, event.attempt)),
-            Event::Run(RunEvent::TimerFired(event)) if event.timer == TimerKind::Review => None,
+            Event::Person(PersonEvent::SuspendResumed(event)) => Some((None, event.attempt)),
+            Event::Run(RunEvent::TimerFired(event)) if event.timer.is_for_people() => None,
             _ => return Ok(()),
         };
         let decides = matches!(frame.event, Event::Person(_));
@@ -140,7 +142,13 @@ impl OutputCheck<'_> {
                     review.discard();
                     right
                 });
-                let words = "it does not discard the other commands of a refused outcome";
+                let right = right
+                    | self.with_suspension(frame, |one| {
+                        let right = one.may_discard(event);
+                        one.discard();
+                        right
+                    });
+                let words = "it does not discard the other commands of an outcome";
                 self.blame(frame, !right, words)
             }
             StepEvent::Completed(done) => self.complete_reviewed(frame, done),
@@ -232,7 +240,7 @@ impl OutputCheck<'_> {
         let path = format!("{}/{path}", frame.scope);
         let (scope, step) = path.rsplit_once('/').unwrap_or_default();
         let at = (scope.trim_start_matches('/').to_owned(), step.to_owned());
-        let Some(step) = self.steps.get(&at).filter(|step| step.is_reviewed()) else {
+        let Some(step) = self.steps.get(&at).filter(|step| step.is_asked()) else {
             return Ok(());
         };
         let other = step.failed.as_ref() != Some(&failed.code);
@@ -240,11 +248,12 @@ impl OutputCheck<'_> {
     }
 
     /// A child begins anew: what happened within is of no consequence.
-    fn begin_child(&mut self, scope: &str) {
+    pub(super) fn begin_child(&mut self, scope: &str) {
         let within = format!("{scope}/");
         self.steps
             .retain(|(at, _), _| at != scope && !at.starts_with(&within));
         self.reviewed.begin(scope);
+        self.resumed.begin(scope);
     }
 
     fn takes<'i>(

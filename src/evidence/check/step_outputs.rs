@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ktsu_ledger::event::{Reference, StepCommand};
 use ktsu_projections::run::command_order::{CommandOrder, CommandPhase};
 use ktsu_projections::run::review::{Review, ReviewDue, ReviewState};
+use ktsu_projections::run::suspension::{Suspension, SuspensionDue};
 use serde_json::Value;
 
 use super::called::CalledCommands;
@@ -28,18 +29,26 @@ pub(super) struct StepOutputs {
     pub(super) answer: Option<u16>,
     /// The code with which it failed.
     pub(super) failed: Option<String>,
+    /// Whether it failed or was skipped.
+    pub(super) ended: bool,
 }
 
 impl StepOutputs {
-    /// Whether its outcome asks for a review.
-    pub(super) fn is_reviewed(&self) -> bool {
-        self.review().is_some()
+    /// Whether its outcome asks for a review or for data.
+    pub(super) fn is_asked(&self) -> bool {
+        self.review().is_some() || self.is_suspended()
     }
 
     /// Whether people, or the end of their time, refused its outcome.
     pub(super) fn is_refused(&self) -> bool {
         let refused = |review: &Review| matches!(review.state, ReviewState::Refused(_));
         self.review().is_some_and(refused)
+    }
+
+    /// Whether its outcome asks for data.
+    pub(super) fn is_suspended(&self) -> bool {
+        let asked = self.asked.get(&None);
+        asked.is_some_and(|asked| asked.suspension.is_some())
     }
 
     fn review(&self) -> Option<&Review> {
@@ -59,6 +68,8 @@ pub(super) struct AskedBeside {
     requested: u32,
     /// What people are asked about it, if it asks for that.
     pub(super) review: Option<Review>,
+    /// What data it waits for, if it asks for any.
+    pub(super) suspension: Option<Suspension>,
     pub(super) runs: CommandedRuns,
 }
 
@@ -101,12 +112,18 @@ impl AskedBeside {
             false => self.runs.is_done(),
         };
         self.requested = self.requested.saturating_add(1);
-        next && phase && self.has_passed_review()
+        next && phase && self.has_passed_review() && self.suspension.is_none()
     }
 
     /// People are to decide on it, as the command at this frame says.
     pub(super) fn ask_for_review(&mut self, command: u64) {
         self.review = Some(Review::new(command, self.order.siblings()));
+    }
+
+    /// Its step is to wait for data, as the command at this frame says.
+    pub(super) fn suspend(&mut self, command: u64, index: u32) {
+        let siblings = self.order.siblings();
+        self.suspension = Some(Suspension::new(command, index, siblings));
     }
 
     /// Whether it counts, as far as people are asked.
@@ -116,8 +133,11 @@ impl AskedBeside {
     }
 
     /// Whether it is the turn of an event: before every command or, where commands have phases, after
-    /// all children and before what is emitted.
+    /// all children and before what is emitted, or before its step waits for data.
     pub(super) fn may_note(&self) -> bool {
+        if let Some(suspension) = &self.suspension {
+            return suspension.due() == SuspensionDue::Ask;
+        }
         match self.order.is_phased() {
             true => {
                 let all = self.requested == self.order.first() && self.runs.is_done();
@@ -127,8 +147,11 @@ impl AskedBeside {
         }
     }
 
-    pub(super) fn is_told(&self) -> bool {
+    pub(super) fn has_all_notes(&self) -> bool {
         self.notes as usize == self.list("events").len()
-            && self.requested as usize == self.list("commands").len()
+    }
+
+    pub(super) fn is_told(&self) -> bool {
+        self.has_all_notes() && self.requested as usize == self.list("commands").len()
     }
 }

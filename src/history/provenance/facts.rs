@@ -147,7 +147,8 @@ impl RunFacts {
                 | StepEvent::Commanded(_)
                 | StepEvent::CommandCompleted(_)
                 | StepEvent::CommandsDeferred(_)
-                | StepEvent::CommandsDiscarded(_) => {}
+                | StepEvent::CommandsDiscarded(_)
+                | StepEvent::SuspendRequested(_) => {}
             },
             Event::Item(event) => match event {
                 ItemEvent::Started(_) => self.begin(frame, event.step(), Some(event.item())),
@@ -194,6 +195,8 @@ impl RunFacts {
                 });
             }
             Event::Person(PersonEvent::ReviewDecided(decided)) => self.review(frame, decided),
+            // Its step begins again, with the data in its params.
+            Event::Person(PersonEvent::SuspendResumed(_)) => {}
             Event::Run(RunEvent::Branched(branch)) => self.branch(branch),
             // It has not ended after all.
             Event::Run(RunEvent::Resumed(resumed)) if resumed.from.is_some() => {

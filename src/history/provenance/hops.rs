@@ -345,7 +345,7 @@ impl HopWalk<'_, '_> {
                 let visit = || Visit::Params(scope, String::new());
                 self.counts(params).then(visit)
             }
-            Root::Env(_) | Root::Item | Root::ItemIndex | Root::Name(_) => None,
+            Root::Env(_) | Root::Item | Root::ItemIndex | Root::Resume | Root::Name(_) => None,
         }
     }
 }

@@ -1,20 +1,59 @@
 //! The values that the expressions of a scope mention, with their provenance.
 
+use std::collections::BTreeMap;
+
+use ktsu_ledger::CanonicalJson;
 use ktsu_ledger::event::EnvValue;
 use serde_json::Value;
 
 use super::story::TracedRun;
 use ktsu_workflow::expression::provenance::{FramePointer, Provenance, Tracked};
-use ktsu_workflow::expression::{EvaluatedValue, InvokedMention, NameLookup, Root, from_value};
+use ktsu_workflow::expression::{
+    EvaluatedValue, InvokedMention, NameLookup, Root, from_json, from_value,
+};
 use ktsu_workflow::rules::DecisionRules;
 
 /// The names of a scope, and of one item in it.
 pub(super) struct ScopeNames<'s> {
     pub(super) story: &'s TracedRun<'s>,
     pub(super) scope: u32,
+    /// The step that asks, which may have waited for data.
+    pub(super) step: Option<u32>,
     pub(super) item: Option<(Tracked, u32)>,
     /// The frame whose decision asks: overlays after it do not count.
     pub(super) before: u64,
+}
+
+impl ScopeNames<'_> {
+    /// The same names, with `resume` of a step.
+    pub(super) fn of_step(self, step: u32) -> Self {
+        Self {
+            step: Some(step),
+            ..self
+        }
+    }
+
+    /// `resume`: what a step left behind when it was suspended, and the data that it waited for.
+    fn resume(&self) -> Tracked {
+        let step = self.step;
+        let given = step.and_then(|step| self.story.state().resumption(self.scope, step));
+        let part = |name: &str, value: Option<&CanonicalJson>| {
+            let place = given.and_then(|given| given.locate(&format!("/{name}")));
+            let tracked = match (place, value) {
+                (Some(place), Some(value)) => {
+                    let place = FramePointer::new(place.frame, &place.path);
+                    Tracked::recorded(place, from_json(value))
+                }
+                _ => Tracked::literal(from_value(&Value::Null)),
+            };
+            (name.to_owned(), tracked)
+        };
+        let members = BTreeMap::from([
+            part("checkpoint", given.map(|given| &given.checkpoint)),
+            part("data", given.map(|given| &given.data)),
+        ]);
+        Tracked::map(members, Provenance::default())
+    }
 }
 
 impl NameLookup<Tracked> for ScopeNames<'_> {
@@ -34,6 +73,7 @@ impl NameLookup<Tracked> for ScopeNames<'_> {
                 let index = self.item.as_ref().map(|(_, index)| *index)?;
                 Some(Tracked::literal(from_value(&Value::from(index))))
             }
+            Root::Resume => Some(self.resume()),
             Root::Name(_) => None,
         }
     }

@@ -303,6 +303,7 @@ impl<'f> TracedRun<'f> {
         ScopeNames {
             story: self,
             scope,
+            step: None,
             item: None,
             before,
         }
@@ -339,8 +340,8 @@ impl<'f> TracedRun<'f> {
                 let empty = || Tracked::literal(from_value(&json!({})));
                 Some(self.output(child).cloned().unwrap_or_else(empty))
             }
-            CompiledWork::Agent { params, from } => {
-                let names = self.names(scope, position);
+            CompiledWork::Agent { params, from, .. } => {
+                let names = self.names(scope, position).of_step(position);
                 match from {
                     None => {
                         self.asked(params.as_ref(), &names, tracker);
@@ -441,6 +442,7 @@ impl<'f> TracedRun<'f> {
                 before: self.names(scope, position).before,
                 story: self,
                 scope,
+                step: None,
                 item: over.item(index as usize).map(|item| (item, index)),
             };
             self.asked(params, &names, tracker);

@@ -67,6 +67,7 @@ impl NameLookup<Tracked> for ResponderView<'_> {
                 goal.to_value().is_string().then_some(goal)
             }
             Root::Name(name) | Root::Step(name) => self.locals.get(name).cloned(),
+            Root::Resume => None,
         }
     }
 }

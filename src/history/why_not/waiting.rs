@@ -4,6 +4,8 @@ use ktsu_ledger::event::Candidate;
 use ktsu_projections::reviews::review_id;
 use ktsu_projections::run::RunState;
 use ktsu_projections::run::review::ReviewState;
+use ktsu_projections::run::suspension::SuspensionState;
+use ktsu_projections::suspensions::suspend_id;
 use ktsu_projections::world::Responding;
 
 /// The frame that asks people about the output of a step, and that it waits for them; or the frame of
@@ -26,6 +28,29 @@ pub(super) fn review(state: &RunState, scope: u32, step: u32) -> Option<(u64, St
     let name = stream.name();
     let words = format!("its output was {word}, and the run is paused: ktsu resume {name}");
     Some((seq, words))
+}
+
+/// The frame that asks for the data of a step, and that it waits for them; or the frame with the data,
+/// and that what follows from it waits for the run.
+pub(super) fn suspension(state: &RunState, scope: u32, step: u32) -> Option<(u64, String)> {
+    let suspension = state.task(scope, step, None)?.suspension.as_deref()?;
+    let stream = state.stream();
+    match &suspension.state {
+        SuspensionState::Pending(pending) if !state.is_parked() => {
+            let id = suspend_id(stream, pending.request);
+            let words = format!("it waits for data: ktsu resume {id} --data @FILE");
+            Some((pending.request, words))
+        }
+        SuspensionState::Resumed { seq, .. } => {
+            state.paused()?;
+            let name = stream.name();
+            let words = format!("it has its data, and the run is paused: ktsu resume {name}");
+            Some((*seq, words))
+        }
+        SuspensionState::Pending(_) | SuspensionState::Due | SuspensionState::TimedOut { .. } => {
+            None
+        }
+    }
 }
 
 /// Whether a responder still waits with an event, and that or what became of it, in words. What it

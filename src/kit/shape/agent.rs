@@ -32,6 +32,20 @@ pub(crate) const COMMANDS: MapShape = MapShape::new(
             .doc("What it may run of that which a step offers in may_invoke: verify, verify* or *"),
         optional("review", Either(&[Flag, Map(&REVIEW)]))
             .doc("It may ask for a person's review of its output, before that counts"),
+        optional("suspend", Either(&[Flag, Map(&SUSPEND)]))
+            .doc("It may suspend its step until data are there; the step then runs again"),
+    ],
+);
+
+/// Who gives the data that a step waits for, and until when.
+pub(crate) const SUSPEND: MapShape = MapShape::new(
+    "suspend",
+    &[
+        optional("on_timeout", Keywords(&["fail"])).doc("What the end of that time does: fail"),
+        optional("roles", List(&Keywords(&REVIEWERS))).doc(
+            "Roles of which a person needs one to give the data; approver and admin by default",
+        ),
+        optional("timeout", DURATION).doc("How long the step waits; 168h, a week, by default"),
     ],
 );
 

@@ -3,9 +3,10 @@
 use super::FieldType::{
     Any, Each, Either, Flag, Integer, Keywords, List, Map, Note, Number, Pattern, Schema, Text,
 };
+use super::agent::REVIEWERS;
 use super::{
-    ATTEMPTS, BACKOFF, DECLARED, FAILURES, FieldType, HEADER, KeyShape, MapShape, NAME, PARAMS,
-    SCHEME, SECONDS, TEMPLATE, VERSION, WEBHOOKS, optional, required,
+    ATTEMPTS, BACKOFF, DECLARED, DURATION, FAILURES, FieldType, HEADER, KeyShape, MapShape, NAME,
+    PARAMS, SCHEME, SECONDS, TEMPLATE, VERSION, WEBHOOKS, optional, required,
 };
 
 /// The whole file.
@@ -103,6 +104,9 @@ pub(crate) const STEP: MapShape = MapShape::new(
         optional("params", Each(&Any))
             .doc("Templates by the name of the param")
             .with(&["agent", "workflow"]),
+        optional("resume", Map(&RESUME))
+            .doc("What data it may wait for: its params then see resume.checkpoint and resume.data")
+            .with(&["agent"]),
         optional("retry", Map(&RETRY))
             .doc("When to send again")
             .with(&["webhook"]),
@@ -115,6 +119,18 @@ pub(crate) const STEP: MapShape = MapShape::new(
     ],
 )
 .one_of(&[&PRIMITIVES]);
+
+/// The data that a suspended step waits for.
+pub(crate) const RESUME: MapShape = MapShape::new(
+    "resume",
+    &[
+        optional("on_timeout", Keywords(&["fail"])).doc("What the end of that time does: fail"),
+        optional("roles", List(&Keywords(&REVIEWERS)))
+            .doc("Roles of which a person needs one to give the data, in place of the agent's"),
+        optional("schema", Schema).doc("JSON Schema of the data; any by default"),
+        optional("timeout", DURATION).doc("How long it waits, in place of what the agent says"),
+    ],
+);
 
 pub(crate) const STEP_OUTPUT: MapShape = MapShape::new(
     "the step's output",

@@ -168,6 +168,7 @@ impl<'r, 'a> RuleReader<'r, 'a> {
                 }
                 Root::Item => "item",
                 Root::ItemIndex => "item_index",
+                Root::Resume => "resume",
                 Root::Name(name) | Root::Step(name) => name,
             };
             if !self.names.contains(name) && !self.forgiven.contains(name) {

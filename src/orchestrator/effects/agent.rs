@@ -24,7 +24,8 @@ use crate::supervise::WatchRequest;
 use crate::token::TaskName;
 use ktsu_contract::in_process::AgentRuntime;
 use ktsu_contract::runtime::{
-    InvokeAgent, ModelSettings, PromptMessage, RecordedFrame, TaskAccepted, TaskRefused,
+    InvokeAgent, ModelSettings, PromptMessage, RecordedFrame, ResumeInput, TaskAccepted,
+    TaskRefused,
 };
 use ktsu_workflow::definition::Definition;
 use ktsu_workflow::next::{Memo, missing_value_code, task_spec};
@@ -135,6 +136,12 @@ pub(crate) fn prepare(
         callback_url: url("complete"),
         report_url: Some(url("report")),
         history: Vec::new(),
+        resume: state
+            .resumption(place.scope, place.step)
+            .map(|given| ResumeInput {
+                checkpoint: given.checkpoint.to_value(),
+                data: given.data.to_value(),
+            }),
         timeout_ms: timers::deadline(state).map(|until| until.millis_since(now)),
     };
     Some(Dispatch {

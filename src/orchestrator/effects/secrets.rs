@@ -25,7 +25,7 @@ impl<'a> SecretValues<'a> {
         memo: &'a Memo,
         place: StepAddress,
     ) -> Self {
-        let names = ScopedNames::new(state, place.scope, memo);
+        let names = ScopedNames::new(state, place.scope, memo).of_step(Some(place.step));
         Self {
             names: match place.item {
                 Some(item) => names.with_item(place.step, item),
@@ -46,7 +46,12 @@ impl<'a> SecretValues<'a> {
                 let lacked = self.names.is_secret(&name) && self.secret(&name).is_none();
                 lacked.then_some(name)
             }
-            Root::Params | Root::Step(_) | Root::Item | Root::ItemIndex | Root::Name(_) => None,
+            Root::Params
+            | Root::Step(_)
+            | Root::Item
+            | Root::ItemIndex
+            | Root::Resume
+            | Root::Name(_) => None,
         };
         roots.into_iter().find_map(lacks)
     }

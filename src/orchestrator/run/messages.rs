@@ -16,7 +16,8 @@ use ktsu_workflow::admit::intervention::InterventionError;
 use ktsu_workflow::admit::post::{self, PostAdmission, PostCommand};
 use ktsu_workflow::admit::report::{self, ReportAdmission};
 use ktsu_workflow::admit::review::ReviewDecisionError;
-use ktsu_workflow::admit::{approval, budget, intervention, review, steer};
+use ktsu_workflow::admit::suspend::StepResumptionError;
+use ktsu_workflow::admit::{approval, budget, intervention, review, steer, suspend};
 use ktsu_workflow::timers;
 use ktsu_workflow::turn::{self, InvariantViolation};
 
@@ -156,6 +157,22 @@ impl RunTask {
                     Err(refused) => {
                         // That the time is over is recorded before the caller learns of it.
                         if matches!(refused, ReviewDecisionError::Expired { .. }) {
+                            self.fire_due_timers()?;
+                        }
+                        return Ok(Err(refused.into()));
+                    }
+                }
+            }
+            HumanCommand::ResumeStep(given) => {
+                let (definition, state) = (&self.definition, &self.state);
+                let now = state.effective_time(now);
+                let resumed = blocking::block_if(definition.checks_may_grow(), || {
+                    suspend::resume(definition, state, given, now)
+                });
+                match resumed {
+                    Ok(input) => Ok(one(input)),
+                    Err(refused) => {
+                        if matches!(refused, StepResumptionError::Expired { .. }) {
                             self.fire_due_timers()?;
                         }
                         return Ok(Err(refused.into()));

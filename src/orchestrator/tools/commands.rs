@@ -67,6 +67,22 @@ pub(super) fn tools() -> Value {
             "required": ["reason"],
             "additionalProperties": false,
         },
+    }, {
+        "name": "suspend",
+        "description": "Stops here until data are there that you ask for: a document, say. You then \
+            begin again with them and with your checkpoint, and without this conversation. Your \
+            answer now does not count, nor do other commands.",
+        "inputSchema": {
+            "type": "object",
+            "properties": {
+                "reason": {"type": "string", "description": "What you need, for the person who \
+                    gives it"},
+                "checkpoint": {"description": "What you want to know when you begin again: any JSON \
+                    value"},
+            },
+            "required": ["reason", "checkpoint"],
+            "additionalProperties": false,
+        },
     }])
 }
 
@@ -95,7 +111,8 @@ impl CommandJudge<'_> {
             self.noted(tool, &call.arguments.to_value())
         };
         if accepted.blocks(calls, call, |one| judged(one).is_ok()) {
-            return Err("you have asked for a review already, and may ask for one".to_owned());
+            let words = "you have asked for a review or for data already, and may ask once";
+            return Err(words.to_owned());
         }
         let before = accepted.before(calls, call, |one| judged(one).is_ok());
         if before.is_some_and(|before| before >= MAX_OUTCOME_COMMANDS) {
@@ -167,7 +184,16 @@ impl CommandJudge<'_> {
                     false => Err("review is not offered".to_owned()),
                 }
             }
-            OutcomeCommand::Suspend { .. } => Err(format!("{} is not offered", command.name())),
+            OutcomeCommand::Suspend { resume_step, .. } => {
+                let declared = agent.and_then(|agent| agent.file.commands.as_ref());
+                match declared.is_some_and(|all| all.suspend.is_some()) {
+                    true if resume_step.is_some() => {
+                        Err("leave resumeStep out: this step begins again".to_owned())
+                    }
+                    true => Ok(()),
+                    false => Err("suspend is not offered".to_owned()),
+                }
+            }
         }
     }
 }

@@ -10,6 +10,7 @@ pub mod post;
 pub mod report;
 pub mod review;
 pub mod steer;
+pub mod suspend;
 pub mod tools;
 
 use std::collections::BTreeMap;

@@ -311,7 +311,7 @@ fn votes_replace_different_fields_or_agree_and_a_vote_against_another_is_refused
 #[test]
 fn a_review_that_is_not_decided_in_time_fails_or_rejects_as_its_policy_says() {
     let mut run = asked(json!({}), true);
-    run.waits_too_long_for_review();
+    run.waits_too_long_for_people();
     let frames = kinds_from(&run, "timer.fired");
     assert_eq!(frames[1], "step.failed a");
     let error = &run.step("a")["error"];
@@ -322,7 +322,7 @@ fn a_review_that_is_not_decided_in_time_fails_or_rejects_as_its_policy_says() {
     );
     run.holds_together();
     let mut run = asked(json!({"timeout": {"behavior": "reject", "ms": 1000}}), true);
-    run.waits_too_long_for_review();
+    run.waits_too_long_for_people();
     let frames = kinds_from(&run, "timer.fired");
     assert_eq!(frames[1..3], ["command.discarded a", "step.failed a"]);
     assert_eq!(run.step("a")["error"]["code"], "review_rejected");

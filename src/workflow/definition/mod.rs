@@ -80,7 +80,9 @@ fn checks_may_grow<'d>(
         let params = workflow.params.as_ref().map(ParamsSchema::schema);
         let output = workflow.output.as_ref();
         let output = output.and_then(|(_, schema)| schema.as_ref());
-        let mut steps = workflow.steps.iter().filter_map(CompiledStep::schema);
+        let steps = workflow.steps.iter();
+        let mut steps =
+            steps.flat_map(|step| step.schema().into_iter().chain(step.resume_schema()));
         params.into_iter().chain(output).any(Schema::is_counted) || steps.any(Schema::is_counted)
     };
     let of_agent = |agent: &CompiledAgent| agent.schemas().any(Schema::is_counted);
@@ -398,7 +400,12 @@ impl CompiledWorkflow {
         let roots = self.roots().into_iter();
         let names = roots.filter_map(|root| match root {
             Root::Env(name) => Some(name),
-            Root::Params | Root::Step(_) | Root::Item | Root::ItemIndex | Root::Name(_) => None,
+            Root::Params
+            | Root::Step(_)
+            | Root::Item
+            | Root::ItemIndex
+            | Root::Resume
+            | Root::Name(_) => None,
         });
         names.collect()
     }

@@ -352,6 +352,7 @@ impl<'a> PartCompiler<'a> {
                 Root::Params | Root::Env(_) => None,
                 Root::Item => Some("item"),
                 Root::ItemIndex => Some("item_index"),
+                Root::Resume => Some("resume"),
                 Root::Name(name) | Root::Step(name) => Some(name.as_str()),
             };
             if let Some(name) = name.filter(|name| !self.known.contains(*name)) {

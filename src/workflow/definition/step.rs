@@ -39,6 +39,8 @@ pub enum CompiledWork {
         params: Option<Template>,
         /// `for_each.from`.
         from: Option<Expression>,
+        /// The schema of the data that it may wait for.
+        resume: Option<Schema>,
     },
     /// Data is reshaped.
     Transform(CompiledTransform),
@@ -92,6 +94,16 @@ impl CompiledStep {
     /// The step's own schema.
     pub fn schema(&self) -> Option<&Schema> {
         self.schema.as_ref()
+    }
+
+    /// The schema of the data that it may wait for.
+    pub fn resume_schema(&self) -> Option<&Schema> {
+        match &self.work {
+            CompiledWork::Agent { resume, .. } => resume.as_ref(),
+            CompiledWork::Transform(_)
+            | CompiledWork::Webhook { .. }
+            | CompiledWork::Workflow { .. } => None,
+        }
     }
 
     /// The step's own schema, and the part of an output that it checks.
@@ -149,6 +161,11 @@ impl CompiledWork {
         Self::Agent {
             from: expression(from, faults, &format!("{at}/for_each/from")),
             params: tree(plan.params.as_ref(), faults, &format!("{at}/params")),
+            resume: output_schema(
+                plan.resume.as_ref().and_then(|one| one.schema.as_ref()),
+                faults,
+                &format!("{at}/resume/schema"),
+            ),
         }
     }
 
@@ -176,7 +193,7 @@ impl CompiledWork {
                 .collect()
         };
         match self {
-            Self::Agent { params, from } => {
+            Self::Agent { params, from, .. } => {
                 let mut roots: BTreeSet<Root> = of(params);
                 roots.extend(from.iter().flat_map(|one| one.roots().iter().cloned()));
                 roots

@@ -223,7 +223,12 @@ impl CompiledWorlds {
     pub fn variables(&self) -> impl Iterator<Item = &str> {
         self.roots.iter().filter_map(|root| match root {
             Root::Env(name) => Some(name.as_str()),
-            Root::Params | Root::Step(_) | Root::Item | Root::ItemIndex | Root::Name(_) => None,
+            Root::Params
+            | Root::Step(_)
+            | Root::Item
+            | Root::ItemIndex
+            | Root::Resume
+            | Root::Name(_) => None,
         })
     }
 }

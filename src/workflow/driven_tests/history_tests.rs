@@ -141,8 +141,13 @@ impl Driven {
                     let said = (decided.decision, Value::Object(overlay.collect()));
                     self.reviews(&name, &decided.by.id, said).unwrap();
                 }
-                Event::Run(RunEvent::TimerFired(fired)) if fired.timer == TimerKind::Review => {
-                    self.waits_too_long_for_review();
+                Event::Person(PersonEvent::SuspendResumed(resumed)) => {
+                    let name = join(&frame.scope, &resumed.step);
+                    let data = resumed.data.to_value();
+                    self.resumes_step(&name, &resumed.by.id, data).unwrap();
+                }
+                Event::Run(RunEvent::TimerFired(fired)) if fired.timer.is_for_people() => {
+                    self.waits_too_long_for_people();
                 }
                 Event::Agent(event) => {
                     let said = event.report().cloned();

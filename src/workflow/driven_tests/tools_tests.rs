@@ -15,6 +15,7 @@ use super::{Driven, Say, place};
 use crate::admit;
 use crate::admit::approval::{ApprovalCommand, ApprovalDecisionError, decide};
 use crate::admit::review::{ReviewCommand, ReviewDecisionError};
+use crate::admit::suspend::{StepResumption, StepResumptionError};
 use crate::next::Memo;
 use crate::timers;
 
@@ -202,8 +203,34 @@ impl Driven {
         Ok(())
     }
 
+    /// The data that a step waits for come.
+    pub(crate) fn resumes_step(
+        &mut self,
+        name: &str,
+        by: &str,
+        data: Value,
+    ) -> Result<(), StepResumptionError> {
+        let (scope, step, _) = place(name);
+        let now = Timestamp::from_micros(self.now);
+        let given = StepResumption {
+            scope,
+            step,
+            suspend_id: None,
+            attempt: None,
+            data,
+            by: Principal {
+                auth: "token".to_owned(),
+                id: by.to_owned(),
+            },
+            reason: None,
+        };
+        let draft = admit::suspend::resume(&self.definition, &self.state, given, now)?;
+        self.input(draft);
+        Ok(())
+    }
+
     /// There is no decision until the time for it is over.
-    pub(crate) fn waits_too_long_for_review(&mut self) {
+    pub(crate) fn waits_too_long_for_people(&mut self) {
         let until = timers::next(&self.state).expect("something waits").until;
         self.now = self.now.max(until.as_micros());
         self.input(timers::due(&self.state, until).expect("it is over"));

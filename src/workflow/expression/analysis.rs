@@ -351,6 +351,7 @@ fn negated_space(ast: &Ast, vocabulary: Vocabulary) -> Option<usize> {
 /// What a name at the root is that has no other meaning.
 fn named(vocabulary: Vocabulary, name: &str) -> Root {
     match vocabulary {
+        Vocabulary::Workflow if name == "resume" => Root::Resume,
         Vocabulary::Workflow => Root::Step(name.to_owned()),
         Vocabulary::Responder => Root::Name(name.to_owned()),
     }

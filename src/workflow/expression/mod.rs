@@ -244,6 +244,7 @@ impl Expression {
                 Root::Params => drop(object.insert("params".to_owned(), value)),
                 Root::Item => drop(object.insert("item".to_owned(), value)),
                 Root::ItemIndex => drop(object.insert("item_index".to_owned(), value)),
+                Root::Resume => drop(object.insert("resume".to_owned(), value)),
                 Root::Env(name) => drop(env.insert(name.clone(), value)),
                 Root::Name(name) => drop(object.insert(name.clone(), value)),
                 Root::Step(id) => {

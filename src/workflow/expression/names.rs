@@ -20,6 +20,9 @@ pub enum Root {
     Item,
     /// `item_index`, inside a fan-out.
     ItemIndex,
+    /// `resume` of a step that may wait for data: `{checkpoint, data}`, both null before its first
+    /// suspension. Never in a responder.
+    Resume,
     /// A name of a responder: `object`, `event`, a look-up of its own. Never in a workflow.
     Name(String),
 }

@@ -410,7 +410,7 @@ impl<'a> StepContext<'a> {
             scope: held,
             workflow: definition.workflow(&held.shape.key)?,
             memo,
-            names: ScopedNames::new(state, scope, memo),
+            names: ScopedNames::new(state, scope, memo).of_step(step),
             position: step.unwrap_or_default(),
         })
     }

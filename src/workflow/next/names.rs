@@ -7,6 +7,7 @@ use jmespath::{Rcvar, Variable};
 use ktsu_ledger::CanonicalJson;
 use ktsu_ledger::event::{EnvValue, Reference, StepInput};
 use ktsu_projections::envelope::skip_marker;
+use ktsu_projections::run::suspension::Resumption;
 use ktsu_projections::run::{Effective, RunState, Scope};
 use serde_json::{Value, json};
 
@@ -102,6 +103,8 @@ pub struct ScopedNames<'a> {
     state: &'a RunState,
     scope: u32,
     memo: &'a Memo,
+    /// The step that asks.
+    step: Option<u32>,
     /// The step that fans out, and the item.
     item: Option<(u32, u32)>,
 }
@@ -134,6 +137,17 @@ impl NameLookup for ScopedNames<'_> {
                 items.as_array()?.get(item as usize).cloned()
             }
             Root::ItemIndex => self.item.map(|(_, item)| from_value(&Value::from(item))),
+            Root::Resume => {
+                let given = self.resumption();
+                let value = |part: fn(&Resumption) -> &CanonicalJson| {
+                    given.map_or(Value::Null, |given| part(given).to_value())
+                };
+                let both = json!({
+                    "checkpoint": value(|given| &given.checkpoint),
+                    "data": value(|given| &given.data),
+                });
+                Some(from_value(&both))
+            }
             Root::Name(_) => None,
         }
     }
@@ -170,8 +184,19 @@ impl<'a> ScopedNames<'a> {
             state,
             scope,
             memo,
+            step: None,
             item: None,
         }
+    }
+
+    /// The same names, with `resume` of a step.
+    pub fn of_step(self, step: Option<u32>) -> Self {
+        Self { step, ..self }
+    }
+
+    /// What the step that asks is given after a suspension.
+    fn resumption(&self) -> Option<&'a Resumption> {
+        self.state.resumption(self.scope, self.step?)
     }
 
     /// The same names, with `item` and `item_index`.
@@ -275,6 +300,7 @@ impl<'a> ScopedNames<'a> {
                 }
             }
             Root::Item => self.item_place(pointer),
+            Root::Resume => self.resumption()?.locate(pointer),
             Root::ItemIndex | Root::Name(_) => None,
         }
     }
@@ -283,7 +309,12 @@ impl<'a> ScopedNames<'a> {
     pub(super) fn frames<'r>(&self, roots: impl IntoIterator<Item = &'r Root>) -> Vec<u64> {
         let mut frames: Vec<u64> = roots
             .into_iter()
-            .flat_map(|root| self.frame(root).into_iter().chain(self.overlays(root)))
+            .flat_map(|root| {
+                let given = self.resumption().filter(|_| *root == Root::Resume);
+                let given = given.map(|given| [given.finished, given.resumed]);
+                let own = self.frame(root).into_iter().chain(self.overlays(root));
+                own.chain(given.into_iter().flatten())
+            })
             .collect();
         frames.sort_unstable();
         frames.dedup();
@@ -320,7 +351,7 @@ impl<'a> ScopedNames<'a> {
                 let (step, _) = self.item?;
                 scope.steps.get(step as usize)?.started
             }
-            Root::Name(_) => None,
+            Root::Resume | Root::Name(_) => None,
         }
     }
 }

@@ -1,8 +1,10 @@
 //! What follows from the end of an agent's task: reserved fields, then the air-lock, then the end
 //! of its step or item (seed 000, invariants 9, 21 and 26; decisions R1, R4, R5, W5).
 
+mod fan_out;
 mod invoked;
 mod review;
+mod suspend;
 
 use ktsu_ledger::event::plan::AgentPlan;
 use ktsu_ledger::event::{
@@ -13,7 +15,7 @@ use ktsu_ledger::{CanonicalJson, Event};
 use ktsu_projections::run::invoked::InvokeDue;
 use ktsu_projections::run::reserved::is_reserved;
 use ktsu_projections::run::review::ReviewDue;
-use ktsu_projections::run::{AgentTask, Step as StepState, TaskPhase, Tasks};
+use ktsu_projections::run::{AgentTask, TaskPhase, Tasks};
 use serde_json::{Value, json};
 
 use super::task_end::AgentEnd;
@@ -25,10 +27,11 @@ use crate::reserved::{self, ReservedEnd, ReservedEvaluation};
 use ktsu_schema::message_at;
 
 /// More ends than this are not all named as causes: a frame has its bounds.
-const MAX_CAUSES: usize = 4096;
+pub(super) const MAX_CAUSES: usize = 4096;
 
 /// What became of a task.
 enum TaskVerdict {
+    Suspend,
     Output {
         stripped: Vec<String>,
     },
@@ -50,6 +53,9 @@ impl StepDecision<'_> {
         let TaskPhase::Finished { seq, outcome } = &task.phase else {
             return None;
         };
+        if task.suspension.is_some() {
+            return self.advance_suspension(task, *seq, outcome);
+        }
         if task
             .review_due()
             .is_some_and(|due| due != ReviewDue::CarryOut)
@@ -105,6 +111,10 @@ impl StepDecision<'_> {
                 extras = also;
                 TaskVerdict::Skip(words)
             }
+            (None, Ok(also)) if also.suspends() => {
+                extras = also;
+                TaskVerdict::Suspend
+            }
             (None, Ok(also)) => {
                 extras = also;
                 self.air_lock(plan, item, task, output, stripped, &mut cause)
@@ -113,6 +123,13 @@ impl StepDecision<'_> {
         let counts = !matches!(verdict, TaskVerdict::Fail { .. });
         if counts {
             cause = self.request(item, task, *seq, &extras, cause);
+        }
+        if matches!(verdict, TaskVerdict::Suspend) {
+            match self.is_recompute() {
+                true => self.conclude(item, task, *seq, TaskVerdict::not_asked(), cause),
+                false => self.suspend(task, *seq, &extras, cause)?,
+            }
+            return Some(());
         }
         let asks = matches!(verdict, TaskVerdict::Output { .. }) && extras.blocks();
         if asks && !self.is_recompute() {
@@ -159,6 +176,9 @@ impl StepDecision<'_> {
                 OutcomeCommand::Review { .. } if self.rules().asks_for_reviews() => {
                     self.judge_review(plan, item, outcome)
                 }
+                OutcomeCommand::Suspend { resume_step, .. } if self.rules().suspends_steps() => {
+                    self.judge_suspend(plan, item, outcome, resume_step.as_deref())
+                }
                 command if command.invokes() && self.rules().runs_workflows_of_commands() => {
                     self.judge_invoke(plan, outcome, command)
                 }
@@ -166,8 +186,8 @@ impl StepDecision<'_> {
             },
         )?;
         match outcome::output_refusal(outcome, Value::is_object) {
-            Some(refused) => Err(refused),
-            None => Ok(extras),
+            Some(refused) if !extras.suspends() => Err(refused),
+            Some(_) | None => Ok(extras),
         }
     }
 
@@ -185,6 +205,7 @@ impl StepDecision<'_> {
             cause = self.note(item, task, finished, extras, cause);
         }
         let first = match self.is_recompute() {
+            true if extras.suspends() => order.before_review(),
             true => order.first(),
             false => order.before_review(),
         };
@@ -253,7 +274,8 @@ impl StepDecision<'_> {
                     (CommandKind::Fanout, None, Some(step))
                 }
                 Some(OutcomeCommand::Review { .. }) => (CommandKind::Review, None, None),
-                Some(OutcomeCommand::Suspend { .. }) | None => continue,
+                Some(OutcomeCommand::Suspend { .. }) => (CommandKind::Suspend, None, None),
+                None => continue,
             };
             let event = StepEvent::Commanded(StepCommand {
                 attempt: task.attempt,
@@ -263,9 +285,10 @@ impl StepDecision<'_> {
                 step: self.step.id.clone(),
                 suppressed: match kind {
                     CommandKind::Emit => !sends,
-                    CommandKind::Fanout | CommandKind::Invoke | CommandKind::Review => {
-                        self.is_recompute()
-                    }
+                    CommandKind::Fanout
+                    | CommandKind::Invoke
+                    | CommandKind::Review
+                    | CommandKind::Suspend => self.is_recompute(),
                 },
                 target: target.cloned(),
                 topic: topic.cloned(),
@@ -311,6 +334,7 @@ impl StepDecision<'_> {
                 });
                 self.unit.push(Event::Item(event), vec![cause]);
             }
+            (TaskVerdict::Suspend, _) => {}
             (TaskVerdict::Skip(words), None) => {
                 let event = StepEvent::Skipped(StepSkipped {
                     detail: Some(words),
@@ -436,47 +460,13 @@ impl StepDecision<'_> {
         });
         self.unit.push(Event::Item(event), vec![cause]);
     }
+}
 
-    /// Ends a fan-out that bore too much: what is under way is stopped, then the step fails.
-    pub(super) fn fail_fan_out(&mut self, plan: &AgentPlan, held: &StepState) -> Option<()> {
-        let tasks = held.tasks.as_deref()?;
-        let (code, message) = fan_out_failure(tasks, plan);
-        let cause = match tasks.fatal {
-            Some(item) => tasks.list.get(item as usize)?.last,
-            None => tasks.list.iter().map(|task| task.last).max()?,
-        };
-        stop_items(
-            &mut self.unit,
-            &self.at.scope.path,
-            &self.step.id,
-            tasks,
-            (FinishReason::Stopped, STOPPED_ELSEWHERE),
-            None,
-        );
-        let failed = WorkOutcome::Failed {
-            code,
-            message,
-            raw: None,
-        };
-        self.settle(held.attempt, failed, vec![cause]);
-        Some(())
-    }
-
-    /// Ends a fan-out all of whose items are settled.
-    pub(super) fn end_fan_out(&mut self, held: &StepState) -> Option<()> {
-        let tasks = held.tasks.as_deref()?;
-        let mut cause: Vec<u64> = tasks.list.iter().map(|task| task.last).collect();
-        cause.sort_unstable();
-        cause.drain(..cause.len().saturating_sub(MAX_CAUSES));
-        if cause.is_empty() {
-            cause.push(held.started?);
-        }
-        let errors = self.step.schema.as_ref().map(|_| {
-            let results = tasks.results().to_value();
-            violations(self.step.check_output(&results, self.rules()))
-        });
-        self.complete(held.attempt, errors, (None, None), cause);
-        Some(())
+impl TaskVerdict {
+    /// The end of a task in a recompute whose outcome asks for data: it has no output, and no one is
+    /// asked.
+    fn not_asked() -> Self {
+        Self::Skip(outcome::WAITS_FOR_DATA.to_owned())
     }
 }
 
@@ -498,31 +488,6 @@ pub(super) fn air_lock_message(
     let name = ktsu_projections::lineage::item_name(&step.id, item);
     let what = message_at(&first.message, &first.path);
     format!("air-lock validation failed on step \"{name}\": {what}")
-}
-
-/// The code and the words of a fan-out that failed.
-fn fan_out_failure(tasks: &Tasks, plan: &AgentPlan) -> (String, String) {
-    let of = |item: u32| {
-        let ended = tasks
-            .list
-            .get(item as usize)
-            .and_then(|task| task.ended.as_ref());
-        match ended {
-            Some(ktsu_projections::run::ItemEnd::Failed(message)) => message.clone(),
-            _ => String::new(),
-        }
-    };
-    if let Some((item, code)) = tasks.fatal.zip(tasks.fatal_code.clone()) {
-        return (code, format!("item {item}: {}", of(item)));
-    }
-    let most = plan.for_each.as_ref().map_or(0, |each| each.max_failures);
-    let first = tasks.first_failed.unwrap_or_default();
-    let message = format!(
-        "fanout: {} items failed (max_failures: {most}); item {first}: {}",
-        tasks.failures(),
-        of(first)
-    );
-    ("max_failures_exceeded".to_owned(), message)
 }
 
 /// The place of an event or a command in an outcome.

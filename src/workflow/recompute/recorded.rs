@@ -18,6 +18,7 @@ use serde_json::{Map, Value};
 use super::asks::{RecordedAsk, recorded_asks};
 use super::results::RecordedCalls;
 use super::task_end::TaskEnd;
+use crate::outcome::WAITS_FOR_DATA;
 
 /// What is recorded of a run's agents.
 #[derive(Debug)]
@@ -254,7 +255,10 @@ impl RecordedRunFold<'_> {
                 self.end(scope, step, None, output.map(TaskEnd::Output));
             }
             StepEvent::Failed(failed) => {
+                let timed_out = failed.code == ErrorCode::SuspendTimedOut.as_str();
                 let end = match is_refused_by_review(&failed.code) {
+                    // It asked for data, which a recompute does not.
+                    false if timed_out => Some(TaskEnd::Skipped(WAITS_FOR_DATA.to_owned())),
                     // The agent gave it; a recompute asks no one.
                     true => failed
                         .raw_from
@@ -282,7 +286,8 @@ impl RecordedRunFold<'_> {
             | StepEvent::CommandCompleted(_)
             | StepEvent::CommandsDeferred(_)
             | StepEvent::CommandsDiscarded(_)
-            | StepEvent::ReviewRequested(_) => {}
+            | StepEvent::ReviewRequested(_)
+            | StepEvent::SuspendRequested(_) => {}
         }
     }
 

@@ -78,7 +78,7 @@ impl<'a> ResponderNames<'a> {
     pub(super) fn of_trigger_once(&self, mentioned: &BTreeSet<Root>) -> BTreeMap<String, Rcvar> {
         let names = mentioned.iter().filter_map(|root| match root {
             Root::Name(name) | Root::Step(name) => Some(name),
-            Root::Params | Root::Env(_) | Root::Item | Root::ItemIndex => None,
+            Root::Params | Root::Env(_) | Root::Item | Root::ItemIndex | Root::Resume => None,
         });
         let values = names.filter_map(|name| Some((name.clone(), self.named(name)?)));
         values.collect()
@@ -125,6 +125,7 @@ impl NameLookup for ResponderNames<'_> {
                 Some(from_value(&Value::from(*index)))
             }
             Root::Name(name) | Root::Step(name) => self.named(name),
+            Root::Resume => None,
         }
     }
 }

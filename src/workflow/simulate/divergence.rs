@@ -61,6 +61,14 @@ pub enum DivergenceKind {
     ReviewRemoved,
     /// The roles of which people need one to decide on an outcome.
     ReviewRoles,
+    /// The schema of the data that a step waited for.
+    ResumeSchema,
+    /// A step that waited for data: its agent may not suspend it any more.
+    SuspendRemoved,
+    /// The roles of which people need one to give the data.
+    SuspendRoles,
+    /// How long a step waits for its data.
+    SuspendTimeout,
     /// A tool that was called, or asked about, is on the allowlist no more.
     ToolNotPermitted,
     /// The agent has no such tool server any more.

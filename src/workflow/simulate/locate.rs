@@ -11,8 +11,9 @@ use super::Divergence;
 use super::DivergenceKind::{
     ApprovalTimeout, Condition, Failure, Firing, GateAdded, GateRemoved, Group, Items, Limit,
     NoRecord, NotByProposer, Object, OnReject, Order, Output, Param, Policy, Prompt, Publish,
-    Quorum, Relation, Reserved, Retry, ReviewRemoved, ReviewRoles, RunOutput, Schema,
-    ServerRemoved, Status, StepAdded, StepRemoved, Template, ToolNotPermitted, Unused, Webhook,
+    Quorum, Relation, Reserved, ResumeSchema, Retry, ReviewRemoved, ReviewRoles, RunOutput, Schema,
+    ServerRemoved, Status, StepAdded, StepRemoved, SuspendRemoved, SuspendRoles, SuspendTimeout,
+    Template, ToolNotPermitted, Unused, Webhook,
 };
 
 /// Finds the frame of each divergence that has none yet. What history does not have stands nowhere.
@@ -86,5 +87,8 @@ fn frame(one: &Divergence, nodes: &[&LineageNode]) -> Option<u64> {
         GateAdded | GateRemoved | OnReject | ApprovalTimeout | Quorum | NotByProposer
         | ToolNotPermitted | ServerRemoved => first(&["approval.requested", "tool.called"]),
         ReviewRemoved | ReviewRoles => first(&["review.requested"]),
+        ResumeSchema | SuspendRemoved | SuspendRoles | SuspendTimeout => {
+            first(&["suspend.requested"])
+        }
     }
 }

@@ -1,8 +1,8 @@
 //! Tool calls under the new definition: whether they are permitted, and which approvals they need; and
 //! who reviews outcomes. The consequences for the run are reported like those of any other change.
 
-use ktsu_ledger::event::plan::{ApprovalPolicy, ReviewPolicy, ServerPlan};
-use ktsu_ledger::event::{AgentEvent, ReviewRequested, StepEvent};
+use ktsu_ledger::event::plan::{ApprovalPolicy, ReviewPolicy, ServerPlan, SuspendPolicy};
+use ktsu_ledger::event::{AgentEvent, StepEvent};
 use ktsu_ledger::{Event, Frame};
 use ktsu_projections::reviews::deciding_roles;
 use ktsu_projections::run::RunState;
@@ -10,8 +10,9 @@ use ktsu_projections::step_name::path_in;
 use serde_json::{Value, json};
 
 use super::DivergenceKind::{
-    ApprovalTimeout, GateAdded, GateRemoved, NotByProposer, OnReject, Quorum, ReviewRemoved,
-    ReviewRoles, ServerRemoved, ToolNotPermitted,
+    ApprovalTimeout, GateAdded, GateRemoved, NotByProposer, OnReject, Quorum, ResumeSchema,
+    ReviewRemoved, ReviewRoles, ServerRemoved, SuspendRemoved, SuspendRoles, SuspendTimeout,
+    ToolNotPermitted,
 };
 use super::{Divergence, DivergenceKind};
 
@@ -34,7 +35,18 @@ pub(super) fn policies(recorded: &[Frame], old: &RunState, new: &RunState) -> Ve
     let mut found = Vec::new();
     for frame in recorded {
         if let Event::Step(StepEvent::ReviewRequested(asked)) = &frame.event {
-            found.extend(review(frame, asked, new));
+            let terms = |(scope, position): (u32, u32)| match new.review_policy(scope, position) {
+                None => vec![(ReviewRemoved, (Some(json!(asked.policy)), None))],
+                Some(policy) => review_terms(&asked.policy, policy),
+            };
+            found.extend(asked_terms(frame, &asked.step, new, terms));
+        }
+        if let Event::Step(StepEvent::SuspendRequested(asked)) = &frame.event {
+            let terms = |(scope, position): (u32, u32)| match new.suspend_policy(scope, position) {
+                None => vec![(SuspendRemoved, (Some(json!(asked.policy)), None))],
+                Some(policy) => suspend_terms(&asked.policy, &policy),
+            };
+            found.extend(asked_terms(frame, &asked.step, new, terms));
         }
         let Some(call) = call(&frame.event) else {
             continue;
@@ -72,24 +84,21 @@ pub(super) fn policies(recorded: &[Frame], old: &RunState, new: &RunState) -> Ve
     found
 }
 
-/// What the new definition says otherwise about people who were asked about an outcome. Of a step that
-/// is there no more, others say so.
-fn review(frame: &Frame, asked: &ReviewRequested, new: &RunState) -> Vec<Divergence> {
-    let place = new.scope_at(&frame.scope).and_then(|scope| {
-        let position = new.scope(scope)?.shape.position(&asked.step)?;
-        Some((scope, position))
-    });
-    let Some((scope, position)) = place else {
+/// What the new definition says otherwise about people who were asked about an outcome or for data. Of a
+/// step that is there no more, others say so.
+fn asked_terms(
+    frame: &Frame,
+    step: &str,
+    new: &RunState,
+    terms: impl Fn((u32, u32)) -> Vec<(DivergenceKind, Sides)>,
+) -> Vec<Divergence> {
+    let Some(place) = new.step_at(&frame.scope, step) else {
         return Vec::new();
     };
-    let differing = match new.review_policy(scope, position) {
-        None => vec![(ReviewRemoved, (Some(json!(asked.policy)), None))],
-        Some(policy) => review_terms(&asked.policy, policy),
-    };
-    let differing = differing.into_iter();
+    let differing = terms(place).into_iter();
     let named = differing.map(|(what, (history, decided))| Divergence {
         what,
-        step: path_in(&frame.scope, &asked.step),
+        step: path_in(&frame.scope, step),
         item: None,
         server: None,
         tool: None,
@@ -107,10 +116,28 @@ fn review_terms(was: &ReviewPolicy, is: &ReviewPolicy) -> Vec<(DivergenceKind, S
             (ApprovalTimeout, json!(policy.timeout)),
             (Quorum, json!(policy.quorum)),
             (NotByProposer, json!(policy.not_by_proposer)),
-            (ReviewRoles, json!(deciding_roles(policy))),
+            (ReviewRoles, json!(deciding_roles(&policy.roles))),
         ]
     };
-    let both = terms(was).into_iter().zip(terms(is));
+    differing_terms(terms(was), terms(is))
+}
+
+fn suspend_terms(was: &SuspendPolicy, is: &SuspendPolicy) -> Vec<(DivergenceKind, Sides)> {
+    let terms = |policy: &SuspendPolicy| {
+        [
+            (SuspendTimeout, json!(policy.timeout_ms)),
+            (SuspendRoles, json!(deciding_roles(&policy.roles))),
+            (ResumeSchema, json!(policy.schema)),
+        ]
+    };
+    differing_terms(terms(was), terms(is))
+}
+
+fn differing_terms(
+    was: impl IntoIterator<Item = (DivergenceKind, Value)>,
+    is: impl IntoIterator<Item = (DivergenceKind, Value)>,
+) -> Vec<(DivergenceKind, Sides)> {
+    let both = was.into_iter().zip(is);
     let differing = both.filter(|((_, was), (_, is))| was != is);
     differing
         .map(|((kind, was), (_, is))| (kind, (Some(was), Some(is))))

@@ -16,6 +16,9 @@ pub(super) fn renumber(event: &mut Event, here: impl Fn(u64) -> Option<u64>) {
     if let Event::Person(PersonEvent::ReviewDecided(decided)) = event {
         to(&mut decided.request);
     }
+    if let Event::Person(PersonEvent::SuspendResumed(resumed)) = event {
+        to(&mut resumed.request);
+    }
     let Event::Agent(event) = event else { return };
     match event {
         AgentEvent::Request(request) => {
@@ -50,7 +53,7 @@ pub(super) fn renumber(event: &mut Event, here: impl Fn(u64) -> Option<u64>) {
 }
 
 /// The recorded decision that a frame of the run that is tried is, and its number there, if people
-/// answer it: that they are asked about an outcome, or that no one knows whether a call of a lost worker
+/// answer it: that they are asked about an outcome or for data, or that no one knows whether a call of a lost worker
 /// happened.
 pub(super) fn answered(
     frame: &Frame,
@@ -60,14 +63,23 @@ pub(super) fn answered(
     matching_review(frame, recorded, numbers).or_else(|| matching_doubt(frame, recorded, numbers))
 }
 
-/// The recorded question about the same outcome.
+/// The recorded question about the same outcome, or for the same data.
 fn matching_review(
     frame: &Frame,
     recorded: &[Frame],
     numbers: &HashMap<u64, u64>,
 ) -> Option<(u64, u64)> {
     let asked = |frame: &Frame| match &frame.event {
-        Event::Step(StepEvent::ReviewRequested(asked)) => Some((asked.step.clone(), asked.attempt)),
+        Event::Step(StepEvent::ReviewRequested(asked)) => Some((
+            asked.step.clone(),
+            asked.attempt,
+            frame.event.kind().to_owned(),
+        )),
+        Event::Step(StepEvent::SuspendRequested(asked)) => Some((
+            asked.step.clone(),
+            asked.attempt,
+            frame.event.kind().to_owned(),
+        )),
         _ => None,
     };
     let about = asked(frame)?;

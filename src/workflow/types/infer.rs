@@ -295,6 +295,10 @@ impl<'e> Inference<'e> {
             (InferenceNode::Root(names), "params") => names.params.clone(),
             (InferenceNode::Root(names), "item") => names.item.clone(),
             (InferenceNode::Root(_), "item_index") => ValueType::number(),
+            // Of a step that waits for data: no step is called so. What those are is not looked into.
+            (InferenceNode::Root(names), "resume") if !names.steps.contains_key(name) => {
+                ValueType::record([("checkpoint", ValueType::any()), ("data", ValueType::any())])
+            }
             (InferenceNode::Root(names), _) => step(names),
         }
     }

@@ -67,9 +67,12 @@ fn row(method: &str, route: &str) -> Option<Row> {
     let operators = &["operator", "admin"];
     Some(match (method, route) {
         ("GET", "/" | "/health" | "/openapi.json") => Row::Everybody(200),
-        ("POST", "/runs/{id}/steps/{step}/report" | "/runs/{id}/steps/{step}/complete") => {
-            Row::Everybody(401)
-        }
+        (
+            "POST",
+            "/runs/{id}/steps/{step}/report"
+            | "/runs/{id}/steps/{step}/complete"
+            | "/runs/{id}/steps/{step}/resume/link",
+        ) => Row::Everybody(401),
         ("POST", "/invoke/{workflow}") => Row::Roles(operators, 202),
         (
             "GET",
@@ -108,6 +111,14 @@ fn row(method: &str, route: &str) -> Option<Row> {
         // Which of these, the policy of the review says.
         ("POST", "/runs/{id}/steps/{step}/review/decide") => {
             Row::Roles(&["operator", "approver", "admin"], 422)
+        }
+        ("GET", "/runs/{id}/steps/{step}/suspend") => Row::Roles(readers, 404),
+        // Which of these, the policy of the suspension says.
+        ("POST", "/runs/{id}/steps/{step}/resume") => {
+            Row::Roles(&["operator", "approver", "admin"], 422)
+        }
+        ("POST", "/runs/{id}/steps/{step}/suspend/link") => {
+            Row::Roles(&["operator", "approver", "admin"], 404)
         }
         ("POST", "/tools/ktsu/{name}" | "/tools/ktsu/{name}/messages")
         | ("GET", "/tools/ktsu/{name}/sse") => Row::Everybody(404),

@@ -216,9 +216,10 @@ async fn parameters_say_what_they_take_and_whether_they_are_needed() {
             }
         }
     }
-    assert_eq!(found, 65);
+    assert_eq!(found, 67);
     let attempt = |below| ["run", "step", "token"].map(|name| (below, name));
     let mut expected = BTreeSet::from([
+        ("/runs/{id}/steps/{step}/resume/link", "token"),
         ("/diff", "a"),
         ("/diff", "b"),
         ("/runs/{id}/steps/{step}/report", "token"),

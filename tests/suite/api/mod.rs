@@ -25,6 +25,7 @@ mod steer;
 mod steps;
 mod streams;
 mod subscriptions;
+mod suspensions;
 mod tour;
 mod types;
 mod unable;

@@ -21,9 +21,12 @@ params: {schema: {type: object}}
 pipeline: [{id: greet, transform: {inputs: [{from: params}], ops: []}}]
 "#;
 const ONE: &str = "pipeline: [{id: s1, agent: ./agents/echo.agent.yaml, params: {msg: hi}}]\n";
+const WAITS: &str = "pipeline: [{id: s1, agent: ./agents/waits.agent.yaml}]\n";
+const WAITING: &str = "name: waits\nversion: 1.0.0\nmodel: std\nprompt: {system: You wait.}\n\
+     commands: {suspend: true}\noutput: {schema: {type: object}}\n";
 
-/// An engine without sockets, a run that has ended, a task that is reported about, and one that calls
-/// tools.
+/// An engine without sockets, a run that has ended, a task that is reported about, one that calls tools,
+/// and a step that waits for data.
 struct World {
     client: Client,
     document: Value,
@@ -40,13 +43,14 @@ struct World {
 impl World {
     async fn new() -> Self {
         let model = Model::echo().await;
-        let kit = model::kit(&model, &[("hello", HELLO), ("one", ONE)]);
+        let kit = model::kit(&model, &[("hello", HELLO), ("one", ONE), ("waits", WAITS)])
+            .with("agents/waits.agent.yaml", WAITING);
         let runtime = Sink::scripted(|_| Reply::Now(202, String::new())).await;
         let lab = Lab::remote(&kit, &[KEY], &runtime.url).await;
         let client = Client::within(lab.engine.router.clone());
         let run = client.run("hello", json!({})).await;
-        let reports = dispatched(&client, &runtime).await;
-        let calls = dispatched(&client, &runtime).await;
+        let reports = dispatched(&client, &runtime, "one").await;
+        let calls = dispatched(&client, &runtime, "one").await;
         let path = |url: &Value| {
             let url = url.as_str().unwrap().strip_prefix("http://").unwrap();
             url[url.find('/').unwrap()..].to_owned()
@@ -58,6 +62,18 @@ impl World {
         let listens = format!("/tools/ktsu/kv/sse?{speaker}");
         let mut answers = listen(&client, &listens).await.unwrap();
         let (_, endpoint) = answers.named().await.unwrap();
+        let waits = dispatched(&client, &runtime, "waits").await;
+        let asks = json!({"status": "ok", "output": {}, "commands":
+            [{"type": "suspend", "reason": "r", "checkpoint": 1}]});
+        let told = client
+            .post(&path(&waits["callback_url"]), asks.to_string())
+            .await;
+        assert_eq!(told.status, 200, "{}", told.text());
+        let waits = waits["run_id"].as_str().unwrap();
+        let link = client
+            .post(&format!("/runs/{waits}/steps/s1/suspend/link"), "")
+            .await;
+        let link = path(&link.json()["url"]);
         Self {
             document: client.get("/openapi.json").await.json(),
             task: BTreeMap::from([
@@ -66,6 +82,7 @@ impl World {
                 ("{name}", format!("/tools/ktsu/kv?{speaker}")),
                 ("sse", listens),
                 ("messages", endpoint),
+                ("resume/link", link),
             ]),
             answers: tokio::sync::Mutex::new(answers),
             run: run["run_id"].as_str().unwrap().to_owned(),
@@ -107,9 +124,9 @@ impl World {
 
     /// The path of a route, with the query that its token needs.
     fn path(&self, route: &str) -> String {
-        let last = route.rsplit('/').next().unwrap();
-        match self.task.get(last) {
-            Some(path) => path.clone(),
+        let mut of_task = self.task.iter();
+        match of_task.find(|(last, _)| route.ends_with(&format!("/{last}"))) {
+            Some((_, path)) => path.clone(),
             None => route
                 .replace("{workflow}", "hello")
                 .replace("{id}", &self.run)
@@ -196,8 +213,8 @@ impl World {
 }
 
 /// A task that was sent out.
-async fn dispatched(client: &Client, runtime: &Sink) -> Value {
-    let run = client.invoke("one", json!({})).await;
+async fn dispatched(client: &Client, runtime: &Sink, workflow: &str) -> Value {
+    let run = client.invoke(workflow, json!({})).await;
     let sent = |heard: &Heard| heard.path == "/invoke" && heard.json()["run_id"] == run.as_str();
     runtime.until(|heard| heard.iter().any(sent)).await;
     let heard = runtime.heard();

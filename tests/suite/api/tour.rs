@@ -28,6 +28,7 @@ async fn every_described_answer_is_given_and_fits_its_description() {
     seen.extend(super::reports::all(&api).await);
     seen.extend(super::approvals::all(&api).await);
     seen.extend(super::reviews::all(&api).await);
+    seen.extend(super::suspensions::all(&api).await);
     seen.extend(super::world::all(&api).await);
     seen.extend(super::subscriptions::all(&api).await);
     seen.extend(super::posts::all(&api).await);

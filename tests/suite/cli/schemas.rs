@@ -49,6 +49,11 @@ pipeline:
     model: {group: fast, max_tokens: 100}
     output: {schema: {type: object}}
     params: {text: "{{ item }}", key: "{{ env.TOKEN }}"}
+  - id: wait
+    agent: agents/a.agent.yaml
+    params: {text: "{{ resume.data.text }}"}
+    may_invoke: {sub: sub.workflow.yaml}
+    resume: {on_timeout: fail, roles: [operator], schema: {type: object}, timeout: 2h}
   - id: shape
     transform:
       inputs: [{from: params.list}, params.list]
@@ -86,6 +91,7 @@ commands:
   emit: [claim.verified, "order.*"]
   invoke: [sub]
   review: {not_by_proposer: true, quorum: 2, roles: [approver, operator], timeout: 2h, timeout_behavior: reject}
+  suspend: {on_timeout: fail, roles: [operator], timeout: 2h}
 params:
   schema:
     type: object

@@ -165,7 +165,7 @@ async fn an_outcome_that_may_not_command_what_it_does_leaves_nothing() {
         (
             json!([good, suspend.clone()]),
             json!({}),
-            "command_not_supported",
+            "command_not_permitted",
         ),
         (
             json!([good, review.clone()]),

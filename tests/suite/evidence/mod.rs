@@ -16,6 +16,7 @@ mod parts;
 mod people;
 mod repeated;
 mod reviews;
+mod suspensions;
 mod transfer;
 mod verified;
 mod worlds;

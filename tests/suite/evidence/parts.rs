@@ -13,7 +13,7 @@ use super::book::{Act, Book, rechained, repacked};
 use super::{Python, put, verdict};
 use crate::golden::goldens;
 
-const PARTS: [&str; 11] = [
+const PARTS: [&str; 12] = [
     "verify.py",
     "verify_content.py",
     "verify_outputs.py",
@@ -22,6 +22,7 @@ const PARTS: [&str; 11] = [
     "verify_commands.py",
     "verify_repeated.py",
     "verify_reviews.py",
+    "verify_suspensions.py",
     "verify_world.py",
     "verify_queue.py",
     "verify_values.py",
@@ -152,6 +153,7 @@ fn without_its_parts_the_verifier_calls_nothing_proven_that_they_judge() {
         ("verify_content.py", &OF_CONTENT[..]),
         ("verify_outputs.py", &["outputs"][..]),
         ("verify_reviews.py", &["outputs"][..]),
+        ("verify_suspensions.py", &["outputs"][..]),
         ("verify_world.py", &["world"][..]),
         ("verify_queue.py", &["world"][..]),
         ("verify_values.py", &["world"][..]),

@@ -96,7 +96,7 @@ async fn lab(store: &MemoryStore, policy: &str) -> Lab {
 }
 
 /// Follows a run until so many frames of a type are recorded.
-async fn seen(client: &Client, run: &str, kind: &str, times: usize) {
+pub(crate) async fn seen(client: &Client, run: &str, kind: &str, times: usize) {
     let mut events = client.events(run, None).await;
     let mut others = Vec::new();
     let mut found = 0;
@@ -134,14 +134,14 @@ async fn approve(client: &Client, run: &str) -> Answer {
 
 /// It was answered like this, or the test shows what came instead.
 #[track_caller]
-fn is(answer: &Answer, status: u16, code: &str) {
+pub(crate) fn is(answer: &Answer, status: u16, code: &str) {
     let shown = answer.json();
     let given = shown["code"].as_str().unwrap_or_default();
     assert_eq!((answer.status, given), (status, code), "{shown:#}");
 }
 
 /// A command to a run that is taken.
-async fn steer(client: &Client, run: &str, word: &str, body: Value) {
+pub(crate) async fn steer(client: &Client, run: &str, word: &str, body: Value) {
     let answer = client
         .post(&format!("/runs/{run}/{word}"), body.to_string())
         .await;
@@ -176,7 +176,7 @@ async fn kinds(client: &Client, run: &str) -> Vec<String> {
 }
 
 /// Everything that is said of a ledger holds: its chains, the decisions in it, its evidence.
-fn holds(store: &MemoryStore, run: &str) {
+pub(crate) fn holds(store: &MemoryStore, run: &str) {
     let frames = branch::frames(store, &StreamId::run(run).unwrap()).unwrap();
     if let Err(diverged) = replay(&frames, &mut Definitions::default()) {
         panic!("{run}: {diverged}");
@@ -188,7 +188,7 @@ fn holds(store: &MemoryStore, run: &str) {
 }
 
 /// The same of a ledger file.
-fn file_holds(ledger: &std::path::Path, run: &str) {
+pub(crate) fn file_holds(ledger: &std::path::Path, run: &str) {
     let reader = SqliteReader::open(ledger).unwrap();
     let frames = branch::frames(&reader, &StreamId::run(run).unwrap()).unwrap();
     if let Err(diverged) = replay(&frames, &mut Definitions::default()) {

@@ -1,7 +1,7 @@
 //! Which frames may follow about a step: where it stands, and where its tasks stand.
 
 use ktsu_ledger::event::plan::StepWork;
-use ktsu_ledger::event::{SkipReason, StepEvent, WebhookEvent};
+use ktsu_ledger::event::{CommandKind, SkipReason, StepEvent, WebhookEvent};
 
 use crate::run::invoked;
 use crate::run::{AgentTask, Phase, Step, StepStatus, TaskAction, TaskPhase, Tasks};
@@ -15,7 +15,7 @@ pub(super) fn step_may(step: &Step, work: &StepWork, event: &StepEvent, failing:
     let running = step.status == StepStatus::Running;
     let ready = step.status == StepStatus::Pending && step.waiting_on == 0;
     match event {
-        // `check_transition` has checked that a person requested it.
+        // `check_transition` has checked that a person requested it, or that the data are there.
         StepEvent::Reset(reset) => reset.attempt == step.attempt,
         StepEvent::Started(started) => {
             let fans_out = matches!(work, StepWork::Agent(plan) if plan.for_each.is_some());
@@ -47,7 +47,9 @@ pub(super) fn step_may(step: &Step, work: &StepWork, event: &StepEvent, failing:
                 StepWork::Transform(_) | StepWork::Webhook(_) | StepWork::Workflow(_) => None,
             };
             let task = task_of(step, command.item).filter(next);
-            let checked = |task: &&AgentTask| task.checked == Some(true);
+            // What suspends its step has no output that could be checked.
+            let verdict = (command.kind != CommandKind::Suspend).then_some(true);
+            let checked = |task: &&AgentTask| task.checked == verdict;
             let passed = has_passed(task.filter(checked), command.attempt);
             running && !failing && passed && invoked::declares(plan, command)
         }
@@ -58,7 +60,8 @@ pub(super) fn step_may(step: &Step, work: &StepWork, event: &StepEvent, failing:
         // `check_transition` has checked these.
         StepEvent::CommandsDeferred(_)
         | StepEvent::CommandsDiscarded(_)
-        | StepEvent::ReviewRequested(_) => running && !failing,
+        | StepEvent::ReviewRequested(_)
+        | StepEvent::SuspendRequested(_) => running && !failing,
         StepEvent::OutputChecked(checked) => {
             running && checked.attempt == step.attempt && may_have_output(step, work)
         }
@@ -97,7 +100,7 @@ fn is_fan_out(step: &Step) -> bool {
 fn has_ended(task: Option<&AgentTask>, attempt: u32) -> bool {
     task.is_some_and(|task| {
         let ended = matches!(task.phase, TaskPhase::Finished { .. });
-        ended && task.attempt == attempt && task.checked.is_none()
+        ended && task.attempt == attempt && task.checked.is_none() && task.suspension.is_none()
     })
 }
 

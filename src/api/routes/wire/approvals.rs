@@ -74,6 +74,38 @@ pub struct DecideReview {
     pub review_id: Option<String>,
 }
 
+/// The data that a step waits for.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ResumeStep {
+    /// Any JSON value that the schema of the step allows.
+    pub data: Value,
+    /// Why.
+    #[schema(min_length = 1, max_length = 4096)]
+    pub reason: Option<String>,
+    /// Which suspension is meant; the one that is pending if absent.
+    #[schema(min_length = 1)]
+    pub suspend_id: Option<String>,
+}
+
+/// What whoever gives data by a link learns.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct Resumed {
+    /// `resumed`.
+    pub status: String,
+}
+
+/// A link by which a step can be given its data.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct ResumeLink {
+    /// The suspension.
+    pub suspend_id: String,
+    /// Where to post `{"data": …}`. A capability: whoever has it may, once.
+    pub url: String,
+    /// Until when.
+    pub expires_at: String,
+}
+
 /// A decision on an outcome.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]

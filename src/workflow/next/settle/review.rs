@@ -141,7 +141,7 @@ fn words(refusal: &ReviewRefusal) -> (ErrorCode, String) {
 }
 
 /// A time in the largest unit that it is a whole number of, as files spell it.
-fn time(ms: u64) -> String {
+pub(super) fn time(ms: u64) -> String {
     const UNITS: [(u64, &str); 3] = [(3_600_000, "h"), (60_000, "m"), (1000, "s")];
     let whole = UNITS
         .iter()

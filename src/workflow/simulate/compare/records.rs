@@ -86,7 +86,8 @@ pub(super) fn given(data: &Value, place: &str) -> Option<Value> {
     Some(computed.unwrap_or(given).clone())
 }
 
-/// Webhooks without a response, tasks that runtimes work on, and reviews that people are asked for.
+/// Webhooks without a response, tasks that runtimes work on, and reviews and data that people are asked
+/// for.
 pub(super) fn open_effects(state: &RunState) -> BTreeSet<(String, Option<u32>)> {
     if state.status().is_terminal() {
         return BTreeSet::new();
@@ -105,7 +106,9 @@ pub(super) fn open_effects(state: &RunState) -> BTreeSet<(String, Option<u32>)> 
     let timer = timer.and_then(|retry| Some((path(retry.scope, retry.step)?, None)));
     let asked = state.pending_reviews().into_iter();
     let asked = asked.filter_map(|asked| Some((path(asked.scope, asked.step)?, None)));
-    due.chain(timer).chain(asked).collect()
+    let waits = state.pending_suspensions().into_iter();
+    let waits = waits.filter_map(|asked| Some((path(asked.scope, asked.step)?, None)));
+    due.chain(timer).chain(asked).chain(waits).collect()
 }
 
 /// Whether a frame's place depends on the budget.

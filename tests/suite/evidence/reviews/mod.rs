@@ -2,7 +2,7 @@
 //! every key writes instead and makes whole again.
 
 mod again;
-mod forge;
+pub(super) mod forge;
 mod forged;
 
 use ktsu_evidence::tar;

@@ -1,0 +1,133 @@
+//! What waits for people in a run: calls of tools, outcomes of steps, and data.
+
+use ktsu_ledger::Timestamp;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::approvals::{ApprovalRecord, ApprovalStatus, ApprovalVote};
+use crate::reviews::ReviewRecord;
+use crate::suspensions::SuspensionRecord;
+
+/// What people are asked: about a call of a tool, about the outcome of a step, or for data.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum PersonRequest {
+    /// Data that a step waits for.
+    Suspension(Box<SuspensionRecord>),
+    /// An outcome.
+    Review(Box<ReviewRecord>),
+    /// A call.
+    Approval(Box<ApprovalRecord>),
+}
+
+impl PersonRequest {
+    /// `sus_…`, `rev_…` or `apr_…`.
+    pub fn id(&self) -> &str {
+        match self {
+            Self::Suspension(suspension) => &suspension.suspend_id,
+            Self::Review(review) => &review.review_id,
+            Self::Approval(approval) => &approval.approval_id,
+        }
+    }
+
+    /// The run, with the path of an inline child behind it.
+    pub fn run_id(&self) -> &str {
+        match self {
+            Self::Suspension(suspension) => &suspension.run_id,
+            Self::Review(review) => &review.run_id,
+            Self::Approval(approval) => &approval.run_id,
+        }
+    }
+
+    /// The step; for an item `STEP.INDEX`.
+    pub fn step_id(&self) -> &str {
+        match self {
+            Self::Suspension(suspension) => &suspension.step_id,
+            Self::Review(review) => &review.step_id,
+            Self::Approval(approval) => &approval.step_id,
+        }
+    }
+
+    /// How far it is.
+    pub fn status(&self) -> ApprovalStatus {
+        match self {
+            Self::Suspension(suspension) => suspension.status,
+            Self::Review(review) => review.status,
+            Self::Approval(approval) => approval.status,
+        }
+    }
+
+    /// When it was asked.
+    pub fn created_at(&self) -> Timestamp {
+        match self {
+            Self::Suspension(suspension) => suspension.created_at,
+            Self::Review(review) => review.created_at,
+            Self::Approval(approval) => approval.created_at,
+        }
+    }
+
+    /// Their decisions, in order.
+    pub fn votes(&self) -> &[ApprovalVote] {
+        match self {
+            Self::Suspension(suspension) => &suspension.votes,
+            Self::Review(review) => &review.votes,
+            Self::Approval(approval) => &approval.votes,
+        }
+    }
+
+    /// How many people have to approve.
+    pub fn quorum(&self) -> u32 {
+        match self {
+            Self::Suspension(_) => 1,
+            Self::Review(review) => review.quorum,
+            Self::Approval(approval) => approval.quorum,
+        }
+    }
+
+    /// Until when a decision is waited for.
+    pub fn expires_at(&self) -> Option<Timestamp> {
+        match self {
+            Self::Suspension(suspension) => Some(suspension.expires_at),
+            Self::Review(review) => Some(review.expires_at),
+            Self::Approval(approval) => approval.expires_at,
+        }
+    }
+
+    /// Since when its run is paused.
+    pub fn paused_at(&self) -> Option<Timestamp> {
+        match self {
+            Self::Suspension(suspension) => suspension.paused_at,
+            Self::Review(review) => review.paused_at,
+            Self::Approval(approval) => approval.paused_at,
+        }
+    }
+
+    /// What it is about, for people: the tool, or the step.
+    pub fn about(&self) -> &str {
+        match self {
+            Self::Suspension(suspension) => &suspension.step_id,
+            Self::Review(review) => &review.step_id,
+            Self::Approval(approval) => &approval.tool_name,
+        }
+    }
+
+    /// The route of the engine by which it is answered.
+    pub fn decide_path(&self) -> String {
+        let what = match self {
+            Self::Suspension(_) => "resume",
+            Self::Review(_) => "review/decide",
+            Self::Approval(_) => "approval/decide",
+        };
+        let run = self.run_id().replace('/', "%2F");
+        format!("/runs/{run}/steps/{}/{what}", self.step_id())
+    }
+
+    /// The frame that asks.
+    pub fn request(&self) -> u64 {
+        match self {
+            Self::Suspension(suspension) => suspension.request,
+            Self::Review(review) => review.request,
+            Self::Approval(approval) => approval.request,
+        }
+    }
+}

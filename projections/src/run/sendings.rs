@@ -1,0 +1,116 @@
+//! Applies frames about the sendings of webhooks.
+
+use ktsu_ledger::Frame;
+use ktsu_ledger::event::plan::{RetryOn, StepWork, WebhookPlan};
+use ktsu_ledger::event::{WebhookAnswer, WebhookEvent};
+
+use super::{Phase, RunState, StepAddress, Todo};
+
+impl RunState {
+    pub(super) fn apply_webhook(
+        &mut self,
+        frame: &Frame,
+        scope: u32,
+        at: u32,
+        event: &WebhookEvent,
+    ) {
+        self.announce_webhook(frame.seq, StepAddress::step(scope, at), event);
+        let phase = match event {
+            WebhookEvent::Sent(sent) => {
+                self.todo.remove(&Todo::Effect { scope, step: at });
+                Phase::Sent {
+                    sending: sent.sending,
+                    seq: frame.seq,
+                }
+            }
+            WebhookEvent::Delivered(answer) => {
+                self.todo.insert(Todo::Step { scope, step: at });
+                if let Some(step) = self.step_mut(scope, at) {
+                    step.delivered = answer.status;
+                }
+                Phase::Delivered {
+                    seq: frame.seq,
+                    status: answer.status.unwrap_or_default(),
+                }
+            }
+            WebhookEvent::Failed(answer) => self.undelivered(frame, scope, at, answer),
+            WebhookEvent::Dead(_) => {
+                let step = self.step_mut(scope, at).map(|step| step.phase.clone());
+                match step {
+                    Some(Phase::Undelivered {
+                        seq,
+                        code,
+                        status,
+                        sending,
+                        ..
+                    }) => Phase::Undelivered {
+                        seq,
+                        code,
+                        status,
+                        sending,
+                        dead: true,
+                    },
+                    other => other.unwrap_or(Phase::Begun),
+                }
+            }
+        };
+        if let Some(step) = self.step_mut(scope, at) {
+            step.phase = phase;
+        }
+    }
+
+    /// A sending failed: wait for the next one, if the file declares one for such a failure.
+    fn undelivered(&mut self, frame: &Frame, scope: u32, at: u32, answer: &WebhookAnswer) -> Phase {
+        let again = match self.work(scope, at) {
+            Some(StepWork::Webhook(plan)) => sends_again(plan, answer),
+            Some(StepWork::Agent(_) | StepWork::Transform(_) | StepWork::Workflow(_)) | None => {
+                false
+            }
+        };
+        if again {
+            self.retries.insert((scope, at));
+            return Phase::Backoff {
+                seq: frame.seq,
+                since: self.effective_time(frame.at),
+                sending: answer.sending,
+            };
+        }
+        self.todo.insert(Todo::Step { scope, step: at });
+        Phase::Undelivered {
+            seq: frame.seq,
+            code: answer.code.clone().unwrap_or_default(),
+            status: answer.status,
+            sending: answer.sending,
+            dead: false,
+        }
+    }
+
+    pub(super) fn retry_now(&mut self, frame: &Frame, scope: u32, at: u32) {
+        let Some(step) = self.step_mut(scope, at) else {
+            return;
+        };
+        if let Phase::Backoff { sending, .. } = step.phase {
+            step.phase = Phase::ToResend {
+                seq: frame.seq,
+                sending: sending + 1,
+            };
+            self.retries.remove(&(scope, at));
+            self.todo.insert(Todo::Effect { scope, step: at });
+        }
+    }
+}
+
+/// Whether the file declares another sending after such a failure (decision S5).
+fn sends_again(plan: &WebhookPlan, answer: &WebhookAnswer) -> bool {
+    let Some(retry) = &plan.retry else {
+        return false;
+    };
+    let kind = match (answer.code.as_deref(), answer.status) {
+        (Some("webhook_timeout"), _) => RetryOn::Timeout,
+        (Some("webhook_unreachable"), _) => RetryOn::Unreachable,
+        (_, Some(429)) => RetryOn::RateLimited,
+        (_, Some(500..=599)) => RetryOn::ServerError,
+        _ => return false,
+    };
+    retry.on.contains(&kind) && answer.sending < retry.attempts
+}

@@ -1,0 +1,243 @@
+//! Applies frames about suspensions to the state, and says which are pending.
+
+use std::sync::Arc;
+
+use ktsu_ledger::Frame;
+use ktsu_ledger::event::plan::SuspendPolicy;
+use ktsu_ledger::event::{CommandKind, CommandsDiscarded, StepCommand, StepEvent, SuspendResumed};
+
+use super::suspension::{PendingSuspension, Resumption, Suspension, SuspensionDue};
+use super::{AgentTask, RunState, StepStatus, TaskPhase};
+
+/// A suspension that waits for its data.
+#[derive(Debug, Clone, Copy)]
+pub struct AskedSuspension<'a> {
+    /// Position among the run's scopes.
+    pub scope: u32,
+    /// Position among the scope's steps.
+    pub step: u32,
+    /// The task that asked for it.
+    pub task: &'a AgentTask,
+    /// The suspension.
+    pub suspension: &'a PendingSuspension,
+}
+
+impl RunState {
+    /// The suspensions that wait for data, in the order they were asked for.
+    pub fn pending_suspensions(&self) -> Vec<AskedSuspension<'_>> {
+        if !self.has_suspended() {
+            return Vec::new();
+        }
+        let asked = |(scope, step, _, task): (u32, u32, Option<u32>, _)| {
+            let task: &AgentTask = task;
+            let suspension = task.suspension.as_ref()?.pending()?;
+            Some(AskedSuspension {
+                scope,
+                step,
+                task,
+                suspension,
+            })
+        };
+        let mut found: Vec<AskedSuspension<'_>> =
+            self.suspended_tasks().filter_map(asked).collect();
+        found.sort_by_key(|asked| asked.suspension.request);
+        found
+    }
+
+    /// Who may give a step the data that it waits for, and until when; nothing where its agent may not
+    /// suspend it.
+    pub fn suspend_policy(&self, scope: u32, step: u32) -> Option<SuspendPolicy> {
+        let plan = self.agent_plan(scope, step)?;
+        let declared = self.outline.agent(&plan.file)?.suspend.as_ref()?;
+        Some(declared.narrowed(plan.resume.as_ref()))
+    }
+
+    /// What a step is given that runs again after a suspension.
+    pub fn resumption(&self, scope: u32, step: u32) -> Option<&Resumption> {
+        self.step(scope, step)?.resumption.as_deref()
+    }
+
+    /// Whether a step waits for data.
+    pub(super) fn awaits_data(&self, scope: u32, step: u32) -> bool {
+        self.suspension_of(scope, step, None)
+            .is_some_and(|one| one.due() == SuspensionDue::Wait)
+    }
+
+    /// Whether a step begins again because its data are there.
+    pub(super) fn may_begin_again(&self, scope: u32, step: u32) -> bool {
+        self.failing().is_none()
+            && self
+                .suspension_of(scope, step, None)
+                .is_some_and(|one| one.due() == SuspensionDue::BeginAgain)
+    }
+
+    /// Keeps the values that a step is given where references find them.
+    pub(super) fn keep_resumption(&mut self, (scope, step): (u32, u32), given: &Resumption) {
+        let task = self.task(scope, step, None);
+        if let Some(TaskPhase::Finished { seq, outcome }) = task.map(|task| &task.phase)
+            && *seq == given.finished
+        {
+            let commands = outcome.pointer("/commands").unwrap_or_default();
+            self.commanded.insert(*seq, Arc::new(commands));
+        }
+        self.overlays.insert(given.resumed, given.data.clone());
+    }
+
+    /// What a step is given that is about to begin again: the data that it waited for. It keeps those of
+    /// an earlier attempt as long as nothing begins again that it needs, so that no one is asked twice.
+    pub(super) fn next_resumption(&self, scope: u32, step: u32) -> Option<Resumption> {
+        let given = self.task(scope, step, None).and_then(AgentTask::resumption);
+        if given.is_some() {
+            return given;
+        }
+        let held = self.scope(scope)?;
+        let resetting = |at: &u32| scope == 0 && self.resetting.contains(at);
+        let settled = |at: &u32| {
+            let status = held.steps.get(*at as usize).map(|step| step.status);
+            !matches!(
+                status,
+                None | Some(StepStatus::Pending | StepStatus::Running)
+            )
+        };
+        let needs = &held.shape.step(step)?.needs;
+        let same = needs.iter().all(|at| settled(at) && !resetting(at));
+        same.then(|| {
+            held.steps
+                .get(step as usize)?
+                .resumption
+                .as_deref()
+                .cloned()
+        })?
+    }
+
+    /// The suspension of a step that runs, in one of its attempts.
+    fn suspension_of(&self, scope: u32, step: u32, attempt: Option<u32>) -> Option<&Suspension> {
+        let held = self.step(scope, step)?;
+        (held.status == StepStatus::Running).then_some(())?;
+        let task = self.task(scope, step, None)?;
+        let same = attempt.is_none_or(|attempt| attempt == task.attempt);
+        same.then(|| task.suspension.as_deref())?
+    }
+
+    /// Whether a frame about a suspension follows; of others, nothing is said here.
+    pub(super) fn suspension_may(&self, scope: u32, step: u32, event: &StepEvent) -> bool {
+        match event {
+            StepEvent::SuspendRequested(event) => {
+                let task = self.task(scope, step, None);
+                let suspension = self.suspension_of(scope, step, Some(event.attempt));
+                let policy = self.suspend_policy(scope, step);
+                task.is_some_and(AgentTask::has_all_notes)
+                    && suspension.is_some_and(|one| one.may_ask(event, policy.as_ref()))
+            }
+            StepEvent::Commanded(event) if event.kind == CommandKind::Suspend => {
+                // Neither an item of a fan-out nor what a responder asks waits for people, and a
+                // recompute asks no one.
+                !self.is_fan_out_item(scope, step, event.item)
+                    && self.responder_task(scope, step).is_none()
+                    && event.suppressed == self.created().results.is_some()
+                    && self.suspend_policy(scope, step).is_some()
+            }
+            StepEvent::Started(_)
+            | StepEvent::ReservedEvaluated(_)
+            | StepEvent::OutputChecked(_)
+            | StepEvent::Noted(_)
+            | StepEvent::Commanded(_)
+            | StepEvent::CommandCompleted(_)
+            | StepEvent::CommandsDeferred(_)
+            | StepEvent::CommandsDiscarded(_)
+            | StepEvent::ReviewRequested(_)
+            | StepEvent::Completed(_)
+            | StepEvent::Failed(_)
+            | StepEvent::Skipped(_)
+            | StepEvent::Reset(_) => true,
+        }
+    }
+
+    /// Whether the other commands of an outcome are discarded because it suspends its step.
+    pub(super) fn suspension_may_discard(
+        &self,
+        scope: u32,
+        step: u32,
+        event: &CommandsDiscarded,
+    ) -> bool {
+        self.suspension_of(scope, step, Some(event.attempt))
+            .is_some_and(|one| one.may_discard(event))
+    }
+
+    pub(super) fn may_resume_step(&self, scope: u32, step: u32, event: &SuspendResumed) -> bool {
+        let suspension = self.suspension_of(scope, step, Some(event.attempt));
+        let is_live = !self.is_parked() && self.failing().is_none();
+        is_live && suspension.is_some_and(|one| one.may_resume(event))
+    }
+
+    /// A suspension is commanded. In a recompute it is not carried out.
+    pub(super) fn request_suspension(
+        &mut self,
+        frame: &Frame,
+        at: (u32, u32),
+        command: &StepCommand,
+    ) {
+        if command.kind != CommandKind::Suspend || command.suppressed {
+            return;
+        }
+        if let Some(task) = self.task_mut(at.0, at.1, command.item) {
+            let siblings = task.order.siblings();
+            let suspension = Suspension::new(frame.seq, command.index, siblings);
+            task.suspension = Some(Box::new(suspension));
+        }
+    }
+
+    pub(super) fn change_suspension(
+        &mut self,
+        frame: &Frame,
+        (scope, at): (u32, u32),
+        change: impl FnOnce(&mut Suspension),
+    ) {
+        let Some(task) = self.task_mut(scope, at, None) else {
+            return;
+        };
+        task.last = frame.seq;
+        if let Some(suspension) = &mut task.suspension {
+            change(suspension);
+        }
+        self.reclassify_task(scope, at, None);
+    }
+
+    /// A branch begins before the data: they are asked for again (decision F1).
+    pub(super) fn ask_for_data_again(&mut self) {
+        let asked = self.pending_suspensions().into_iter();
+        let asked: Vec<(u32, u32)> = asked.map(|asked| (asked.scope, asked.step)).collect();
+        for (scope, at) in asked {
+            if let Some(task) = self.task_mut(scope, at, None)
+                && let Some(suspension) = &mut task.suspension
+            {
+                suspension.ask_again();
+            }
+            self.reclassify_task(scope, at, None);
+        }
+    }
+}
+
+impl AgentTask {
+    /// What is due for the suspension that its outcome asks for, if it does.
+    pub fn suspension_due(&self) -> Option<SuspensionDue> {
+        Some(self.suspension.as_ref()?.due())
+    }
+
+    /// What the next attempt of its step is given.
+    pub(super) fn resumption(&self) -> Option<Resumption> {
+        let TaskPhase::Finished { seq, outcome } = &self.phase else {
+            return None;
+        };
+        self.suspension.as_ref()?.resumption(*seq, outcome)
+    }
+
+    /// Whether each event of its outcome has its note.
+    fn has_all_notes(&self) -> bool {
+        let TaskPhase::Finished { outcome, .. } = &self.phase else {
+            return false;
+        };
+        let events = outcome.pointer("/events").unwrap_or_default();
+        events.as_array().map_or(0, Vec::len) == self.notes as usize
+    }
+}

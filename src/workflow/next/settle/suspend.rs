@@ -1,0 +1,133 @@
+//! Suspensions: a step that waits for data, and runs again with them (seed 004; decisions P3, W5).
+
+use ktsu_codes::ErrorCode;
+use ktsu_ledger::event::plan::AgentPlan;
+use ktsu_ledger::event::{CommandsDiscarded, StepEvent, StepReset, SuspendRequested};
+use ktsu_ledger::{CanonicalJson, Event};
+use ktsu_projections::run::AgentTask;
+use ktsu_projections::run::suspension::{SuspensionDue, SuspensionState};
+use serde_json::Value;
+
+use super::super::{StepContext, StepDecision, WorkOutcome};
+use super::TaskVerdict;
+use super::review::time;
+use crate::outcome::{self, OutcomeExtras, OutcomeRefusal, refused};
+
+impl StepDecision<'_> {
+    /// Adds the frames by which a step waits for data; its command for it is the frame before. The
+    /// other commands are discarded, the events get their notes, then the data are asked for.
+    pub(super) fn suspend(
+        &mut self,
+        task: &AgentTask,
+        finished: u64,
+        extras: &OutcomeExtras,
+        command: u64,
+    ) -> Option<()> {
+        let siblings = task.order.siblings();
+        let cause = match siblings.is_empty() {
+            true => command,
+            false => self.discard_all(task, command, siblings),
+        };
+        self.ask_for_data(task, finished, extras, (command, cause))
+    }
+
+    /// Adds what is due for the suspension of a step.
+    pub(super) fn advance_suspension(
+        &mut self,
+        task: &AgentTask,
+        finished: u64,
+        outcome: &CanonicalJson,
+    ) -> Option<()> {
+        let suspension = task.suspension.as_deref()?;
+        let extras = outcome::recorded_extras(&outcome.to_value(), self.rules());
+        let command = suspension.command;
+        match suspension.due() {
+            SuspensionDue::Discard => self.suspend(task, finished, &extras, command)?,
+            SuspensionDue::Ask => {
+                self.ask_for_data(task, finished, &extras, (command, task.last))?;
+            }
+            SuspensionDue::Wait => {}
+            SuspensionDue::BeginAgain => {
+                let event = StepEvent::Reset(StepReset {
+                    attempt: self.scope.steps.get(self.position as usize)?.attempt,
+                    step: self.step.id.clone(),
+                });
+                self.unit.push(Event::Step(event), vec![task.last]);
+            }
+            SuspensionDue::Fail => {
+                let SuspensionState::TimedOut { after_ms, .. } = &suspension.state else {
+                    return None;
+                };
+                let words = format!("the data did not come within {}", time(*after_ms));
+                let verdict = TaskVerdict::Fail {
+                    failed: WorkOutcome::failed(ErrorCode::SuspendTimedOut.as_str(), words),
+                    raw: None,
+                };
+                self.conclude(None, task, finished, verdict, task.last);
+            }
+        }
+        Some(())
+    }
+
+    fn discard_all(&mut self, task: &AgentTask, command: u64, indexes: Vec<u32>) -> u64 {
+        let event = StepEvent::CommandsDiscarded(CommandsDiscarded {
+            attempt: task.attempt,
+            decision: command,
+            indexes,
+            step: self.step.id.clone(),
+        });
+        self.unit.push(Event::Step(event), vec![command])
+    }
+
+    fn ask_for_data(
+        &mut self,
+        task: &AgentTask,
+        finished: u64,
+        extras: &OutcomeExtras,
+        (command, cause): (u64, u64),
+    ) -> Option<()> {
+        let scope = self.state.scope_at(&self.at.scope.path)?;
+        let policy = self.state.suspend_policy(scope, self.position)?;
+        let cause = self.note(None, task, finished, extras, cause);
+        let event = StepEvent::SuspendRequested(SuspendRequested {
+            attempt: task.attempt,
+            command,
+            policy,
+            step: self.step.id.clone(),
+        });
+        self.unit.push(Event::Step(event), vec![cause]);
+        Some(())
+    }
+}
+
+impl StepContext<'_> {
+    /// Whether an outcome may suspend its step: its agent declares it, and it is no item of a fan-out.
+    pub(super) fn judge_suspend(
+        &self,
+        plan: &AgentPlan,
+        item: Option<u32>,
+        outcome: &Value,
+        resume_step: Option<&str>,
+    ) -> Result<(), OutcomeRefusal> {
+        let refuse = |code: &str, words: &str| Err(refused(outcome, code, words.to_owned()));
+        let agent = self.definition.agents.get(&plan.file);
+        let commands = agent.and_then(|agent| agent.file.commands.as_ref());
+        let scope = self.state.scope_at(&self.scope.path).unwrap_or_default();
+        let is_item = self.state.is_fan_out_item(scope, self.position, item);
+        match commands.and_then(|all| all.suspend.as_ref()) {
+            _ if is_item => refuse(
+                "command_not_permitted",
+                "an item of a fan-out cannot suspend its step",
+            ),
+            None => refuse(
+                "command_not_permitted",
+                "the agent does not declare that it suspends its step",
+            ),
+            Some(_) if resume_step.is_some() => refuse(
+                "command_not_supported",
+                "another step cannot resume this one: leave resumeStep out, and the step runs again",
+            ),
+            Some(_) => Ok(()),
+        }
+    }
+}
