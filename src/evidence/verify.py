@@ -23,15 +23,15 @@ except ImportError: _blake3 = None
 # The files beside this one, by their SHA-256: whoever trusts this one need trust nobody for them.
 PARTS = {
     "verify_content.py": "5805ed3054f5f00978a7261454653d0142f7652babac03834bc3a7c55c86ffcf",
-    "verify_outputs.py": "25cabbf67ea52443237bdd01925fa7d31735881b1f297282550f94f74c872b1f",
+    "verify_outputs.py": "8561429e468bdd1d6ef21137ed7a650c9b230a3c18a5c725430e91acf923144a",
     "verify_signed.py": "a76527081d7a889180e0266aef9bd7f0b0e2d170f8882e7e4bbce35ae4f8f53f",
     "verify_calls.py": "a801f2c8755fb49a649c4fe67841ca7f0013928d2b2d9892ffa617a0891c8c2f",
-    "verify_commands.py": "95c2b8109467a38798e4831cca3d9512dccf2b45aef51186b6aa1597c9d87995",
+    "verify_commands.py": "d39f42e28ac2f8a4340c038f1ee228c3ec690ac637f0e04c4422108b66942675",
     "verify_world.py": "cb4c80816d37cce66086b7bc32914798ea4481743f9aad922b1da19b0b38dc13",
     "verify_queue.py": "e718922294c94623c8e9412aaf191b250bfe6f0d6b5e2f59307bb40b5b77317b",
     "verify_values.py": "751932e00871476c3193df28513672ebb5f863529a7e002082a17c75e314b38c",
     "verify_reviews.py": "27687e870a7863c71013116b801ad0f3ec0ed279cb0f1dd8930d6d18b95d9f88",
-    "verify_suspensions.py": "8c80b779ab95e0ed8fef91e6fb4c0067d4ac806d71ba21d3696fb4e72ead169e",
+    "verify_suspensions.py": "287540c80ecb8fb4f14fc4d89ed2408c67d289757dd62c72abb6fe9bffa68197",
     "verify_repeated.py": "21a4512fc7d75a20259fb091be54f657bc7e6ffb233190c9f9e8e9aac16d76c9",
 }
 # What of them this one uses; the others are used by these.

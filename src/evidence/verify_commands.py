@@ -181,8 +181,7 @@ class Commands(object if MISSING else REVIEWS.Order):
         right = right and (member == "events" or all_[at].get("step") == data.get("target"))
         self.blame(frame, not right, "it is not the next of the %s that its agent gave" % member)
         self.blame(frame, data["attempt"] != task.attempt, "it is of another attempt")
-        other = member == "commands" and frame.actor != "orchestrator"
-        self.blame(frame, other, "it was appended by another actor")
+        self.blame(frame, frame.actor != "orchestrator", "it was appended by another actor")
 
     def on_command_requested(self, frame, data, step, item):
         task, runs, at = self.task(step, item), data["type"] in RUNS, data["index"]

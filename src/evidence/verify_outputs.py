@@ -52,7 +52,8 @@ class Step:
     gave, what they command, which ran out of their budget, and how its webhook was answered."""
     def __init__(self):
         self.replies, self.given, self.answer, self.failed = {}, {}, None, None
-        self.tasks, self.spent, self.ended = {}, set(), False  # By item; failed or skipped.
+        self.tasks, self.spent = {}, set()  # By item.
+        self.ended, self.reset = False, None  # Failed or skipped; where it was to begin again.
 
 class Told(object if MISSING else COMMANDS.Commands):
     """A run from its beginning, with all that it shares; only its own frames are judged."""
@@ -93,6 +94,7 @@ class Told(object if MISSING else COMMANDS.Commands):
             if kind != "branch.created" or data.get("digest") or data.get("restarts"):
                 self.steps, self.blurred = {}, self.blurred or kind == "branch.created"
             self.ask_again()
+            self.begun_again = frame.seq
             return
         if kind == "timer.fired" and data["timer"] not in ("review", "suspend"): return
         if kind == "run.resumed":
@@ -101,7 +103,8 @@ class Told(object if MISSING else COMMANDS.Commands):
         if kind in ABOUT_STEPS and "step" not in data: return
         if kind in ("step.started", "step.reset"):
             self.begins_again(frame, data)
-            self.steps[frame.scope, data["step"]] = Step()
+            self.steps[frame.scope, data["step"]] = step = Step()
+            if kind == "step.reset": step.reset = frame.seq
             self.reviewed.begin_step((frame.scope, data["step"]))
             if kind == "step.started": self.takes(frame)
             return self.step_begins(frame.scope, data["step"])

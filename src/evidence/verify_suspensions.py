@@ -9,7 +9,7 @@ itself.
 """
 import re
 
-from verify import check, is_number, part, work_of
+from verify import Wrong, check, is_number, part, work_of
 
 VALUES = part("verify_values.py")
 TIMED_OUT = "suspend_timed_out"
@@ -109,12 +109,14 @@ class Givers:
     def on_suspend_requested(self, frame, data):
         asked, policy = self.reviews.get(self.place(frame, data)), self.member(frame, "policy")
         check(isinstance(policy, dict) and is_number(policy["timeout_ms"]))
-        right = same(self.policy_of_suspension(frame, data), policy)
+        right = known = same(self.policy_of_suspension(frame, data), policy)
         words = "its definition says otherwise who gives the data, or which"
         self.blame("approvals", not right, words)
         right = asked is not None and asked.may_ask(data)
         self.blame("approvals", not right, "no command asks for data now")
         if asked is None: return
+        # Nothing is said of data under another policy.
+        policy = policy if known else dict(policy, schema=None)
         asked.ask(frame.seq, policy, self.moment(frame) + policy["timeout_ms"] * 1000)
 
     def on_suspend_resumed(self, frame, data):
@@ -231,6 +233,10 @@ class Waits:
         has_data = asked is not None and asked.state == "resumed"
         right = asked is None or resets and (step.ended or has_data and frame.cause == [asked.last])
         self.blame(frame, not right, "it begins again without the data that its step waits for")
+        twice = resets and not step.ended and step.reset is not None
+        twice = twice and step.reset >= self.begun_again
+        self.blame(frame, twice, "it has not begun since")
+        if resets and has_data and not step.ended: self.origin(frame, data, step)
         if not resets or not self.has_suspended: return
         if has_data:
             command = task.all("commands")[asked.index]
@@ -278,8 +284,10 @@ class Waits:
         inputs = read(frame, "input") or {}
         for value in inputs.values():
             self.blame(frame, not self.takes_own(owner if begins else None, value), STRAY)
-        agent = self.work(frame, frame.data["step"]).get("agent") if begins else None
-        if not agent or self.blurred or agent.get("for_each") is not None: return
+        if not begins or not inputs or self.blurred: return
+        try: agent = self.work(frame, frame.data["step"]).get("agent")
+        except Wrong: return  # Its definition is missing, which is judged elsewhere.
+        if not agent or agent.get("for_each") is not None: return
         given = self.given.get(owner)
         for at, names in mentions(agent.get("params"), "/params"):
             right = at not in inputs or self.is_mention(given, names, inputs[at])

@@ -167,7 +167,10 @@ impl<'a> OutputCheck<'a> {
             Event::Run(RunEvent::Branched(branch)) if branch.restarts => self.steps.clear(),
             Event::Step(event @ (StepEvent::Started(_) | StepEvent::Reset(_))) => {
                 self.begins_again(frame, event)?;
-                *self.step(frame) = StepOutputs::default();
+                *self.step(frame) = StepOutputs {
+                    reset: matches!(event, StepEvent::Reset(_)).then_some(frame.seq),
+                    ..StepOutputs::default()
+                };
             }
             Event::Agent(event) => self.agent(frame, event)?,
             Event::Webhook(WebhookEvent::Delivered(answer) | WebhookEvent::Failed(answer))

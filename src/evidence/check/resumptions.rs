@@ -47,9 +47,14 @@ impl Resumptions {
         self.data.insert(seq, (scope.to_owned(), step.to_owned()));
     }
 
-    /// Steps of the run begin again because a person wants it.
+    /// Steps of the run may begin again because a person wants it.
     pub(super) fn begin_again(&mut self, seq: u64) {
         self.begun_again = seq;
+    }
+
+    /// Whether no person wanted steps to begin again since this frame.
+    pub(super) fn is_since(&self, seq: u64) -> bool {
+        seq >= self.begun_again
     }
 
     /// The run has another definition.

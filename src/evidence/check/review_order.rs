@@ -84,6 +84,7 @@ impl OutputCheck<'_> {
     /// no person decides.
     fn review_origin(&mut self, frame: &Frame) -> Result<(), ClaimFailure> {
         let attempt = match &frame.event {
+            Event::Step(StepEvent::Noted(event)) => Some((event.item, event.attempt)),
             Event::Step(StepEvent::Commanded(event)) => Some((event.item, event.attempt)),
             Event::Step(StepEvent::CommandCompleted(event)) => Some((event.item, event.attempt)),
             Event::Step(StepEvent::CommandsDeferred(event)) => Some((None, event.attempt)),

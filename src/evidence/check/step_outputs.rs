@@ -31,6 +31,8 @@ pub(super) struct StepOutputs {
     pub(super) failed: Option<String>,
     /// Whether it failed or was skipped.
     pub(super) ended: bool,
+    /// By which frame it begins again, if it has not begun since.
+    pub(super) reset: Option<u64>,
 }
 
 impl StepOutputs {

@@ -8,7 +8,7 @@ use ktsu_ledger::event::{
     CommandKind, ItemEvent, PersonEvent, RunEvent, SkipReason, StepCommand, StepEvent, StepFailed,
     StepInput, StepStarted, TimerKind, is_address,
 };
-use ktsu_ledger::{CanonicalJson, Cause, Event, Frame};
+use ktsu_ledger::{Actor, CanonicalJson, Cause, Event, Frame};
 use ktsu_projections::run::suspension::{Resumption, Suspension, SuspensionDue, SuspensionState};
 use ktsu_workflow::reserved;
 use serde_json::Value;
@@ -47,6 +47,7 @@ impl OutputCheck<'_> {
                 self.blame(frame, !right, "its step does not wait for data")
             }
             Event::Run(RunEvent::Branched(branch)) => {
+                self.resumed.begin_again(frame.seq);
                 if branch.digest.is_some() || branch.restarts {
                     self.resumed.blur();
                 }
@@ -179,7 +180,8 @@ impl OutputCheck<'_> {
     ) -> Result<(), ClaimFailure> {
         let resets = matches!(event, StepEvent::Reset(_));
         let step = self.step(frame);
-        let ended = step.ended;
+        let (ended, reset) = (step.ended, step.reset);
+        let attempt = step.asked.get(&None).map(|asked| asked.attempt);
         let given = step.asked.get(&None).and_then(|asked| {
             let state = &asked.suspension.as_ref()?.state;
             let SuspensionState::Resumed { seq, .. } = state else {
@@ -195,6 +197,14 @@ impl OutputCheck<'_> {
         };
         let words = "it begins again without the data that its step waits for";
         self.blame(frame, !right, words)?;
+        let twice = resets && !ended && reset.is_some_and(|seq| self.resumed.is_since(seq));
+        self.blame(frame, twice, "it has not begun since")?;
+        if let (StepEvent::Reset(reset), Some(Some(_)), false) = (event, &given, ended) {
+            let other = frame.actor != Actor::Orchestrator;
+            self.blame(frame, other, "it was appended by another actor")?;
+            let other = Some(reset.attempt) != attempt;
+            self.blame(frame, other, "it is of another attempt")?;
+        }
         if resets && !self.resumed.is_empty() {
             let given: Option<Resumption> = given.flatten().map(|(_, given)| given);
             let at = (frame.scope.as_str(), event.step());

@@ -206,7 +206,7 @@ fn is_found(outcome: &EvidenceReport) -> bool {
 
 /// What no record can show: whoever writes all of it anew writes what they like here. Everything
 /// else about calls and decisions hangs together (docs/evidence.md, "What is not provable").
-const BEYOND: [(&str, &str); 11] = [
+const BEYOND: [(&str, &str); 13] = [
     ("tool.called", "/data/report/"),
     ("tool.returned", "/data/report/"),
     ("approval.requested", "/data/report/"),
@@ -214,6 +214,8 @@ const BEYOND: [(&str, &str); 11] = [
     ("approval.decided", "/data/reason"),
     ("approval.decided", "/data/by/auth"),
     ("review.decided", "/data/reason"),
+    ("suspend.resumed", "/data/reason"),
+    ("suspend.resumed", "/data/by/auth"),
     ("review.decided", "/data/by/auth"),
     // Where expressions use it, deciding again finds another value.
     ("review.decided", "/data/overlay/"),
@@ -235,15 +237,16 @@ fn is_beyond(told: &str) -> bool {
 
 /// Whatever is changed is found by both, and both say the same of each claim.
 fn every_mutant_is_found(golden: &str, about: fn(&Value) -> bool) {
-    let name = golden;
     let run = goldens().into_iter().find(|(one, _)| *one == golden);
+    every_mutant_of_is_found(golden, &run.unwrap().1, about);
+}
+
+/// The same of any run.
+pub(super) fn every_mutant_of_is_found(name: &str, run: &Recorded, about: fn(&Value) -> bool) {
     let folder = tempfile::tempdir().unwrap();
     let (mut judged, mut archives, mut missed) = (Vec::new(), Vec::new(), Vec::new());
     let every = campaign(5, 1);
-    for mutant in mutants(name, &run.unwrap().1, about)
-        .into_iter()
-        .step_by(every)
-    {
+    for mutant in mutants(name, run, about).into_iter().step_by(every) {
         // What is no frame is found as such.
         let mut records = mutant.run.records.iter();
         if records.any(|record| record.decode_bare().is_err()) {

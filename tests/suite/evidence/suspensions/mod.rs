@@ -1,6 +1,7 @@
 //! Suspensions as evidence: a step waited, and ran again with the data that somebody gave it, whatever
 //! an operator with every key writes instead and makes whole again.
 
+mod changed;
 mod forged;
 mod order;
 
