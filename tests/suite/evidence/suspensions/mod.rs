@@ -3,6 +3,7 @@
 
 mod changed;
 mod forged;
+mod modelled;
 mod order;
 
 use ktsu_evidence::tar;
