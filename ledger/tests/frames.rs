@@ -11,7 +11,7 @@ mod worlds;
 use std::collections::{BTreeMap, BTreeSet};
 
 use ktsu_ledger::event::plan::{
-    ApprovalPolicy, ApprovalTimeout, OnReject, TimeoutBehavior, Webhooks,
+    ApprovalPolicy, ApprovalTimeout, OnReject, SuspendPolicy, TimeoutBehavior, Webhooks,
 };
 use ktsu_ledger::event::*;
 use ktsu_ledger::frame::{MAX_BODY, MAX_INLINE};
@@ -940,6 +940,16 @@ fn collections_move_out_and_come_back() {
             step: "s".to_owned(),
             valid: false,
             item: None,
+        })),
+        Event::Step(StepEvent::SuspendRequested(SuspendRequested {
+            attempt: 1,
+            command: 3,
+            policy: SuspendPolicy {
+                roles: Vec::new(),
+                schema: Some(large.clone()),
+                timeout_ms: 1000,
+            },
+            step: "s".to_owned(),
         })),
     ] {
         assert!(!seal(event.clone()).unwrap().blobs.is_empty());

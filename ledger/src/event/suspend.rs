@@ -21,7 +21,12 @@ pub struct SuspendRequested {
     pub attempt: u32,
     /// The `command.requested` of the suspension: it names the place of its reason and checkpoint.
     pub command: u64,
-    /// Who may give the data, and until when, as the definition has it.
+    /// Who may give the data, and until when, as the definition has it. Its schema may be large.
+    #[serde(
+        default,
+        deserialize_with = "super::null_is_empty",
+        skip_serializing_if = "SuspendPolicy::is_empty"
+    )]
     pub policy: SuspendPolicy,
     /// The step.
     pub step: String,

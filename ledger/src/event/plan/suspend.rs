@@ -6,7 +6,7 @@ use crate::canonical::CanonicalJson;
 
 /// Who may give the data that a step waits for, and until when: `suspend:` of an agent's commands, with
 /// what the step's `resume:` says instead.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SuspendPolicy {
     /// The roles of which a person needs one; empty: those that decide on tool calls.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -33,6 +33,11 @@ pub struct ResumePlan {
 }
 
 impl SuspendPolicy {
+    /// Whether it says nothing, as where it is in a blob that has not been put back.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
     /// The policy of a step: what its `resume:` says, and otherwise its agent.
     pub fn narrowed(&self, resume: Option<&ResumePlan>) -> Self {
         let roles = resume.map(|resume| &resume.roles);
