@@ -3,9 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use ktsu_ledger::event::is_address;
 use ktsu_ledger::event::plan::world::ResponderPlan;
 use ktsu_ledger::event::plan::{Plan, ServerPlan, StepWork};
+use ktsu_ledger::event::{StepEvent, is_address};
 use ktsu_ledger::{Event, Frame};
 
 use super::super::archive::PositionedFrame;
@@ -54,7 +54,12 @@ impl EvidenceArchive {
             let words = || ClaimFailure::new(format!("the frames of {stream} cannot be read"));
             let placed = placed.ok_or_else(words)?;
             let frame = &placed.frame;
-            if frame.ext.is_empty() || !matches!(frame.event, Event::Agent(_) | Event::Person(_)) {
+            let about = match frame.event {
+                Event::Agent(_) | Event::Person(_) => true,
+                Event::Step(StepEvent::SuspendRequested(_)) => true,
+                _ => false,
+            };
+            if frame.ext.is_empty() || !about {
                 return Ok(frame.clone());
             }
             let words = || ClaimFailure::at(frame.id(), "one of its blobs is missing or another");
