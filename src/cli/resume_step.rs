@@ -80,8 +80,8 @@ async fn resume_step(
                 let waits = matches!(record, PersonRequest::Suspension(_));
                 waits && within == scope && record.step_id() == step
             };
-            let records = requests_of_run(&reader, &stream)?.into_iter();
-            records.filter(of).next_back().ok_or_else(|| {
+            let mut records = requests_of_run(&reader, &stream)?.into_iter();
+            records.rfind(of).ok_or_else(|| {
                 let words = format!("step {step:?} of {} has not asked for data", stream.name());
                 Failure::could_not_run(words).hint("what waits: ktsu approvals")
             })?

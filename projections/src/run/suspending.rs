@@ -116,7 +116,7 @@ impl RunState {
         (held.status == StepStatus::Running).then_some(())?;
         let task = self.task(scope, step, None)?;
         let same = attempt.is_none_or(|attempt| attempt == task.attempt);
-        same.then(|| task.suspension.as_deref())?
+        task.suspension.as_deref().filter(|_| same)
     }
 
     /// Whether a frame about a suspension follows; of others, nothing is said here.

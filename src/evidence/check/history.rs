@@ -54,11 +54,10 @@ impl EvidenceArchive {
             let words = || ClaimFailure::new(format!("the frames of {stream} cannot be read"));
             let placed = placed.ok_or_else(words)?;
             let frame = &placed.frame;
-            let about = match frame.event {
-                Event::Agent(_) | Event::Person(_) => true,
-                Event::Step(StepEvent::SuspendRequested(_)) => true,
-                _ => false,
-            };
+            let about = matches!(
+                frame.event,
+                Event::Agent(_) | Event::Person(_) | Event::Step(StepEvent::SuspendRequested(_))
+            );
             if frame.ext.is_empty() || !about {
                 return Ok(frame.clone());
             }
