@@ -208,6 +208,8 @@ error_codes! {
     ReviewTimedOut = "review_timed_out", 504, EXIT_VERDICT, "The outcome was not reviewed in time";
     /// A suspended step got no data in time.
     SuspendTimedOut = "suspend_timed_out", 504, EXIT_VERDICT, "The data did not come in time";
+    /// The task of a recompute asks for data, and a recompute asks no one.
+    StepSuspended = "step_suspended", 422, EXIT_VERDICT, "The step waits for data";
     /// The orchestrator accepts only final results of tasks, so no approval can be requested.
     ApprovalUnsupported = "approval_unsupported", 501, EXIT_VERDICT, "Approvals are not supported here";
     /// No runtime works on the step any more.

@@ -9,8 +9,8 @@ use crate::rules::DecisionRules;
 /// The longest error code that is taken from a runtime.
 const MAX_CODE: usize = 64;
 
-/// What a recompute has in place of the output of a task that asks for data.
-pub(crate) const WAITS_FOR_DATA: &str = "waits for data";
+/// Why a task of a recompute has no output that asks for data.
+pub(crate) const WAITS_FOR_DATA: &str = "the outcome asks for data, and a recompute asks no one";
 
 /// The most commands that are named.
 const MAX_COMMANDS: usize = 16;
@@ -29,11 +29,7 @@ pub(crate) struct OutcomeRefusal {
 impl OutcomeRefusal {
     /// The same, with the command that is refused.
     fn of_command(mut self, at: usize, command: &OutcomeCommand) -> Self {
-        let why = match self.code.as_str() {
-            "command_not_supported" => "nothing carries out such a command",
-            _ => &self.message,
-        };
-        self.message = format!("{} at /commands/{at}: {why}", command.name());
+        self.message = format!("{} at /commands/{at}: {}", command.name(), self.message);
         self
     }
 }

@@ -140,6 +140,7 @@ pub(super) const PAGES: &[(&str, &str)] = &pages![
     "step-cycle",
     "step_not_complete",
     "step_not_found",
+    "step_suspended",
     "stopped",
     "subscription_declared",
     "subscription_not_found",

@@ -306,7 +306,7 @@ fn an_outcome_without_an_output_fails_the_step_with_its_code() {
         ),
         (
             json!({"output": {}, "commands": [{"type": "suspend", "reason": "r", "checkpoint": 1}]}),
-            "command_not_supported",
+            "command_not_permitted",
             "suspend",
         ),
         (

@@ -6,6 +6,7 @@ mod invoked;
 mod review;
 mod suspend;
 
+use ktsu_codes::ErrorCode;
 use ktsu_ledger::event::plan::AgentPlan;
 use ktsu_ledger::event::{
     CommandKind, FinishReason, ItemCompleted, ItemEvent, ItemFailed, Reference, ReservedEvaluated,
@@ -466,7 +467,11 @@ impl TaskVerdict {
     /// The end of a task in a recompute whose outcome asks for data: it has no output, and no one is
     /// asked.
     fn not_asked() -> Self {
-        Self::Skip(outcome::WAITS_FOR_DATA.to_owned())
+        let code = ErrorCode::StepSuspended.as_str();
+        Self::Fail {
+            failed: WorkOutcome::failed(code, outcome::WAITS_FOR_DATA),
+            raw: None,
+        }
     }
 }
 

@@ -255,10 +255,8 @@ impl RecordedRunFold<'_> {
                 self.end(scope, step, None, output.map(TaskEnd::Output));
             }
             StepEvent::Failed(failed) => {
-                let timed_out = failed.code == ErrorCode::SuspendTimedOut.as_str();
                 let end = match is_refused_by_review(&failed.code) {
-                    // It asked for data, which a recompute does not.
-                    false if timed_out => Some(TaskEnd::Skipped(WAITS_FOR_DATA.to_owned())),
+                    false if has_no_data(&failed.code) => Some(without_data()),
                     // The agent gave it; a recompute asks no one.
                     true => failed
                         .raw_from
@@ -306,7 +304,10 @@ impl RecordedRunFold<'_> {
             ItemEvent::Failed(failed) => {
                 let raw = failed.raw.as_ref().map(CanonicalJson::to_value);
                 let raw = raw.or_else(|| self.value(failed.raw_from.as_ref()?));
-                let end = self.failed(scope, step, item, &failed.code, &failed.message, raw);
+                let end = match has_no_data(&failed.code) {
+                    true => Some(without_data()),
+                    false => self.failed(scope, step, item, &failed.code, &failed.message, raw),
+                };
                 self.end(scope, step, item, end);
             }
         }
@@ -414,6 +415,17 @@ impl RecordedRunFold<'_> {
         };
         data.pointer(&place.path).cloned()
     }
+}
+
+/// Whether a step, or a task of a recompute, failed because it asked for data and got none.
+fn has_no_data(code: &str) -> bool {
+    let codes = [ErrorCode::SuspendTimedOut, ErrorCode::StepSuspended];
+    codes.iter().any(|waited| waited.as_str() == code)
+}
+
+/// The end of what asked for data: no output, in the run as in its recompute.
+fn without_data() -> TaskEnd {
+    TaskEnd::Skipped(WAITS_FOR_DATA.to_owned())
 }
 
 /// Whether a step failed because its outcome was not approved.
