@@ -36,8 +36,10 @@ fn every_misspelt_reference_of_the_shipped_kits_is_found_at_its_line() {
                 tried += 1;
                 let error = found.iter().any(|fault| fault.severity == Severity::Error);
                 errors += usize::from(error);
-                if found.is_empty() {
-                    let row = text.lines().nth(line - 1).unwrap_or_default();
+                let row = text.lines().nth(line - 1).unwrap_or_default();
+                // What an agent leaves for its next attempt, and is given for it, has no shape here.
+                let is_open = row.contains("{{ resume.");
+                if found.is_empty() && !is_open {
                     missed.push(format!("{name}/{path}:{line}: {slip} in {}", row.trim()));
                 }
             }
