@@ -33,6 +33,16 @@ impl ScopeNames<'_> {
         }
     }
 
+    /// What let the step begin again, if it was suspended: the commands of the attempt before.
+    pub(super) fn let_begin(&self) -> Provenance {
+        let step = self.step;
+        let given = step.and_then(|step| self.story.state().resumption(self.scope, step));
+        given.map_or_else(Provenance::default, |given| {
+            let place = FramePointer::new(given.finished, "/outcome/commands");
+            Tracked::recorded(place, from_value(&Value::Null)).dependencies()
+        })
+    }
+
     /// `resume`: what a step left behind when it was suspended, and the data that it waited for.
     fn resume(&self) -> Tracked {
         let step = self.step;

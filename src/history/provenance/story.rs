@@ -342,12 +342,7 @@ impl<'f> TracedRun<'f> {
             }
             CompiledWork::Agent { params, from, .. } => {
                 let names = self.names(scope, position).of_step(position);
-                // What the attempt before commanded let this one begin.
-                if let Some(given) = self.state().resumption(scope, position) {
-                    let place = FramePointer::new(given.finished, "/outcome/commands");
-                    let command = Tracked::recorded(place, from_value(&Value::Null));
-                    tracker.inspect(command.dependencies());
-                }
+                tracker.inspect(names.let_begin());
                 match from {
                     None => {
                         self.asked(params.as_ref(), &names, tracker);
