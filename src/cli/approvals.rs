@@ -521,7 +521,7 @@ fn split(run: &str) -> (&str, &str) {
 
 /// Splits an id into its kind prefix and the rest.
 fn without_prefix(id: &str) -> (&str, &str) {
-    let kinds = ["apr_", "rev_", "run_", BRANCH];
+    let kinds = ["apr_", "rev_", "sus_", "run_", BRANCH];
     let kind = kinds.into_iter().find(|kind| id.starts_with(kind));
     kind.map_or(("", id), |kind| id.split_at(kind.len()))
 }

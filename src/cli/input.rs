@@ -138,11 +138,16 @@ pub(super) fn given_json(
 ) -> Result<Value, Failure> {
     let text = match given.strip_prefix('@') {
         _ if given == "-" => {
-            let mut text = String::new();
-            // What is longer is refused by the engine, which knows what it takes.
-            let most = MAX_BODY as u64 + 1;
-            std::io::stdin().take(most).read_to_string(&mut text)?;
-            text
+            let mut bytes = Vec::new();
+            std::io::stdin()
+                .take(MAX_BODY as u64 + 1)
+                .read_to_end(&mut bytes)?;
+            if bytes.len() > MAX_BODY {
+                let words = format!("{what} more than {MAX_BODY} bytes");
+                return Err(Failure::could_not_run(words));
+            }
+            String::from_utf8(bytes)
+                .map_err(|_| Failure::could_not_run(format!("{what} not UTF-8")))?
         }
         Some(path) => read(Path::new(path))?,
         None => given.to_owned(),

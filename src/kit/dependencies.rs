@@ -151,10 +151,11 @@ fn wanted_ids(reader: &mut KitReader<'_>, step: &StepDraft) -> Vec<(String, Sour
         StepWork::Agent(agent) => agent.for_each.is_some(),
         StepWork::Transform(_) | StepWork::Webhook(_) | StepWork::Workflow(_) => false,
     };
-    let waits = match &step.plan.work {
-        StepWork::Agent(agent) => agent.resume.is_some(),
-        StepWork::Transform(_) | StepWork::Webhook(_) | StepWork::Workflow(_) => false,
-    };
+    // One that is faulty is reported by itself.
+    let waits = step
+        .agent
+        .as_ref()
+        .is_some_and(|agent| agent.resume.is_some());
     let listed = step.depends_on.iter();
     let listed = listed.map(|(id, place)| (id.clone(), *place, String::new()));
     let mut wanted: Vec<_> = listed.collect();

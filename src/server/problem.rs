@@ -81,13 +81,6 @@ impl ProblemDetails {
         self
     }
 
-    /// Without the member that it has.
-    #[must_use]
-    pub fn without_members(mut self) -> Self {
-        self.member = None;
-        self
-    }
-
     /// The document, as it goes over the wire.
     pub fn to_json(&self) -> serde_json::Value {
         let mut document = serde_json::json!({

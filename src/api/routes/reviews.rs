@@ -86,11 +86,16 @@ pub(super) async fn decide(
     }
     let known = of_step(&orchestrator, &run, &step).await?;
     permit(&known, &caller)?;
+    let pending = known
+        .last()
+        .filter(|record| record.status == ApprovalStatus::Pending);
+    let permitted = pending.map(|record| record.request);
     let body: wire::DecideReview = command::body(body?)?;
     let said = ReviewCommand {
         scope: run.scope.clone(),
         step: name.to_owned(),
         review_id: body.review_id,
+        permitted,
         decision: decision(&body.decision)?,
         overlay: body.overlay.unwrap_or_default(),
         by: caller.principal,

@@ -22,7 +22,7 @@ use ktsu_history::approvals;
 use ktsu_orchestrator::{CommandError, HumanCommand, Orchestrator, ReadKind, TaskName};
 use ktsu_server::ProblemDetails;
 use ktsu_server::body::JsonObject;
-use ktsu_workflow::admit::suspend::{StepResumption, StepResumptionError};
+use ktsu_workflow::admit::suspend::{PermittedSuspension, StepResumption, StepResumptionError};
 
 /// The principal that gives data by a link: whoever has it.
 const CAPABILITY: &str = "capability";
@@ -84,9 +84,21 @@ pub(super) async fn resume_step(
     body: Result<JsonObject, ProblemDetails>,
 ) -> Result<Json<Value>, ProblemDetails> {
     let run = find_run(&orchestrator, &run).await?;
-    permit(&of_step(&orchestrator, &run, &step).await?, &caller)?;
+    let known = of_step(&orchestrator, &run, &step).await?;
+    permit(&known, &caller)?;
+    let pending = known
+        .last()
+        .filter(|record| record.status == ApprovalStatus::Pending);
+    let permitted = PermittedSuspension::Request(pending.map(|record| record.request));
     let body: wire::ResumeStep = command::body(body?)?;
-    take(&orchestrator, &run, &step, (caller.principal, None), body).await
+    take(
+        &orchestrator,
+        &run,
+        &step,
+        (caller.principal, permitted),
+        body,
+    )
+    .await
 }
 
 /// Gives a step its data by its link, which is a capability: whoever has it may, once.
@@ -108,16 +120,22 @@ pub(super) async fn resume_by_link(
     let attempt = orchestrator.authorize_resume(&task.name(), query.token());
     let attempt = attempt.ok_or(ErrorCode::Unauthorized)?;
     let run = find_run(&orchestrator, &run).await?;
-    let body: wire::ResumeStep = command::body(body?)?;
+    let mut body: wire::ResumeStep = command::body(body?)?;
+    // The link names the suspension; what another one is called is not said.
+    body.suspend_id = None;
     let by = Principal {
         auth: CAPABILITY.to_owned(),
         id: CAPABILITY.to_owned(),
     };
     // Whoever has the link learns that the data are recorded, and no more about the run.
-    take(&orchestrator, &run, &step, (by, Some(attempt)), body)
-        .await
-        .map(|Json(record)| Json(value!({"status": record["status"]})))
-        .map_err(ProblemDetails::without_members)
+    let permitted = PermittedSuspension::Attempt(attempt);
+    match take(&orchestrator, &run, &step, (by, permitted), body).await {
+        Ok(Json(record)) => Ok(Json(value!({"status": record["status"]}))),
+        Err(refused) if refused.code == ErrorCode::SuspensionOver => {
+            Err(ErrorCode::SuspensionOver.into())
+        }
+        Err(refused) => Err(refused),
+    }
 }
 
 /// Makes the link by which a step can be given its data without a token. Each time is logged.
@@ -151,7 +169,7 @@ async fn take(
     orchestrator: &Orchestrator,
     run: &RunTarget,
     step: &str,
-    (by, attempt): (Principal, Option<u32>),
+    (by, permitted): (Principal, PermittedSuspension),
     body: wire::ResumeStep,
 ) -> Result<Json<Value>, ProblemDetails> {
     let (name, item) = ids::step(step).ok_or(ErrorCode::StepNotFound)?;
@@ -162,7 +180,7 @@ async fn take(
         scope: run.scope.clone(),
         step: name.to_owned(),
         suspend_id: body.suspend_id,
-        attempt,
+        permitted,
         data: body.data,
         by,
         reason: body.reason,

@@ -26,6 +26,9 @@ pub struct ReviewCommand {
     pub step: String,
     /// Which review they mean, if they say it; otherwise the one that is pending.
     pub review_id: Option<String>,
+    /// The `review.requested` whose roles they have, if people were asked when that was looked at: no
+    /// other is decided, since another may ask for other roles.
+    pub permitted: Option<u64>,
     /// What they decide.
     pub decision: ReviewDecision,
     /// The fields of the output that they replace.
@@ -201,6 +204,9 @@ fn find<'s>(
             pending,
             given: given.clone(),
         }),
+        _ if said.permitted != Some(asked.review.request) => {
+            Err(ReviewDecisionError::NotPending { step })
+        }
         _ => Ok(asked),
     }
 }

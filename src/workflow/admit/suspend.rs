@@ -22,14 +22,25 @@ pub struct StepResumption {
     pub step: String,
     /// Which suspension is meant, if the caller says it; otherwise the one that is pending.
     pub suspend_id: Option<String>,
-    /// The attempt that a link names: no other is meant.
-    pub attempt: Option<u32>,
+    /// What the caller may resume.
+    pub permitted: PermittedSuspension,
     /// The data.
     pub data: Value,
     /// Who.
     pub by: Principal,
     /// Why.
     pub reason: Option<String>,
+}
+
+/// The suspension that a caller was found to be permitted to resume: no other is resumed, since another may
+/// ask for other roles.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PermittedSuspension {
+    /// The one of this `suspend.requested`, whose roles the caller has; none if nothing was asked for when
+    /// they were looked at.
+    Request(Option<u64>),
+    /// The one of this attempt, which a link names.
+    Attempt(u32),
 }
 
 /// Why data are not taken. Nothing is recorded.
@@ -161,14 +172,16 @@ fn find<'s>(
             pending,
             given: given.clone(),
         }),
-        _ if given
-            .attempt
-            .is_some_and(|attempt| attempt != asked.task.attempt) =>
-        {
-            let how = "an earlier attempt waited for it";
-            Err(StepResumptionError::Over { step, how })
-        }
-        _ => Ok(asked),
+        _ => match given.permitted {
+            PermittedSuspension::Attempt(attempt) if attempt != asked.task.attempt => {
+                let how = "an earlier attempt waited for it";
+                Err(StepResumptionError::Over { step, how })
+            }
+            PermittedSuspension::Request(known) if known != Some(asked.suspension.request) => {
+                Err(StepResumptionError::NotPending { step })
+            }
+            PermittedSuspension::Attempt(_) | PermittedSuspension::Request(_) => Ok(asked),
+        },
     }
 }
 

@@ -1,11 +1,13 @@
 //! Outcomes that a person decides on before they count (seed 004; decision P3).
 
+use std::collections::BTreeMap;
+
 use ktsu_ledger::event::ReviewDecision::{Approved, Rejected};
 use ktsu_ledger::event::{Effects, Principal, Sameness};
 use serde_json::{Value, json};
 
 use crate::admit::intervention::{OverlayCommand, overlay, resume};
-use crate::admit::review::ReviewDecisionError;
+use crate::admit::review::{ReviewCommand, ReviewDecisionError, decide};
 use crate::admit::steer::{RunControl, steer};
 use crate::driven_tests::{Driven, data};
 use crate::plans_tests::{agent, merge, plan, workflow};
@@ -257,6 +259,41 @@ fn a_review_is_decided_once_and_the_later_person_learns_what_was_decided() {
     run.reviews("a", "ann", (Rejected, json!({}))).unwrap();
     let late = run.reviews("a", "bob", (Approved, json!({}))).unwrap_err();
     assert!(late.to_string().ends_with("ann rejected it"), "{late}");
+}
+
+#[test]
+fn whoever_was_judged_before_people_were_asked_decides_nothing() {
+    let mut run = asked(json!({}), true);
+    let said = |permitted| ReviewCommand {
+        scope: String::new(),
+        step: "a".to_owned(),
+        review_id: None,
+        permitted,
+        decision: Approved,
+        overlay: BTreeMap::new(),
+        by: Principal {
+            auth: "token".to_owned(),
+            id: "ann".to_owned(),
+        },
+        reason: None,
+    };
+    let request = run.state.pending_reviews()[0].review.request;
+    for earlier in [None, Some(request - 1)] {
+        let refused = decide(&run.definition, &run.state, said(earlier), run.state.at());
+        assert!(matches!(
+            refused,
+            Err(ReviewDecisionError::NotPending { .. })
+        ));
+    }
+    let draft = decide(
+        &run.definition,
+        &run.state,
+        said(Some(request)),
+        run.state.at(),
+    )
+    .unwrap();
+    run.input(draft);
+    assert_eq!(kinds_from(&run, "review.decided")[0], "review.decided");
 }
 
 #[test]

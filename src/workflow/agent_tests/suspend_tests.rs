@@ -412,3 +412,17 @@ fn a_recompute_of_a_run_that_waited_in_vain_finds_the_same_question() {
         assert_eq!(task.diff.is_empty(), !changed, "{task:?}");
     }
 }
+
+#[test]
+fn whoever_was_judged_before_the_data_were_asked_for_gives_none() {
+    let mut run = run();
+    run.finishes("first", json!({}));
+    let early = run.resumption("a", "ann", text("x"));
+    run.completes_with("a", outcome(true), Default::default());
+    let before = run.frames.len();
+    let refused = run.gives(early).unwrap_err();
+    assert!(matches!(refused, StepResumptionError::NotPending { .. }));
+    assert_eq!(run.frames.len(), before);
+    let judged = run.resumption("a", "ann", text("x"));
+    run.gives(judged).unwrap();
+}

@@ -15,7 +15,7 @@ use super::{Driven, Say, place};
 use crate::admit;
 use crate::admit::approval::{ApprovalCommand, ApprovalDecisionError, decide};
 use crate::admit::review::{ReviewCommand, ReviewDecisionError};
-use crate::admit::suspend::{StepResumption, StepResumptionError};
+use crate::admit::suspend::{PermittedSuspension, StepResumption, StepResumptionError};
 use crate::next::Memo;
 use crate::timers;
 
@@ -190,6 +190,9 @@ impl Driven {
             scope,
             step,
             review_id: None,
+            permitted: self.asked(name, |task| {
+                task.review.as_ref()?.pending().map(|it| it.request)
+            }),
             decision,
             overlay: overlay.into_iter().collect(),
             by: Principal {
@@ -203,6 +206,17 @@ impl Driven {
         Ok(())
     }
 
+    /// The frame that asks people about a step.
+    fn asked(
+        &self,
+        name: &str,
+        of: impl Fn(&ktsu_projections::run::AgentTask) -> Option<u64>,
+    ) -> Option<u64> {
+        let (scope, step, _) = place(name);
+        let (scope, step) = self.state.step_at(&scope, &step)?;
+        of(self.state.task(scope, step, None)?)
+    }
+
     /// The data that a step waits for come.
     pub(crate) fn resumes_step(
         &mut self,
@@ -210,20 +224,32 @@ impl Driven {
         by: &str,
         data: Value,
     ) -> Result<(), StepResumptionError> {
+        let given = self.resumption(name, by, data);
+        self.gives(given)
+    }
+
+    /// Data as they are judged now.
+    pub(crate) fn resumption(&self, name: &str, by: &str, data: Value) -> StepResumption {
         let (scope, step, _) = place(name);
-        let now = Timestamp::from_micros(self.now);
-        let given = StepResumption {
+        StepResumption {
             scope,
             step,
             suspend_id: None,
-            attempt: None,
+            permitted: PermittedSuspension::Request(self.asked(name, |task| {
+                Some(task.suspension.as_ref()?.pending()?.request)
+            })),
             data,
             by: Principal {
                 auth: "token".to_owned(),
                 id: by.to_owned(),
             },
             reason: None,
-        };
+        }
+    }
+
+    /// They come.
+    pub(crate) fn gives(&mut self, given: StepResumption) -> Result<(), StepResumptionError> {
+        let now = Timestamp::from_micros(self.now);
         let draft = admit::suspend::resume(&self.definition, &self.state, given, now)?;
         self.input(draft);
         Ok(())

@@ -150,6 +150,10 @@ async fn refused(api: &Described, run: &str) {
         ),
     ] {
         for path in [path("resume"), by_link.clone()] {
+            // A link names its suspension by itself.
+            if code == "suspension_stale" && path == by_link {
+                continue;
+            }
             let answer = api.post(&path, body).await;
             assert_eq!(
                 (answer.status, &answer.json()["code"]),
