@@ -182,7 +182,7 @@ impl ApprovalRecord {
         }
     }
 
-    /// Its run is paused since then, or goes on.
+    /// Its run is paused since then, or continues.
     pub(crate) fn pause(&mut self, at: Option<Timestamp>) {
         if self.status == ApprovalStatus::Pending {
             self.paused_at = at;

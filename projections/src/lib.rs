@@ -7,6 +7,7 @@
 #![warn(clippy::wildcard_enum_match_arm)]
 
 pub mod approvals;
+mod asked_records;
 pub mod calls;
 mod commanded_names;
 pub mod diff;

@@ -4,18 +4,18 @@
 //! A record begins with `review.requested`. It contains what people saw (the provisional output, the
 //! reason and the payload of the command, and which other commands wait for it) and each decision.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use ktsu_ledger::event::{
-    AgentEvent, PersonEvent, ReviewDecided, ReviewDecision, ReviewRequested, RunEvent, StepEvent,
-    TimerKind,
+    PersonEvent, ReviewDecided, ReviewDecision, ReviewRequested, StepEvent, TimerKind,
 };
-use ktsu_ledger::{CanonicalJson, Event, Frame, StreamId, Timestamp};
+use ktsu_ledger::{Event, Frame, StreamId, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::approvals::{ApprovalStatus, ApprovalVote, is_independent, request_id};
+use crate::asked_records::{AskedRecord, AskedRecords};
 use crate::run::task::output_without_reserved_fields;
 use crate::step_name::scoped_run;
 
@@ -109,88 +109,35 @@ pub fn is_review_id(id: &str) -> bool {
 
 /// The reviews of a run.
 #[derive(Debug, Default)]
-pub struct ReviewHistory {
-    records: Vec<ReviewRecord>,
-    proposer: String,
-    /// The last outcome of each step, by scope and id.
-    outcomes: HashMap<(String, String), CanonicalJson>,
-    /// The commands that ask for reviews, by the frame that records them: their place in the outcome.
-    commands: HashMap<u64, u32>,
-}
+pub struct ReviewHistory(AskedRecords<ReviewRecord>);
 
 impl ReviewHistory {
     /// The reviews of these frames, in the order they were asked for.
     pub fn fold<'f>(frames: impl IntoIterator<Item = &'f Frame>) -> Vec<ReviewRecord> {
         let mut history = Self::default();
         for frame in frames {
-            history.apply(frame);
+            history.0.apply(frame);
+            if let Event::Step(StepEvent::ReviewRequested(asked)) = &frame.event {
+                history.ask(frame, asked);
+            }
+            if let Event::Person(PersonEvent::ReviewDecided(decided)) = &frame.event {
+                history.vote(frame, decided);
+            }
         }
-        history.records
-    }
-
-    fn apply(&mut self, frame: &Frame) {
-        if let Some(created) = frame.event.created() {
-            self.proposer.clone_from(&created.principal.id);
-        }
-        match &frame.event {
-            Event::Agent(AgentEvent::Finished(end)) if end.item.is_none() => {
-                let key = (frame.scope.clone(), end.step.clone());
-                self.outcomes.insert(key, end.outcome.clone());
-            }
-            Event::Step(StepEvent::Commanded(command)) => {
-                self.commands.insert(frame.seq, command.index);
-            }
-            Event::Step(StepEvent::ReviewRequested(asked)) => self.ask(frame, asked),
-            Event::Step(
-                StepEvent::Completed(_)
-                | StepEvent::Failed(_)
-                | StepEvent::Skipped(_)
-                | StepEvent::Reset(_),
-            ) => {
-                let step = frame.event.task().map(|(step, _)| step.to_owned());
-                self.close(frame, step.as_deref(), ApprovalStatus::Void);
-            }
-            Event::Person(PersonEvent::ReviewDecided(decided)) => self.vote(frame, decided),
-            Event::Run(RunEvent::TimerFired(fired)) if fired.timer == TimerKind::Review => {
-                self.close(frame, fired.step.as_deref(), ApprovalStatus::Timeout);
-            }
-            Event::Run(RunEvent::Branched(branch)) => {
-                self.proposer.clone_from(&branch.by.id);
-                self.close(frame, None, ApprovalStatus::Void);
-            }
-            Event::Run(RunEvent::ClockJumped(jumped)) => self.postpone(jumped.forward_ms),
-            Event::Run(RunEvent::Paused(_)) => self.pause(Some(frame.at)),
-            Event::Run(RunEvent::Resumed(resumed)) => {
-                self.pause(None);
-                self.postpone(resumed.paused_ms);
-            }
-            Event::Run(_)
-            | Event::Recompute(_)
-            | Event::Step(_)
-            | Event::Item(_)
-            | Event::Agent(_)
-            | Event::Worker(_)
-            | Event::Webhook(_)
-            | Event::Person(_)
-            | Event::World(_)
-            | Event::Kv(_)
-            | Event::Delivery(_)
-            | Event::Store(_)
-            | Event::Foreign { .. } => {}
-        }
+        history.0.records
     }
 
     fn ask(&mut self, frame: &Frame, asked: &ReviewRequested) {
-        let key = (frame.scope.clone(), asked.step.clone());
-        let outcome = self.outcomes.get(&key).cloned().unwrap_or_default();
+        let outcome = self.0.outcome(frame, &asked.step).cloned();
+        let outcome = outcome.unwrap_or_default();
         let commands = outcome.pointer("/commands").unwrap_or_default();
         let commands = commands.as_array().map_or(&[][..], Vec::as_slice);
-        let own = self.commands.get(&asked.command).copied();
+        let own = self.0.index(asked.command);
         let own = own.map_or(usize::MAX, |own| own as usize);
         let command = commands.get(own);
         let others = commands.iter().enumerate().filter(|(at, _)| *at != own);
         let policy = &asked.policy;
-        self.records.push(ReviewRecord {
+        self.0.records.push(ReviewRecord {
             review_id: review_id(&frame.stream, frame.seq),
             kind: "review".to_owned(),
             run_id: scoped_run(frame.stream.name(), &frame.scope),
@@ -213,7 +160,7 @@ impl ReviewHistory {
             expires_at: frame.at.plus_millis(policy.timeout.ms),
             paused_at: None,
             decided_at: None,
-            proposer: self.proposer.clone(),
+            proposer: self.0.proposer.clone(),
             votes: Vec::new(),
             overlay: BTreeMap::new(),
             request: frame.seq,
@@ -221,7 +168,7 @@ impl ReviewHistory {
     }
 
     fn vote(&mut self, frame: &Frame, decided: &ReviewDecided) {
-        let mut records = self.records.iter_mut();
+        let mut records = self.0.records.iter_mut();
         let Some(record) = records.find(|record| record.request == decided.request) else {
             return;
         };
@@ -248,45 +195,29 @@ impl ReviewHistory {
         };
         record.close(status, frame.at);
     }
-
-    /// Ends the reviews that are pending: of a step of the frame's scope, or all.
-    fn close(&mut self, frame: &Frame, step: Option<&str>, status: ApprovalStatus) {
-        let run = scoped_run(frame.stream.name(), &frame.scope);
-        for record in &mut self.records {
-            let own = |step: &str| record.step_id == step && same_scope(&record.run_id, &run);
-            if step.is_none_or(own) {
-                record.close(status, frame.at);
-            }
-        }
-    }
-
-    fn pause(&mut self, at: Option<Timestamp>) {
-        let records = self.records.iter_mut();
-        let pending = records.filter(|record| record.status == ApprovalStatus::Pending);
-        pending.for_each(|record| record.paused_at = at);
-    }
-
-    fn postpone(&mut self, by_ms: Option<u64>) {
-        for record in &mut self.records {
-            if record.status == ApprovalStatus::Pending {
-                record.expires_at = record.expires_at.plus_millis(by_ms.unwrap_or_default());
-            }
-        }
-    }
 }
 
-/// Whether two places are the same within a run, whichever of its branches they name.
-pub(crate) fn same_scope(one: &str, other: &str) -> bool {
-    let scope = |run: &str| run.split_once('/').map(|(_, scope)| scope.to_owned());
-    scope(one) == scope(other)
-}
+impl AskedRecord for ReviewRecord {
+    const TIMER: TimerKind = TimerKind::Review;
 
-impl ReviewRecord {
-    fn close(&mut self, status: ApprovalStatus, at: Timestamp) {
-        if self.status == ApprovalStatus::Pending {
-            self.status = status;
-            self.paused_at = None;
-            self.decided_at = Some(at);
-        }
+    fn place(&self) -> (&str, &str) {
+        (&self.run_id, &self.step_id)
+    }
+
+    fn status(&self) -> ApprovalStatus {
+        self.status
+    }
+
+    fn paused_at(&mut self) -> &mut Option<Timestamp> {
+        &mut self.paused_at
+    }
+
+    fn expires_at(&mut self) -> &mut Timestamp {
+        &mut self.expires_at
+    }
+
+    fn end(&mut self, status: ApprovalStatus, at: Timestamp) {
+        self.status = status;
+        self.decided_at = Some(at);
     }
 }

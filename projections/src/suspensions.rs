@@ -4,18 +4,17 @@
 //! A record begins with `suspend.requested`. It contains the reason and the checkpoint of the command,
 //! and ends with the data, with the end of the time, or with that of the step.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
-use ktsu_ledger::event::{
-    AgentEvent, PersonEvent, RunEvent, StepEvent, SuspendRequested, SuspendResumed, TimerKind,
-};
+use ktsu_ledger::event::{PersonEvent, StepEvent, SuspendRequested, SuspendResumed, TimerKind};
 use ktsu_ledger::{CanonicalJson, Event, Frame, StreamId, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::approvals::{ApprovalStatus, ApprovalVote, is_independent, request_id};
-use crate::reviews::{deciding_roles, same_scope};
+use crate::asked_records::{AskedRecord, AskedRecords};
+use crate::reviews::deciding_roles;
 use crate::step_name::scoped_run;
 
 /// What the names of suspensions begin with.
@@ -75,7 +74,7 @@ pub struct SuspensionRecord {
     pub proposer: String,
     /// The attempt that waits.
     pub attempt: u32,
-    /// Who gave the data: none, or one; `capability` is whoever had the step's link.
+    /// Who gave the data: none, or one; `capability` is the holder of the step's link.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub votes: Vec<ApprovalVote>,
     /// The data, once they are there.
@@ -87,86 +86,33 @@ pub struct SuspensionRecord {
 
 /// The suspensions of a run.
 #[derive(Debug, Default)]
-pub struct SuspensionHistory {
-    records: Vec<SuspensionRecord>,
-    proposer: String,
-    /// The last outcome of each step, by scope and id.
-    outcomes: HashMap<(String, String), CanonicalJson>,
-    /// The commands that suspend steps, by the frame that records them: their place in the outcome.
-    commands: HashMap<u64, u32>,
-}
+pub struct SuspensionHistory(AskedRecords<SuspensionRecord>);
 
 impl SuspensionHistory {
     /// The suspensions of these frames, in the order they were asked for.
     pub fn fold<'f>(frames: impl IntoIterator<Item = &'f Frame>) -> Vec<SuspensionRecord> {
         let mut history = Self::default();
         for frame in frames {
-            history.apply(frame);
+            history.0.apply(frame);
+            if let Event::Step(StepEvent::SuspendRequested(asked)) = &frame.event {
+                history.ask(frame, asked);
+            }
+            if let Event::Person(PersonEvent::SuspendResumed(resumed)) = &frame.event {
+                history.resume(frame, resumed);
+            }
         }
-        history.records
-    }
-
-    fn apply(&mut self, frame: &Frame) {
-        if let Some(created) = frame.event.created() {
-            self.proposer.clone_from(&created.principal.id);
-        }
-        match &frame.event {
-            Event::Agent(AgentEvent::Finished(end)) if end.item.is_none() => {
-                let key = (frame.scope.clone(), end.step.clone());
-                self.outcomes.insert(key, end.outcome.clone());
-            }
-            Event::Step(StepEvent::Commanded(command)) => {
-                self.commands.insert(frame.seq, command.index);
-            }
-            Event::Step(StepEvent::SuspendRequested(asked)) => self.ask(frame, asked),
-            Event::Step(
-                StepEvent::Completed(_)
-                | StepEvent::Failed(_)
-                | StepEvent::Skipped(_)
-                | StepEvent::Reset(_),
-            ) => {
-                let step = frame.event.task().map(|(step, _)| step.to_owned());
-                self.close(frame, step.as_deref(), ApprovalStatus::Void);
-            }
-            Event::Person(PersonEvent::SuspendResumed(resumed)) => self.resume(frame, resumed),
-            Event::Run(RunEvent::TimerFired(fired)) if fired.timer == TimerKind::Suspend => {
-                self.close(frame, fired.step.as_deref(), ApprovalStatus::Timeout);
-            }
-            Event::Run(RunEvent::Branched(branch)) => {
-                self.proposer.clone_from(&branch.by.id);
-                self.close(frame, None, ApprovalStatus::Void);
-            }
-            Event::Run(RunEvent::ClockJumped(jumped)) => self.postpone(jumped.forward_ms),
-            Event::Run(RunEvent::Paused(_)) => self.pause(Some(frame.at)),
-            Event::Run(RunEvent::Resumed(resumed)) => {
-                self.pause(None);
-                self.postpone(resumed.paused_ms);
-            }
-            Event::Run(_)
-            | Event::Recompute(_)
-            | Event::Step(_)
-            | Event::Item(_)
-            | Event::Agent(_)
-            | Event::Worker(_)
-            | Event::Webhook(_)
-            | Event::Person(_)
-            | Event::World(_)
-            | Event::Kv(_)
-            | Event::Delivery(_)
-            | Event::Store(_)
-            | Event::Foreign { .. } => {}
-        }
+        history.0.records
     }
 
     fn ask(&mut self, frame: &Frame, asked: &SuspendRequested) {
-        let key = (frame.scope.clone(), asked.step.clone());
-        let index = self.commands.get(&asked.command).copied();
-        let command = index
-            .zip(self.outcomes.get(&key))
+        let command = self
+            .0
+            .index(asked.command)
+            .zip(self.0.outcome(frame, &asked.step))
             .and_then(|(at, outcome)| outcome.pointer(&format!("/commands/{at}")));
         let command = command.unwrap_or_default();
         let policy = &asked.policy;
-        self.records.push(SuspensionRecord {
+        self.0.records.push(SuspensionRecord {
             suspend_id: suspend_id(&frame.stream, frame.seq),
             kind: "suspend".to_owned(),
             run_id: scoped_run(frame.stream.name(), &frame.scope),
@@ -184,7 +130,7 @@ impl SuspensionHistory {
             expires_at: frame.at.plus_millis(policy.timeout_ms),
             paused_at: None,
             ended_at: None,
-            proposer: self.proposer.clone(),
+            proposer: self.0.proposer.clone(),
             attempt: asked.attempt,
             votes: Vec::new(),
             data: Value::Null,
@@ -193,7 +139,7 @@ impl SuspensionHistory {
     }
 
     fn resume(&mut self, frame: &Frame, resumed: &SuspendResumed) {
-        let mut records = self.records.iter_mut();
+        let mut records = self.0.records.iter_mut();
         let Some(record) = records.find(|record| record.request == resumed.request) else {
             return;
         };
@@ -211,42 +157,29 @@ impl SuspensionHistory {
         record.data = resumed.data.to_value();
         record.close(ApprovalStatus::Resumed, frame.at);
     }
-
-    /// Ends the suspensions that are pending: of a step of the frame's scope, or all.
-    fn close(&mut self, frame: &Frame, step: Option<&str>, status: ApprovalStatus) {
-        let run = scoped_run(frame.stream.name(), &frame.scope);
-        for record in &mut self.records {
-            let own = |step: &str| record.step_id == step && same_scope(&record.run_id, &run);
-            if step.is_none_or(own) {
-                record.close(status, frame.at);
-            }
-        }
-    }
-
-    /// Notes since when the run is paused, if it is.
-    fn pause(&mut self, at: Option<Timestamp>) {
-        for record in &mut self.records {
-            if record.status == ApprovalStatus::Pending {
-                record.paused_at = at;
-            }
-        }
-    }
-
-    fn postpone(&mut self, by_ms: Option<u64>) {
-        for record in &mut self.records {
-            if record.status == ApprovalStatus::Pending {
-                record.expires_at = record.expires_at.plus_millis(by_ms.unwrap_or_default());
-            }
-        }
-    }
 }
 
-impl SuspensionRecord {
-    fn close(&mut self, status: ApprovalStatus, at: Timestamp) {
-        if self.status == ApprovalStatus::Pending {
-            self.status = status;
-            self.paused_at = None;
-            self.ended_at = Some(at);
-        }
+impl AskedRecord for SuspensionRecord {
+    const TIMER: TimerKind = TimerKind::Suspend;
+
+    fn place(&self) -> (&str, &str) {
+        (&self.run_id, &self.step_id)
+    }
+
+    fn status(&self) -> ApprovalStatus {
+        self.status
+    }
+
+    fn paused_at(&mut self) -> &mut Option<Timestamp> {
+        &mut self.paused_at
+    }
+
+    fn expires_at(&mut self) -> &mut Timestamp {
+        &mut self.expires_at
+    }
+
+    fn end(&mut self, status: ApprovalStatus, at: Timestamp) {
+        self.status = status;
+        self.ended_at = Some(at);
     }
 }

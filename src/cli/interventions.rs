@@ -95,7 +95,7 @@ pub(super) struct ResumeArguments {
     /// The data: JSON, @FILE, or - for stdin. The step runs again with them
     #[arg(long, value_name = "JSON", conflicts_with_all = ["from", "raise", "expect"])]
     pub(super) data: Option<String>,
-    /// Prints a link by which whoever has it can give the data, once
+    /// Prints a link whose holder can give the data, once
     #[arg(long, conflicts_with_all = ["from", "raise", "expect", "data", "reason"])]
     pub(super) link: bool,
     /// The reason

@@ -1,5 +1,5 @@
 //! `ktsu resume RUN --step STEP --data JSON`: gives a suspended step the data that it waits for, and
-//! `--link`, the link by which somebody without a token may.
+//! `--link`, the link by which a person without a token may.
 
 use std::process::ExitCode;
 
@@ -138,7 +138,7 @@ async fn link(
     line(made["url"].as_str().unwrap_or_default());
     let until = made["expires_at"].as_str().unwrap_or_default();
     note_dim(&format!(
-        "  whoever has it may post {{\"data\": …}} there once, until {until}"
+        "  its holder may post {{\"data\": …}} there once, until {until}"
     ));
     Ok(ExitCode::SUCCESS)
 }

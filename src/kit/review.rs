@@ -97,7 +97,7 @@ pub(super) fn roles<'n>(
     })
 }
 
-/// Reports a command that is declared without a value: whoever writes the key wants it, and an empty one
+/// Reports a command that is declared without a value: a file with the key wants it, and an empty one
 /// must not mean none.
 pub(super) fn left_empty<T>(reader: &mut KitReader<'_>, place: SourceSpan, key: &str) -> Option<T> {
     let fault = Fault::new(

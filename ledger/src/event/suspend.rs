@@ -37,7 +37,7 @@ pub struct SuspendRequested {
 pub struct SuspendResumed {
     /// The attempt that waits.
     pub attempt: u32,
-    /// Who, and how we know. `capability` is whoever has the step's link.
+    /// Who, and how we know. `capability` is the holder of the step's link.
     pub by: Principal,
     /// The data, as the step's schema allows them. Absent: null.
     #[serde(default, skip_serializing_if = "CanonicalJson::is_null")]

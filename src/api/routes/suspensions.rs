@@ -24,7 +24,7 @@ use ktsu_server::ProblemDetails;
 use ktsu_server::body::JsonObject;
 use ktsu_workflow::admit::suspend::{PermittedSuspension, StepResumption, StepResumptionError};
 
-/// The principal that gives data by a link: whoever has it.
+/// The principal that gives data by a link: its holder.
 const CAPABILITY: &str = "capability";
 
 /// Which suspension of a step.
@@ -101,7 +101,7 @@ pub(super) async fn resume_step(
     .await
 }
 
-/// Gives a step its data by its link, which is a capability: whoever has it may, once.
+/// Gives a step its data by its link, which is a capability: its holder may, once.
 #[utoipa::path(post, path = "/runs/{id}/steps/{step}/resume/link",
     params(StepPath, Query::<AttemptToken>),
     request_body = wire::ResumeStep,
@@ -127,7 +127,7 @@ pub(super) async fn resume_by_link(
         auth: CAPABILITY.to_owned(),
         id: CAPABILITY.to_owned(),
     };
-    // Whoever has the link learns that the data are recorded, and no more about the run.
+    // The holder of the link learns that the data are recorded, and no more about the run.
     let permitted = PermittedSuspension::Attempt(attempt);
     match take(&orchestrator, &run, &step, (by, permitted), body).await {
         Ok(Json(record)) => Ok(Json(value!({"status": record["status"]}))),

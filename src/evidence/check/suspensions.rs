@@ -1,5 +1,5 @@
 //! Whether the data that a step waited for were given as its definition allows: of the form that it
-//! declares, in time, once, and in the name of whoever gave them (decision P3).
+//! declares, in time, once, and in the name of the person who gave them (decision P3).
 //!
 //! What the data mean for the step is checked by the claim about outputs.
 

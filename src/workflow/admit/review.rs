@@ -184,10 +184,7 @@ fn find<'s>(
     said: &ReviewCommand,
 ) -> Result<AskedReview<'s>, ReviewDecisionError> {
     let step = said.step.clone();
-    let at = state.scope_at(&said.scope).and_then(|scope| {
-        let held = state.scope(scope)?;
-        Some((scope, held.shape.position(&said.step)?))
-    });
+    let at = state.step_at(&said.scope, &said.step);
     let waits = state.failing().is_none() && !state.is_parked();
     let asked = state.pending_reviews().into_iter();
     let mut here = asked.filter(|asked| waits && Some((asked.scope, asked.step)) == at);

@@ -1,4 +1,4 @@
-//! Runs whose agent suspends its step until it has data, with a runtime of somebody else, and the
+//! Runs whose agent suspends its step until it has data, with a runtime of its own, and the
 //! people who give them.
 
 use std::path::Path;
@@ -69,7 +69,7 @@ const RESUME: &str = "{timeout: 1h, roles: [approver], schema: {type: object, re
 pub(crate) enum Word {
     /// This person gives this text.
     Data(&'static str, &'static str),
-    /// Somebody gives this text by the link of the step.
+    /// This text is given by the link of the step.
     Link(&'static str),
     /// It comes while the run is paused.
     Paused(&'static str),

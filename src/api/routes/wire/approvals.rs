@@ -88,7 +88,7 @@ pub struct ResumeStep {
     pub suspend_id: Option<String>,
 }
 
-/// What whoever gives data by a link learns.
+/// What the holder of a link learns.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct Resumed {
     /// `resumed`.
@@ -100,7 +100,7 @@ pub struct Resumed {
 pub struct ResumeLink {
     /// The suspension.
     pub suspend_id: String,
-    /// Where to post `{"data": …}`. A capability: whoever has it may, once.
+    /// Where to post `{"data": …}`. A capability: its holder may, once.
     pub url: String,
     /// Until when.
     pub expires_at: String,

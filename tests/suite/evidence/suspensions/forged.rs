@@ -300,7 +300,7 @@ async fn what_a_step_takes_of_another_suspension_is_found_by_both_verifiers() {
     assert_eq!(missed(forgeries), NONE);
 }
 
-/// Nothing contradicts it but a checkpoint that somebody else keeps: `docs/evidence.md` says so.
+/// Nothing contradicts it but a checkpoint that is kept elsewhere: `docs/evidence.md` says so.
 #[tokio::test]
 async fn other_data_in_every_frame_that_has_them_are_not_found() {
     let resumed = forge(Suspended::resumed()).await;

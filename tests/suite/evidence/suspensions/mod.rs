@@ -1,4 +1,4 @@
-//! Suspensions as evidence: a step waited, and ran again with the data that somebody gave it, whatever
+//! Suspensions as evidence: a step waited, and ran again with the data that it was given, whatever
 //! an operator with every key writes instead and makes whole again.
 
 mod changed;
@@ -168,7 +168,7 @@ async fn tables_list_suspensions_beside_approvals() {
     assert_eq!(told(2), data("capability", "capability"));
 }
 
-/// Nothing contradicts it but a checkpoint that somebody else keeps: `docs/evidence.md` says so.
+/// Nothing contradicts it but a checkpoint that is kept elsewhere: `docs/evidence.md` says so.
 #[tokio::test]
 async fn another_person_in_every_frame_that_names_one_is_not_found() {
     let run = Suspended::resumed().record().await;
