@@ -101,7 +101,9 @@ impl RunObserver {
         for frame in frames {
             self.reviews.take(frame);
             match &frame.event {
-                Event::Step(StepEvent::ReviewRequested(_)) => self.note_other(frame),
+                Event::Step(StepEvent::ReviewRequested(_) | StepEvent::SuspendRequested(_)) => {
+                    self.note_other(frame);
+                }
                 Event::Step(event) => self.note_step(frame, event, state, &mut transforms),
                 Event::Run(RunEvent::Resumed(resumed)) if resumed.from.is_some() => {
                     self.note_reopening(frame);

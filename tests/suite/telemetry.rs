@@ -39,6 +39,12 @@ const JUDGED: &str = "pipeline: [{id: judge, agent: ./agents/judges.agent.yaml}]
 const JUDGE: &str = "name: judges\nversion: 1.0.0\nmodel: std\ncommands: {review: true}\n\
      prompt: {system: s, user: 'judge:'}\n\
      output: {schema: {type: object, properties: {answer: {type: string}}}}\n";
+const WAITS: &str = "pipeline: [{id: read, agent: ./agents/reads.agent.yaml, resume: {}, \
+     params: {text: '{{ resume.data.text }}'}}]\n";
+const READER: &str = "name: reads\nversion: 1.0.0\nmodel: std\ncommands: {suspend: true}\n\
+     params: {schema: {type: object, properties: {text: {type: [string, 'null']}}}}\n\
+     prompt: {system: s, user: 'read: {{ params.text }}'}\n\
+     output: {schema: {type: object, properties: {answer: {type: string}}}}\n";
 const PURE: &str = "pipeline: [{id: t, transform: {inputs: [{from: params}], ops: []}}]\n";
 
 /// The world around an engine, and its kit.
@@ -55,6 +61,10 @@ impl World {
         let model = Model::scripted(|call| match call.turn() {
             0 if call.content().contains("judge:") => {
                 Said::calls(&[("review", json!({"reason": PAYLOAD}))])
+            }
+            0 if call.content().contains("read:") && !call.content().contains(PAYLOAD) => {
+                let asks = json!({"reason": PAYLOAD, "checkpoint": {"at": PAYLOAD}});
+                Said::calls(&[("suspend", asks)])
             }
             0 if call.content().contains("act:") => {
                 Said::calls(&[("put", json!({"what": call.user()}))])
@@ -85,6 +95,7 @@ impl World {
             ("asks", ASKS),
             ("pure", PURE),
             ("judged", JUDGED),
+            ("waits", WAITS),
         ];
         let flows = flows.map(|(name, rest)| (name, with_params(rest)));
         let flows = flows.each_ref().map(|(name, text)| (*name, text.as_str()));
@@ -94,6 +105,7 @@ impl World {
                 &format!("name: desk\nversion: 1.0.0\nurl: {}\n", tools.url),
             )
             .with("agents/judges.agent.yaml", JUDGE)
+            .with("agents/reads.agent.yaml", READER)
             .with("agents/acts.agent.yaml", &agent("acts", "put"))
             .with(
                 "agents/asks.agent.yaml",
@@ -177,21 +189,38 @@ async fn play(client: &Client) -> BTreeMap<&'static str, String> {
     client.ended(&asks).await;
     runs.insert("asks", asks);
     let judged = client.invoke("judged", body()).await;
-    let mut events = client.events(&judged, None).await;
-    while let Some(event) = events.next().await {
-        if event.data.contains("review.requested") {
-            break;
-        }
-    }
+    until(client, &judged, "review.requested").await;
     let path = format!("/runs/{judged}/steps/judge/review/decide");
     let decide = json!({"decision": "rejected", "reason": PAYLOAD});
     post(client, &path, decide).await;
     client.ended(&judged).await;
     runs.insert("judged", judged);
+    let waits = client.invoke("waits", body()).await;
+    until(client, &waits, "suspend.requested").await;
+    let path = format!("/runs/{waits}/steps/read/resume");
+    post(
+        client,
+        &path,
+        json!({"data": {"text": PAYLOAD}, "reason": PAYLOAD}),
+    )
+    .await;
+    client.ended(&waits).await;
+    runs.insert("waits", waits);
     let left = client.invoke("asks", body()).await;
     post(client, &format!("/runs/{left}/cancel"), reason()).await;
     runs.insert("cancelled", left);
     runs
+}
+
+/// Follows a run until it has a frame of a type.
+async fn until(client: &Client, run: &str, kind: &str) {
+    let mut events = client.events(run, None).await;
+    while let Some(event) = events.next().await {
+        if event.data.contains(kind) {
+            return;
+        }
+    }
+    panic!("{run} has no {kind}");
 }
 
 /// The lines about a run at a level.
@@ -323,6 +352,16 @@ async fn a_runs_life_is_logged_with_its_fields_and_nothing_of_its_payload() {
     ];
     assert_eq!(words(&judged), expected);
     assert_eq!(judged[2]["step"], "judge");
+    let waits = lines(&log, &runs["waits"], "INFO");
+    let expected = [
+        "run accepted",
+        "run started",
+        "run waits for data",
+        "step resumed",
+        "run completed",
+    ];
+    assert_eq!(words(&waits), expected);
+    assert_eq!(waits[2]["step"], "read");
     let cancelled = lines(&log, &runs["cancelled"], "INFO");
     assert_eq!(words(&cancelled).last(), Some(&"run cancelled"));
 }

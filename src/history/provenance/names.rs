@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use ktsu_ledger::CanonicalJson;
 use ktsu_ledger::event::EnvValue;
+use ktsu_projections::run::suspension::Resumption;
 use serde_json::Value;
 
 use super::story::TracedRun;
@@ -33,11 +34,14 @@ impl ScopeNames<'_> {
         }
     }
 
+    /// What the step that asks was given after a suspension.
+    fn given(&self) -> Option<&Resumption> {
+        self.story.state().resumption(self.scope, self.step?)
+    }
+
     /// What let the step begin again, if it was suspended: the commands of the attempt before.
     pub(super) fn let_begin(&self) -> Provenance {
-        let step = self.step;
-        let given = step.and_then(|step| self.story.state().resumption(self.scope, step));
-        given.map_or_else(Provenance::default, |given| {
+        self.given().map_or_else(Provenance::default, |given| {
             let place = FramePointer::new(given.finished, "/outcome/commands");
             Tracked::recorded(place, from_value(&Value::Null)).dependencies()
         })
@@ -45,8 +49,7 @@ impl ScopeNames<'_> {
 
     /// `resume`: what a step left behind when it was suspended, and the data that it waited for.
     fn resume(&self) -> Tracked {
-        let step = self.step;
-        let given = step.and_then(|step| self.story.state().resumption(self.scope, step));
+        let given = self.given();
         let part = |name: &str, value: Option<&CanonicalJson>| {
             let place = given.and_then(|given| given.locate(&format!("/{name}")));
             let tracked = match (place, value) {

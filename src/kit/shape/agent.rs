@@ -42,7 +42,7 @@ pub(crate) const SUSPEND: MapShape = MapShape::new(
     "suspend",
     &[
         optional("on_timeout", Keywords(&["fail"])).doc("What the end of that time does: fail"),
-        optional("roles", List(&Keywords(&REVIEWERS))).doc(
+        optional("roles", FieldType::Filled(&Keywords(&REVIEWERS))).doc(
             "Roles of which a person needs one to give the data; approver and admin by default",
         ),
         optional("timeout", DURATION).doc("How long the step waits; 168h, a week, by default"),

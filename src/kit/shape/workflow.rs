@@ -125,7 +125,7 @@ pub(crate) const RESUME: MapShape = MapShape::new(
     "resume",
     &[
         optional("on_timeout", Keywords(&["fail"])).doc("What the end of that time does: fail"),
-        optional("roles", List(&Keywords(&REVIEWERS)))
+        optional("roles", FieldType::Filled(&Keywords(&REVIEWERS)))
             .doc("Roles of which a person needs one to give the data, in place of the agent's"),
         optional("schema", Schema).doc("JSON Schema of the data; any by default"),
         optional("timeout", DURATION).doc("How long it waits, in place of what the agent says"),

@@ -53,8 +53,8 @@ pub(super) fn renumber(event: &mut Event, here: impl Fn(u64) -> Option<u64>) {
 }
 
 /// The recorded decision that a frame of the run that is tried is, and its number there, if people
-/// answer it: that they are asked about an outcome or for data, or that no one knows whether a call of a lost worker
-/// happened.
+/// answer it: that they are asked about an outcome or for data, or that no one knows whether a call of a
+/// lost worker happened.
 pub(super) fn answered(
     frame: &Frame,
     recorded: &[Frame],
@@ -69,18 +69,13 @@ fn matching_review(
     recorded: &[Frame],
     numbers: &HashMap<u64, u64>,
 ) -> Option<(u64, u64)> {
-    let asked = |frame: &Frame| match &frame.event {
-        Event::Step(StepEvent::ReviewRequested(asked)) => Some((
-            asked.step.clone(),
-            asked.attempt,
-            frame.event.kind().to_owned(),
-        )),
-        Event::Step(StepEvent::SuspendRequested(asked)) => Some((
-            asked.step.clone(),
-            asked.attempt,
-            frame.event.kind().to_owned(),
-        )),
-        _ => None,
+    let asked = |frame: &Frame| {
+        let (step, attempt) = match &frame.event {
+            Event::Step(StepEvent::ReviewRequested(asked)) => (&asked.step, asked.attempt),
+            Event::Step(StepEvent::SuspendRequested(asked)) => (&asked.step, asked.attempt),
+            _ => return None,
+        };
+        Some((step.clone(), attempt, frame.event.kind().to_owned()))
     };
     let about = asked(frame)?;
     let mut recorded = recorded.iter();
