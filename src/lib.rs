@@ -1,5 +1,6 @@
 //! ktsu: an event-sourced engine for AI-agent workflows.
 
+pub mod answers;
 pub mod assemble;
 pub mod cli;
 pub mod project;

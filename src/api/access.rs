@@ -28,6 +28,9 @@ use ktsu_environment::principals::{LOCAL, PrincipalRole};
 use ktsu_server::ProblemDetails;
 use ktsu_server::body::BodyLimit;
 
+/// How the frames say that a caller showed no token.
+const UNAUTHENTICATED: &str = "none";
+
 /// The work that the answer to a trace may take unless the environment says otherwise: some two
 /// seconds of one processor.
 const MAX_TRACE_WORK: u64 = 2_000_000;
@@ -87,7 +90,7 @@ impl Caller {
     fn local() -> Self {
         Self {
             principal: Principal {
-                auth: "none".to_owned(),
+                auth: UNAUTHENTICATED.to_owned(),
                 id: LOCAL.to_owned(),
             },
             is_admin: true,
@@ -139,6 +142,11 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
     }
 }
 
+/// The principal that a request within the process is recorded of, in place of the local caller: an
+/// answer from a file. No request of another process has it.
+#[derive(Debug, Clone)]
+pub struct ScriptedCaller(pub String);
+
 /// How much work the answer to a trace may take, in units of about a microsecond.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TraceWork(pub(crate) u64);
@@ -160,7 +168,15 @@ pub async fn authorize(access: Access, mut request: Request<Body>, next: Next) -
         return not_allowed(path);
     };
     match access.caller(policy, request.headers()) {
-        Ok(Some(caller)) => drop(request.extensions_mut().insert(caller)),
+        Ok(Some(mut caller)) => {
+            if let Some(ScriptedCaller(id)) = request.extensions_mut().remove() {
+                caller.principal = Principal {
+                    auth: UNAUTHENTICATED.to_owned(),
+                    id,
+                };
+            }
+            request.extensions_mut().insert(caller);
+        }
         Ok(None) => {}
         Err(problem) => return problem.into_response(),
     }

@@ -1,5 +1,5 @@
 //! Asks at the terminal for decisions on pending calls of a run: `ktsu run`, and commands that
-//! continue a run. Without a terminal, the commands to decide elsewhere are printed once.
+//! continue a run. What a file of answers answers is not asked. Without a terminal, the commands to decide elsewhere are printed once.
 //!
 //! ```text
 //! frame ─▶ event: a call becomes pending, or may no longer be
@@ -14,6 +14,7 @@ mod prompt_text;
 mod tests;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use axum::body::Body;
 use axum::http::Request;
@@ -29,6 +30,8 @@ use self::approval_events::{ApprovalEvent, TaskRef};
 use super::approvals::votes_text;
 use super::output::{BAD, DIM, GOOD, is_live, note, painted};
 use super::text;
+use crate::answers::{Answer, Answers};
+use ktsu_api::access::ScriptedCaller;
 use ktsu_peer::Peer;
 
 /// The prompt and its state.
@@ -38,6 +41,8 @@ pub(super) struct ApprovalPrompt {
     run: String,
     /// `--ledger PATH`, for the commands shown.
     flag: String,
+    /// Answers in place of people.
+    answers: Option<Arc<Answers>>,
     /// Lines of standard input, if it is a terminal.
     input: Option<mpsc::Receiver<String>>,
     /// Calls to ask about here, the current one first.
@@ -53,18 +58,22 @@ pub(super) struct ApprovalPrompt {
 impl ApprovalPrompt {
     /// A prompt for a run, on the terminal if there is one.
     pub(super) fn new(peer: &Peer, run: &str, flag: &str) -> Self {
-        use std::io::IsTerminal as _;
-        let sits = std::io::stdin().is_terminal() && is_live();
         Self {
             peer: peer.clone(),
             run: run.to_owned(),
             flag: flag.to_owned(),
-            input: sits.then(lines),
+            answers: None,
+            input: is_attended().then(lines),
             waiting: VecDeque::new(),
             elsewhere: Vec::new(),
             unread: false,
             out: Box::new(note),
         }
+    }
+
+    /// The same, with answers in place of people.
+    pub(super) fn with_answers(self, answers: Option<Arc<Answers>>) -> Self {
+        Self { answers, ..self }
     }
 
     /// For tests: with these lines as input, and this output.
@@ -152,9 +161,9 @@ impl ApprovalPrompt {
             let command = format!("    ktsu approvals{}", self.flag);
             return (self.out)(&painted(DIM, &command));
         };
-        if record.status() != ApprovalStatus::Pending {
+        let Some(record) = self.answer_by_file(record).await else {
             return;
-        }
+        };
         if self.input.is_none() {
             return self.leave_to_others(record);
         }
@@ -162,6 +171,43 @@ impl ApprovalPrompt {
         if self.waiting.len() == 1 {
             self.ask();
         }
+    }
+
+    /// Gives the answers of the file to what waits; the record, if it waits still.
+    async fn answer_by_file(&mut self, mut record: PersonRequest) -> Option<PersonRequest> {
+        let answers = self.answers.iter().flat_map(|answers| answers.to(&record));
+        let answers: Vec<Answer> = answers.collect();
+        for Answer { by, body } in answers {
+            if record.status() != ApprovalStatus::Pending {
+                break;
+            }
+            let request = Request::post(record.decide_path())
+                .extension(ScriptedCaller(by.clone()))
+                .body(Body::from(body.to_string()));
+            let Ok(request) = request else { continue };
+            let (status, answer) = match self.peer.call_and_read(request).await {
+                Ok(answered) => answered,
+                Err(error) => {
+                    self.complain(&error.to_string());
+                    continue;
+                }
+            };
+            match serde_json::from_slice(&answer) {
+                Ok(answered) if status == 200 => {
+                    record = answered;
+                    let words = prompt_text::answered(&record, &by);
+                    (self.out)(&painted(GOOD, &words));
+                }
+                _ => {
+                    let problem: Value = serde_json::from_slice(&answer).unwrap_or_default();
+                    let message = problem["message"].as_str();
+                    let message = message.unwrap_or("the answer was not accepted");
+                    let step = record.step_id();
+                    self.complain(&format!("{by} cannot answer {step}: {message}"));
+                }
+            }
+        }
+        (record.status() == ApprovalStatus::Pending).then_some(record)
     }
 
     /// Reads records again, and drops those that are no longer pending.
@@ -311,6 +357,12 @@ impl ApprovalPrompt {
     fn complain(&self, message: &str) {
         (self.out)(&painted(BAD, &format!("  {}", text::line(message))));
     }
+}
+
+/// Whether a person can answer at this terminal.
+pub(super) fn is_attended() -> bool {
+    use std::io::IsTerminal as _;
+    std::io::stdin().is_terminal() && is_live()
 }
 
 /// Lines that are typed. A thread of its own waits for them, which nothing waits for at the end.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use axum::http::HeaderValue;
 use ktsu_ledger::event::plan::AuthScheme;
 
+use super::approval_prompt::is_attended;
 use super::engine::{
     LedgerLocation, open, peer_of, process_environment, quoted, receiver, token_header, warn_of,
 };
@@ -21,6 +22,7 @@ use super::output::{
 };
 use super::signals::{Signals, drain_and_close};
 use super::{Common, Failure, json, text};
+use crate::answers::Answers;
 use crate::assemble::{Engine, LedgerPlace, Setup};
 use crate::receiver::Delivery;
 use ktsu_environment::Environment;
@@ -35,6 +37,8 @@ pub(super) struct EmbeddedRun {
     /// Whether every model call is made.
     pub(super) no_cache: bool,
     pub(super) environment: Option<Environment>,
+    /// Answers in place of people.
+    pub(super) answers: Option<Arc<Answers>>,
     /// None: memory.
     pub(super) ledger: Option<LedgerLocation>,
 }
@@ -132,6 +136,8 @@ async fn run_and_follow(
     }
     let watch = Watch {
         flag: job.ledger.as_ref().map_or("", |place| place.flag.as_str()),
+        leaves_waiting: job.answers.is_some() && !is_attended(),
+        answers: job.answers.clone(),
         ..Watch::default()
     };
     let Some(envelope) = watch.follow(&peer, &run_id, signals).await.transpose()? else {
@@ -144,7 +150,27 @@ async fn run_and_follow(
                 .hint("check the ledger with ktsu verify, then run again"),
         );
     }
+    if let Some(answers) = &job.answers
+        && envelope::is_waiting(&envelope)
+    {
+        return Err(unanswered(&run_id, answers, job));
+    }
     Ok(Some((run_id, envelope)))
+}
+
+/// The failure of a run that waits for an answer that the file does not have.
+fn unanswered(run_id: &str, answers: &Answers, job: &EmbeddedRun) -> Failure {
+    let file = answers.path.display();
+    let words = format!("{run_id} waits for an answer that {file} does not have");
+    let hint = match &job.ledger {
+        Some(place) => format!(
+            "ktsu approvals{flag}, then ktsu resume {run_id} --kit {kit}{flag}",
+            flag = place.flag,
+            kit = quoted(&job.kit.root)
+        ),
+        None => "add one, or leave out --ephemeral, so that the run is kept".to_owned(),
+    };
+    Failure::could_not_run(words).hint(hint)
 }
 
 /// The header with the secret that the workflow requires from its callers, which this engine knows.

@@ -155,7 +155,8 @@ pub(super) fn faults_text(verdict: &str, faults: &Faults) -> String {
     format!("{verdict}\n\n{}", shown.trim_end())
 }
 
-fn invalid_file(verdict: &str, faults: &Faults) -> Failure {
+/// The failure over a file that is not valid.
+pub(super) fn invalid_file(verdict: &str, faults: &Faults) -> Failure {
     Failure::could_not_run(faults_text(verdict, faults))
 }
 

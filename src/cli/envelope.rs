@@ -76,6 +76,11 @@ pub(super) fn verdict(envelope: &str) -> Result<ExitCode, Failure> {
     }
 }
 
+/// Whether the run waits.
+pub(super) fn is_waiting(envelope: &str) -> bool {
+    parse(envelope).is_ok_and(|value| value["status"] == "waiting")
+}
+
 fn parse(envelope: &str) -> Result<Value, Failure> {
     serde_json::from_str(envelope)
         .map_err(|_| Failure::could_not_run("the response is not an envelope"))

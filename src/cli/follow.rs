@@ -1,5 +1,6 @@
 //! Follows a run by its frames, here or in another process, until it ends.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, BodyDataStream, Bytes};
@@ -15,6 +16,7 @@ use super::approval_prompt::ApprovalPrompt;
 use super::live::Live;
 use super::output::note;
 use super::signals::Signals;
+use crate::answers::Answers;
 use ktsu_peer::Peer;
 use ktsu_schema::message_at;
 
@@ -91,6 +93,8 @@ pub(super) struct Watch<'a> {
     pub(super) leaves_waiting: bool,
     /// As of [`Viewer`].
     pub(super) silence: Option<Duration>,
+    /// Answers in place of people.
+    pub(super) answers: Option<Arc<Answers>>,
 }
 
 impl Watch<'_> {
@@ -103,7 +107,7 @@ impl Watch<'_> {
         signals: &mut Signals,
     ) -> Option<Result<String, Failure>> {
         let mut live = Live::new();
-        let mut asking = ApprovalPrompt::new(peer, run_id, self.flag);
+        let mut asking = ApprovalPrompt::new(peer, run_id, self.flag).with_answers(self.answers);
         let viewer = Viewer {
             live: Some(&mut live),
             asking: Some(&mut asking),

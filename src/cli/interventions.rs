@@ -383,6 +383,7 @@ pub(super) async fn follow_and_print(
         flag,
         leaves_waiting,
         silence,
+        ..Watch::default()
     };
     let envelope = watch.follow(&owner.peer, run, &mut signals).await;
     let place = owner.place.clone();

@@ -108,6 +108,7 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
             key: arguments.idempotency_key,
             no_cache: arguments.no_cache,
             environment,
+            answers: None,
             ledger: Some(place),
         },
     )

@@ -1,14 +1,19 @@
 //! `ktsu run`: the main job in one command.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use super::embedded::{self, EmbeddedRun};
-use super::engine::{ledger_location, load_environment, load_kit_as};
+use super::engine::{invalid_file, ledger_location, load_environment, load_kit_as};
 use super::input::{about_example, input_of, with_goal, workflow_of};
 use super::lock::warn_of_drift;
 use super::{Common, Failure, folder};
+use crate::answers::Answers;
+use ktsu_kit::Kit;
+
+/// The answers of a kit, from its folder.
+const KIT_ANSWERS: &str = "examples/answers.yaml";
 
 /// What `run` takes.
 #[derive(Debug, clap::Args)]
@@ -23,6 +28,12 @@ pub(super) struct Arguments {
     /// The params, as JSON or from a file [default: examples/default.json of the kit]
     #[arg(long, value_name = "JSON|@FILE")]
     input: Option<String>,
+    /// Answers what waits for people from a file, without a terminal: people: [{match, decision | data}]
+    #[arg(long, value_name = "FILE")]
+    answers: Option<PathBuf>,
+    /// Answers from examples/answers.yaml of the kit
+    #[arg(long, short, conflicts_with = "answers")]
+    yes: bool,
     /// Sets the param `goal`, for workflows that have one
     #[arg(long, value_name = "TEXT")]
     goal: Option<String>,
@@ -53,6 +64,7 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
     let workflow = workflow_of(&kit, workflow.as_deref())?;
     let input = input_of(&kit, &workflow, arguments.input.as_deref())?;
     let input = with_goal(&kit, &workflow, input, arguments.goal.as_deref())?;
+    let answers = answers_of(&kit, arguments.yes, arguments.answers.as_deref())?;
     let environment = load_environment(arguments.env.as_deref(), &kit.root)?;
     let ledger = (!arguments.ephemeral).then(|| ledger_location(common, environment.as_ref()));
     let job = EmbeddedRun {
@@ -62,8 +74,27 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
         key: None,
         no_cache: arguments.no_cache,
         environment,
+        answers,
         ledger,
     };
     let ended = embedded::run(common, job).await;
     ended.map_err(|failure| about_example(failure, &kit, &workflow, arguments.input.as_deref()))
+}
+
+/// The answers in place of people: of a file, or with `--yes` of the kit's own.
+fn answers_of(kit: &Kit, yes: bool, file: Option<&Path>) -> Result<Option<Arc<Answers>>, Failure> {
+    let path = match file {
+        Some(file) => file.to_owned(),
+        None if yes => kit.root.join(KIT_ANSWERS),
+        None => return Ok(None),
+    };
+    if !path.is_file() {
+        let failure = Failure::could_not_run(format!("no answers at {}", path.display()));
+        return Err(
+            failure.hint("a file of answers: people: [{match: {step: judge}, decision: approved}]")
+        );
+    }
+    let answers = Answers::load(&path);
+    let answers = answers.map_err(|faults| invalid_file("the answers are not valid", &faults))?;
+    Ok(Some(Arc::new(answers)))
 }

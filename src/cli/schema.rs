@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::output::print_json;
 use super::{Common, Failure};
+use crate::answers::ANSWERS;
 use ktsu_config::shape::MapShape;
 use ktsu_config::shape::json::document;
 use ktsu_environment::shape::ENVIRONMENT;
@@ -26,6 +27,8 @@ pub(super) struct Arguments {
 enum SchemaKind {
     /// agents/NAME.agent.yaml
     Agent,
+    /// The answers of ktsu run --answers
+    Answers,
     /// environments/NAME.env.yaml
     Environment,
     /// gateway.yaml
@@ -50,6 +53,7 @@ impl SchemaKind {
     fn shape(self) -> (&'static str, &'static MapShape) {
         match self {
             Self::Agent => ("An agent of ktsu", &agent::AGENT),
+            Self::Answers => ("Answers in place of people, of ktsu", &ANSWERS),
             Self::Environment => ("An environment of ktsu", &ENVIRONMENT),
             Self::Gateway => ("gateway.yaml of ktsu", &gateway::GATEWAY),
             Self::Kit => ("kit.yaml of ktsu", &kit::KIT),

@@ -74,6 +74,15 @@ fn call_question(record: &ApprovalRecord, step: &str, shown: &str) -> String {
     }
 }
 
+/// What an answer of a file means: `judge: approved by scripted`.
+pub(super) fn answered(record: &PersonRequest, by: &str) -> String {
+    let (step, by) = (text::line(record.step_id()), text::line(by));
+    match record.votes().last() {
+        Some(vote) => format!("  {step}: {} by {by}", vote.decision),
+        None => format!("  {step}: answered by {by}"),
+    }
+}
+
 /// The possible answers.
 pub(super) fn answers(record: &PersonRequest) -> &'static str {
     match record {

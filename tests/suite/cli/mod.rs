@@ -4,6 +4,7 @@
 
 mod against;
 mod agents;
+mod answering;
 mod asking;
 mod baselines;
 mod boot;

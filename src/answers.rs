@@ -1,0 +1,344 @@
+//! Answers from a file, in place of people: `ktsu run --answers FILE`.
+//!
+//! ```text
+//! what waits for a person ─▶ the entries that fit it, in the order of the file ─▶ one answer each
+//! ```
+//!
+//! An answer is recorded as that of the principal `scripted`, or `scripted-NAME`, who showed no token:
+//! no auditor takes it for a person's.
+
+use std::path::{Path, PathBuf};
+
+use ktsu_config::fault::{Fault, FaultCode, Faults};
+use ktsu_config::read::{self, ConfigReader, Fields};
+use ktsu_config::shape::FieldType::{Any, Each, Integer, Keywords, List, Map, Pattern, Text};
+use ktsu_config::shape::{MapShape, optional, required};
+use ktsu_config::yaml::YamlNode;
+use ktsu_ledger::id::is_name;
+use ktsu_projections::approvals::ApprovalKind;
+use ktsu_projections::person_requests::PersonRequest;
+use serde_json::{Map as Object, Value, json};
+
+/// The most entries of a file.
+const MAX_ENTRIES: usize = 1_000;
+
+/// Who answers where an entry names no one.
+const SCRIPTED: &str = "scripted";
+
+/// A file of answers.
+pub const ANSWERS: MapShape = MapShape::new(
+    "the file",
+    &[required("people", List(&Map(&ENTRY))).doc("Their answers; the first that fits counts")],
+);
+
+const ENTRY: MapShape = MapShape::new(
+    "the entry",
+    &[
+        optional("by", Pattern("^[A-Za-z0-9][A-Za-z0-9_.-]*$"))
+            .doc("Who answers: recorded as scripted-NAME; scripted if absent"),
+        optional("data", Any).doc("What a step is given that waits for data"),
+        optional("decision", Keywords(&["approved", "rejected", "happened"]))
+            .doc("About a tool call or the output of a step; happened: about a call in doubt"),
+        optional("match", Map(&MATCH)).doc("What is answered; everything if absent"),
+        optional("overlay", Each(&Any)).doc("Fields of a reviewed output, and their new values"),
+        optional("reason", Text).doc("Why, for the record"),
+        optional("result", Text).doc("What a call in doubt gave that has happened"),
+    ],
+)
+.one_of(&[&["data", "decision"]]);
+
+const MATCH: MapShape = MapShape::new(
+    "match",
+    &[
+        optional("attempt", Integer(1, 1_000_000)).doc("Data of this attempt of the step only"),
+        optional(
+            "kind",
+            Keywords(&["approval", "in_doubt", "review", "suspend"]),
+        )
+        .doc("A tool call, one in doubt, the output of a step, or data"),
+        optional("step", Text)
+            .doc("The step: judge, ju*; with its path within the run: check.1/judge"),
+        optional("tool", Text).doc("The tool of a call: charge, pay_*"),
+    ],
+);
+
+/// The answers of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answers {
+    /// The file.
+    pub path: PathBuf,
+    entries: Vec<Entry>,
+}
+
+/// One answer, and what it is given to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Entry {
+    kind: Option<String>,
+    step: Option<String>,
+    tool: Option<String>,
+    attempt: Option<u32>,
+    by: Option<String>,
+    said: Said,
+}
+
+/// What an entry says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Said {
+    Data {
+        data: Value,
+        reason: Option<String>,
+    },
+    Decision {
+        word: String,
+        reason: Option<String>,
+        overlay: Object<String, Value>,
+        result: Option<String>,
+    },
+}
+
+/// An answer, as the route takes it that records it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// Who gives it.
+    pub by: String,
+    /// The body of the request.
+    pub body: Value,
+}
+
+impl Answers {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    pub fn load(path: &Path) -> Result<Self, Faults> {
+        let mut faults = Faults::default();
+        let read = Self::read(path, &mut faults);
+        faults.sort();
+        read.filter(|_| !faults.has_errors()).ok_or(faults)
+    }
+
+    fn read(path: &Path, faults: &mut Faults) -> Option<Self> {
+        let text = read::source(path, path, faults)?;
+        let node = read::tree(&text, path, faults)?;
+        let mut reader = ConfigReader::new(path, &text);
+        let entries = entries(&mut reader, &node);
+        faults.faults.append(&mut reader.faults);
+        Some(Self {
+            path: path.to_owned(),
+            entries: entries?,
+        })
+    }
+
+    /// The answers to what waits for people, in the order of the file, each by another principal.
+    pub fn to(&self, record: &PersonRequest) -> Vec<Answer> {
+        let mut answers: Vec<Answer> = Vec::new();
+        for entry in self.entries.iter().filter(|entry| entry.fits(record)) {
+            let by = entry.principal();
+            if answers.iter().all(|answer| answer.by != by) {
+                let body = entry.body(record);
+                answers.push(Answer { by, body });
+            }
+        }
+        answers
+    }
+}
+
+fn entries(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<Vec<Entry>> {
+    let fields = reader.shaped(node, &ANSWERS)?;
+    let people = fields.get("people")?;
+    let nodes = reader.list(people, "people")?;
+    if nodes.len() > MAX_ENTRIES {
+        let words = format!("there are more than {MAX_ENTRIES} answers");
+        return reader.bad_value(people, words);
+    }
+    let read = nodes.iter().filter_map(|node| entry(reader, node));
+    Some(read.collect())
+}
+
+fn entry(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<Entry> {
+    let fields = reader.shaped(node, &ENTRY)?;
+    let said = said(reader, &fields, node)?;
+    let mut entry = Entry {
+        kind: None,
+        step: None,
+        tool: None,
+        attempt: None,
+        by: text(reader, &fields, "by"),
+        said,
+    };
+    if let Some(node) = fields.get("match")
+        && let Some(fields) = reader.shaped(node, &MATCH)
+    {
+        let kinds = ["approval", "in_doubt", "review", "suspend"].map(|word| (word, word));
+        let kind = fields.read("kind", |node| reader.keyword(node, "kind", &kinds));
+        entry.kind = kind.map(str::to_owned);
+        entry.step = text(reader, &fields, "step");
+        entry.tool = text(reader, &fields, "tool");
+        let attempt = fields.read("attempt", |node| {
+            reader.integer(node, "attempt", 1, 1_000_000)
+        });
+        entry.attempt = attempt.and_then(|attempt| u32::try_from(attempt).ok());
+    }
+    if let (Some(node), Some(by)) = (fields.get("by"), &entry.by)
+        && !is_name(&principal(by))
+    {
+        let words = "by must be a short name of letters, digits, _, . and -";
+        reader.bad_value::<()>(node, words);
+    }
+    Some(entry)
+}
+
+/// `data` or `decision`, one of which has to be there.
+fn said(reader: &mut ConfigReader<'_>, fields: &Fields<'_>, node: &YamlNode) -> Option<Said> {
+    match (fields.get("data"), fields.get("decision")) {
+        (Some(data), None) => {
+            for name in ["overlay", "result"] {
+                if let Some(node) = fields.get(name) {
+                    let words = format!("{name} belongs to a decision, not to data");
+                    reader.bad_value::<()>(node, words);
+                }
+            }
+            Some(Said::Data {
+                data: data.to_value(),
+                reason: text(reader, fields, "reason"),
+            })
+        }
+        (None, Some(word)) => decision(reader, fields, word),
+        (Some(_), Some(decision)) => {
+            reader.bad_value(decision, "an answer has data or a decision, and not both")
+        }
+        (None, None) => {
+            let words = "the answer has neither data nor a decision";
+            let fault = Fault::new(FaultCode::MissingKey, node.place, words);
+            reader.reject(fault.hint("decision: approved, or data: {…}"))
+        }
+    }
+}
+
+fn decision(reader: &mut ConfigReader<'_>, fields: &Fields<'_>, node: &YamlNode) -> Option<Said> {
+    let words = ["approved", "rejected", "happened"].map(|word| (word, word));
+    let word = reader.keyword(node, "decision", &words)?;
+    let overlay = fields.read("overlay", |node| {
+        reader.open_map(node, "overlay")?;
+        match node.to_value() {
+            Value::Object(overlay) => Some(overlay),
+            _ => None,
+        }
+    });
+    Some(Said::Decision {
+        word: word.to_owned(),
+        reason: text(reader, fields, "reason"),
+        overlay: overlay.unwrap_or_default(),
+        result: text(reader, fields, "result"),
+    })
+}
+
+fn text(reader: &mut ConfigReader<'_>, fields: &Fields<'_>, name: &str) -> Option<String> {
+    fields.read(name, |node| reader.string(node, name).map(str::to_owned))
+}
+
+impl Entry {
+    fn principal(&self) -> String {
+        let by = self.by.as_deref();
+        by.map_or_else(|| SCRIPTED.to_owned(), principal)
+    }
+
+    fn fits(&self, record: &PersonRequest) -> bool {
+        let kind = kind(record);
+        let is_data = matches!(self.said, Said::Data { .. });
+        let fits = |pattern: &Option<String>, name: &str| {
+            pattern.as_ref().is_none_or(|pattern| covers(pattern, name))
+        };
+        let tool = match record {
+            PersonRequest::Approval(call) => Some(call.tool_name.as_str()),
+            PersonRequest::Review(_) | PersonRequest::Suspension(_) => None,
+        };
+        is_data == (kind == "suspend")
+            && self.kind.as_deref().is_none_or(|word| word == kind)
+            && self.step.as_ref().is_none_or(|step| is_step(step, record))
+            && (self.tool.is_none() || tool.is_some_and(|tool| fits(&self.tool, tool)))
+            && self
+                .attempt
+                .is_none_or(|attempt| is_of_attempt(attempt, record))
+    }
+
+    /// The answer, as the request has it.
+    fn body(&self, record: &PersonRequest) -> Value {
+        let (mut body, reason) = match &self.said {
+            Said::Data { data, reason } => {
+                (json!({"data": data, "suspend_id": record.id()}), reason)
+            }
+            Said::Decision {
+                word,
+                reason,
+                overlay,
+                result,
+            } => {
+                let mut body = json!({"decision": word});
+                match record {
+                    PersonRequest::Approval(call) => {
+                        body["approval_id"] = Value::from(call.approval_id.as_str());
+                        body["digest"] = Value::from(call.digest.as_str());
+                        if let Some(result) = result {
+                            body["result"] = Value::from(result.as_str());
+                        }
+                    }
+                    PersonRequest::Review(review) => {
+                        body["review_id"] = Value::from(review.review_id.as_str());
+                        if !overlay.is_empty() {
+                            body["overlay"] = Value::Object(overlay.clone());
+                        }
+                    }
+                    PersonRequest::Suspension(_) => {}
+                }
+                (body, reason)
+            }
+        };
+        if let Some(reason) = reason {
+            body["reason"] = Value::from(reason.as_str());
+        }
+        body
+    }
+}
+
+/// The principal of an answer that names who gives it.
+fn principal(by: &str) -> String {
+    format!("{SCRIPTED}-{by}")
+}
+
+/// The word for what waits.
+fn kind(record: &PersonRequest) -> &'static str {
+    match record {
+        PersonRequest::Suspension(_) => "suspend",
+        PersonRequest::Review(_) => "review",
+        PersonRequest::Approval(call) if call.kind == ApprovalKind::InDoubt => "in_doubt",
+        PersonRequest::Approval(_) => "approval",
+    }
+}
+
+/// Whether data are asked for by this attempt.
+fn is_of_attempt(attempt: u32, record: &PersonRequest) -> bool {
+    matches!(record, PersonRequest::Suspension(waits) if waits.attempt == attempt)
+}
+
+/// Whether a pattern covers the step of a record, or the step of which it is an item. A pattern with a
+/// slash is about the whole path within the run.
+fn is_step(pattern: &str, record: &PersonRequest) -> bool {
+    let step = record.step_id();
+    let within = record.run_id().split_once('/').map(|(_, within)| within);
+    let path = within.map_or_else(|| step.to_owned(), |within| format!("{within}/{step}"));
+    let name = if pattern.contains('/') { &path } else { step };
+    let whole = name.rsplit_once('.').map(|(step, _)| step);
+    covers(pattern, name) || whole.is_some_and(|step| covers(pattern, step))
+}
+
+/// Whether a pattern covers a name: the name itself, or what it begins with before a `*`.
+fn covers(pattern: &str, name: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(beginning) => name.starts_with(beginning),
+        None => pattern == name,
+    }
+}
+
+#[cfg(test)]
+mod tests;
