@@ -15,7 +15,7 @@ mod log;
 mod metrics;
 mod milestone;
 mod observer;
-mod reviews;
+mod person_waits;
 mod text;
 
 use std::sync::Arc;

@@ -17,7 +17,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::labels::PerLabel;
 use super::milestone::{Count, Milestone, RunEnd, StepKind, StepOutcome, name};
-use super::reviews::ReviewMetrics;
+use super::person_waits::PersonWaitMetrics;
 
 /// The most workflows that are told apart.
 const MAX_WORKFLOWS: usize = 1000;
@@ -61,7 +61,7 @@ struct Families {
     call_seconds: Family<OneLabel, Histogram, fn() -> Histogram>,
     tokens: Family<TwoLabels, Counter>,
     cost: Family<OneLabel, Seconds>,
-    reviews: ReviewMetrics,
+    person_waits: PersonWaitMetrics,
     commit_seconds: Histogram,
 }
 
@@ -132,7 +132,7 @@ impl Default for Metrics {
             call_seconds: Family::new_with_constructor(step_seconds),
             tokens: Family::default(),
             cost: Family::default(),
-            reviews: ReviewMetrics::default(),
+            person_waits: PersonWaitMetrics::default(),
             commit_seconds: Histogram::new(COMMIT_SECONDS),
         };
         Self {
@@ -184,9 +184,9 @@ impl Metrics {
         })
     }
 
-    /// The counters of reviews.
-    pub(super) fn reviews(&self) -> &ReviewMetrics {
-        &self.families.reviews
+    /// The counters of reviews and suspensions.
+    pub(super) fn person_waits(&self) -> &PersonWaitMetrics {
+        &self.families.person_waits
     }
 
     /// Transforms that a turn ended, by outcome.
@@ -293,7 +293,7 @@ impl Metrics {
             "Cost of model calls since the start in US dollars, by model group",
             of.cost.clone(),
         );
-        of.reviews.register(registry);
+        of.person_waits.register(registry);
         let mut seconds =
             |name: &str, help: &str, family: &Family<OneLabel, Histogram, fn() -> Histogram>| {
                 registry.register_with_unit(name, help, Unit::Seconds, family.clone());

@@ -13,7 +13,7 @@ use super::log;
 use super::metrics::WorkflowMetrics;
 use super::milestone::{Milestone, RunEnd, StepKind};
 use super::milestone::{milestone, name, step_end, step_ended, step_kind};
-use super::reviews::{ReviewChange, WaitingReviews};
+use super::person_waits::{PersonWaitChange, PersonWaits};
 
 /// The most requests and steps of a run whose beginnings are remembered; beyond it the group of a
 /// call counts as unknown and a step's time is not counted.
@@ -32,8 +32,8 @@ enum Observation {
     Ended(Box<RunEnd>),
     /// A run or a branch was accepted.
     Accepted,
-    /// Reviews were asked for, or ended.
-    Reviews(ReviewChange),
+    /// Reviews or suspensions were asked for, or ended.
+    PersonWaits(PersonWaitChange),
 }
 
 /// What is to be told of one run, as soon as it is durable.
@@ -51,7 +51,7 @@ pub struct RunObserver {
     groups: HashMap<u64, String>,
     /// When steps began that are not transforms, by scope and id.
     begun: HashMap<(String, String), Timestamp>,
-    reviews: WaitingReviews,
+    person_waits: PersonWaits,
     waiting: VecDeque<(u64, Observation)>,
     /// The last of them that is to be told when it happens, and not when something else does.
     urgent: Option<u64>,
@@ -71,7 +71,7 @@ impl RunObserver {
             over_ms: 0,
             groups: HashMap::new(),
             begun: HashMap::new(),
-            reviews: WaitingReviews::default(),
+            person_waits: PersonWaits::default(),
             waiting: VecDeque::new(),
             urgent: None,
         }
@@ -81,8 +81,8 @@ impl RunObserver {
     pub fn restore(&mut self, state: &RunState) {
         self.status = Some(state.status());
         self.ended = end_of(state);
-        let waiting = self.reviews.restore(state);
-        self.telemetry.metrics().reviews().add_waiting(waiting);
+        let metrics = self.telemetry.metrics().person_waits();
+        self.person_waits.restore(state, metrics);
         let steps = state.scopes().iter().flat_map(|scope| &scope.steps);
         let tasks = steps.filter_map(|step| step.tasks.as_deref());
         for call in tasks
@@ -99,7 +99,7 @@ impl RunObserver {
     pub fn note<'a>(&mut self, frames: impl Iterator<Item = &'a Frame>, state: &RunState) {
         let mut transforms = [0; 3];
         for frame in frames {
-            self.reviews.take(frame);
+            self.person_waits.take(frame);
             match &frame.event {
                 Event::Step(StepEvent::ReviewRequested(_) | StepEvent::SuspendRequested(_)) => {
                     self.note_other(frame);
@@ -121,8 +121,9 @@ impl RunObserver {
             self.waiting
                 .push_back((last, Observation::Transforms(transforms)));
         }
-        if let Some(change) = self.reviews.end_turn(state) {
-            self.waiting.push_back((last, Observation::Reviews(change)));
+        if let Some(change) = self.person_waits.end_turn(state) {
+            self.waiting
+                .push_back((last, Observation::PersonWaits(change)));
             self.urgent = Some(last);
         }
         self.note_status(last, state);
@@ -241,7 +242,7 @@ impl RunObserver {
         let metrics = self.telemetry.metrics();
         match (observed, &self.workflow) {
             (Observation::Transforms(ended), _) => metrics.transforms(ended),
-            (Observation::Reviews(change), _) => metrics.reviews().count(&change),
+            (Observation::PersonWaits(change), _) => metrics.person_waits().count(&change),
             (Observation::Milestone(milestone, group), _) => {
                 metrics.count(&milestone, group.as_deref());
                 self.log(run_id, &milestone);

@@ -19,6 +19,11 @@ async fn counts(client: &Client, requested: u64, ended: [u64; 4], waiting: u64) 
             "ktsu_reviews_decided_total{{decision=\"{end}\"}} {count}\n"
         ));
     }
+    metrics_show(client, &wanted).await;
+}
+
+/// Waits until `/metrics` has these lines.
+pub(crate) async fn metrics_show(client: &Client, wanted: &[String]) {
     let shown = async {
         loop {
             let text = client.get("/metrics").await.text();

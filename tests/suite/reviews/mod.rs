@@ -2,7 +2,7 @@
 //! across restarts of the engine.
 
 mod again;
-mod counted;
+pub(crate) mod counted;
 mod emits;
 mod histories;
 mod killed;

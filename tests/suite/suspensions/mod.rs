@@ -1,6 +1,7 @@
 //! Steps that wait for data and run again with them, from outside: over real sockets, and across
 //! restarts of the engine.
 
+mod counted;
 mod histories;
 mod killed;
 mod models;
