@@ -15,6 +15,7 @@ use ktsu_environment::principals::{PrincipalDeclaration, PrincipalRole};
 use ktsu_environment::{self as environment, Environment, Principals, subscription_secrets};
 use ktsu_gateway::{self as gateway, Gateway};
 use ktsu_kit::approval_checks::{self, Approvers};
+use ktsu_kit::person_waits;
 use ktsu_kit::{self as kit, GATEWAY, Kit};
 
 /// The result of a check.
@@ -132,7 +133,8 @@ fn check_files(judged: &mut CheckedProject, chosen: Option<&Environment>, no_oth
     judged.faults.faults.extend(unmeetable(kit, chosen));
 }
 
-/// Policies of a kit that the people of an environment could never meet.
+/// Policies of a kit that the people of an environment could never meet, and waits that are longer than it
+/// keeps runs.
 pub fn unmeetable(kit: &Kit, environment: Option<&Environment>) -> Vec<Fault> {
     let principals = environment.map(|one| one.principals.as_slice());
     let principals = principals.unwrap_or_default();
@@ -143,6 +145,12 @@ pub fn unmeetable(kit: &Kit, environment: Option<&Environment>) -> Vec<Fault> {
             role == PrincipalRole::Admin || roles.iter().any(|one| one == role.as_str())
         })
     }));
+    let kept = environment.map(|one| one.retention);
+    let kept = kept.and_then(|kept| kept.complete_days.into_iter().chain(kept.failed_days).min());
+    found.extend(
+        kept.into_iter()
+            .flat_map(|days| person_waits::beyond_retention(&kit.waits, days)),
+    );
     found
 }
 

@@ -157,6 +157,8 @@ fault_codes! {
     TwoPrimitives = "two-primitives",
     /// A value that can never be what is done with it.
     TypeMismatch = "type-mismatch",
+    /// A step may wait for people longer than runs are kept (a warning).
+    WaitBeyondRetention = "wait-beyond-retention",
     /// A field that nothing declares, nearly named like one that is (a warning).
     UndeclaredField = "undeclared-field",
     /// A param that the agent or the child workflow does not declare (a warning).

@@ -1,7 +1,7 @@
 //! Reads and checks one agent file.
 
 use ktsu_ledger::CanonicalJson;
-use ktsu_ledger::event::plan::{AgentCommands, AgentFile, Prompt, ReviewPolicy};
+use ktsu_ledger::event::plan::{AgentCommands, AgentFile, Prompt, ReviewPolicy, SuspendPolicy};
 use ktsu_ledger::topic::TopicPattern;
 
 use super::read::{Fields, KitReader, member, members};
@@ -30,6 +30,8 @@ pub(super) struct AgentDraft {
     pub(super) servers: Vec<ServerCall>,
     /// Of what its file says of reviews.
     review: Option<SourceSpan>,
+    /// Of what its file says of suspensions.
+    suspend: Option<SourceSpan>,
 }
 
 impl AgentDraft {
@@ -37,6 +39,12 @@ impl AgentDraft {
     pub(super) fn review(&self) -> Option<(SourceSpan, &ReviewPolicy)> {
         let commands = self.plan.commands.as_ref();
         self.review.zip(commands?.review.as_ref())
+    }
+
+    /// Who gives the data that its steps wait for, and where its file says so.
+    pub(super) fn suspension(&self) -> Option<(SourceSpan, &SuspendPolicy)> {
+        let commands = self.plan.commands.as_ref();
+        self.suspend.zip(commands?.suspend.as_ref())
     }
 
     /// Whether the model is asked how sure it is.
@@ -75,7 +83,8 @@ pub(super) fn read(reader: &mut KitReader<'_>, root: &YamlNode) -> Option<AgentD
     if let Some(node) = fields.get("commands").filter(|_| !tools.is_empty()) {
         servers.push(ServerCall::of_commands(node.place, &tools));
     }
-    let review = member(fields.get("commands"), "review").map(|node| node.place);
+    let declared = |name: &str| member(fields.get("commands"), name).map(|node| node.place);
+    let (review, suspend) = (declared("review"), declared("suspend"));
     let has_version = fields.key("version").is_some();
     let (group, group_place) = group?;
     let prompt = prompt?;
@@ -100,6 +109,7 @@ pub(super) fn read(reader: &mut KitReader<'_>, root: &YamlNode) -> Option<AgentD
         has_version,
         servers,
         review,
+        suspend,
     })
 }
 

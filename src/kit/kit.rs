@@ -12,6 +12,7 @@ use ktsu_workflow::definition::Definition;
 
 use super::files::{KitFile, WORLD_SUFFIX};
 use super::lock::LockStatus;
+use super::person_waits::PersonWait;
 use super::server::KitServer;
 use super::servers::ServerUse;
 
@@ -38,6 +39,8 @@ pub struct Kit {
     pub uses: BTreeMap<String, Vec<ServerUse>>,
     /// Who reviews outputs of agents, and where their files say so, by the path of the agent.
     pub reviews: BTreeMap<String, (SourceSpan, ReviewPolicy)>,
+    /// How long its steps may wait for people.
+    pub waits: Vec<PersonWait>,
     /// What came of holding it against its lock, if it has one.
     pub lock: Option<LockStatus>,
 }
@@ -56,6 +59,7 @@ impl Kit {
             servers: BTreeMap::new(),
             uses: BTreeMap::new(),
             reviews: BTreeMap::new(),
+            waits: Vec::new(),
             lock: None,
         }
     }

@@ -26,6 +26,7 @@ mod load;
 mod loader;
 pub mod lock;
 mod parallel;
+pub mod person_waits;
 mod prompt;
 pub(crate) mod read;
 mod reference;

@@ -15,6 +15,7 @@ use super::files::{
 use super::kit::Kit;
 use super::loader::{FileRead, Loader};
 use super::parallel;
+use super::person_waits;
 use super::read::{self, KitReader};
 use super::server;
 use super::servers::{self, ServerUse};
@@ -310,6 +311,7 @@ impl Loader {
         let mut workflows = BTreeMap::new();
         let uses = self.server_uses();
         let reviews = self.reviews();
+        let waits = person_waits::of(&self);
         let files = self.files();
         if !self.faults.has_errors() {
             let plans = Plans::take(&mut self, &uses);
@@ -341,6 +343,7 @@ impl Loader {
             servers: servers.collect(),
             uses,
             reviews,
+            waits,
             lock: None,
             workflows,
             warnings: self.faults,

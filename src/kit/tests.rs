@@ -2,6 +2,7 @@ mod hints;
 mod invoked;
 mod schemas;
 mod servers;
+mod suspended;
 mod world_params;
 mod worlds;
 

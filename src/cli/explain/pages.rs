@@ -194,6 +194,7 @@ pub(super) const PAGES: &[(&str, &str)] = &pages![
     "untrusted_content",
     "version-mismatch",
     "version-missing",
+    "wait-beyond-retention",
     "webhook_refused",
     "webhook_status",
     "webhook_timeout",

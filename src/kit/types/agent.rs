@@ -25,6 +25,7 @@ pub(super) fn check(
             params: params.clone(),
             params_judged,
             item: ValueType::any(),
+            resume_data: ValueType::any(),
             steps: BTreeMap::new(),
         },
         effort,

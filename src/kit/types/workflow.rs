@@ -41,6 +41,7 @@ pub(super) fn check(
                 params: params.cloned().unwrap_or_else(ValueType::open_object),
                 params_judged: schema.is_some_and(|schema| schema.is_closed()),
                 item: ValueType::any(),
+                resume_data: ValueType::any(),
                 steps: BTreeMap::new(),
             },
             effort: &kit.effort,
@@ -79,6 +80,18 @@ fn order(steps: &[StepDraft]) -> Vec<usize> {
         needs.map(|need| *need as usize).collect()
     });
     order_or_as_given(&needs.collect::<Vec<Vec<usize>>>())
+}
+
+/// The data that a step waits for, as its `resume.schema` has them: null before they are there.
+fn resume_data(draft: &StepDraft) -> ValueType {
+    let StepWork::Agent(agent) = &draft.plan.work else {
+        return ValueType::any();
+    };
+    let resume = agent.resume.as_ref();
+    match resume.and_then(|resume| resume.schema.as_ref()) {
+        Some(schema) => of_schema(&schema.to_value()).or_null(),
+        None => ValueType::any(),
+    }
 }
 
 struct WorkflowTypes<'k> {
@@ -254,8 +267,10 @@ impl WorkflowTypes<'_> {
         let file = file.map(String::as_str);
         let wanted = file.and_then(|file| self.kit.agent_params.get(file));
         let params = member(Some(node), "params");
+        self.expressions.names.resume_data = resume_data(draft);
         self.params(params, wanted.cloned(), true);
         self.expressions.names.item = ValueType::any();
+        self.expressions.names.resume_data = ValueType::any();
         let output = file.and_then(|file| self.kit.agents.get(file));
         let mut output = output.cloned().unwrap_or_else(ValueType::any);
         let is_parser = draft

@@ -44,6 +44,7 @@ pub(super) fn check(
                 params,
                 params_judged: true,
                 item: ValueType::any(),
+                resume_data: ValueType::any(),
                 steps: BTreeMap::new(),
             },
             effort: &kit.effort,

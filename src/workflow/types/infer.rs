@@ -26,6 +26,8 @@ pub struct NameTypes {
     pub params_judged: bool,
     /// `item`, in a fan-out.
     pub item: ValueType,
+    /// `resume.data`, in a step that waits for data.
+    pub resume_data: ValueType,
     /// By id; a step that is not among them may be anything.
     pub steps: BTreeMap<String, ValueType>,
 }
@@ -295,9 +297,10 @@ impl<'e> Inference<'e> {
             (InferenceNode::Root(names), "params") => names.params.clone(),
             (InferenceNode::Root(names), "item") => names.item.clone(),
             (InferenceNode::Root(_), "item_index") => ValueType::number(),
-            // Of a step that waits for data: no step is called so. What those are is not looked into.
+            // Of a step that waits for data: no step is called so.
             (InferenceNode::Root(names), "resume") if !names.steps.contains_key(name) => {
-                ValueType::record([("checkpoint", ValueType::any()), ("data", ValueType::any())])
+                let data = names.resume_data.clone();
+                ValueType::record([("checkpoint", ValueType::any()), ("data", data)])
             }
             (InferenceNode::Root(names), _) => step(names),
         }

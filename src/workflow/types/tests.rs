@@ -13,6 +13,7 @@ fn names(steps: &[(&str, ValueType)]) -> NameTypes {
         params: ValueType::open_object(),
         params_judged: false,
         item: ValueType::any(),
+        resume_data: ValueType::any(),
         steps: steps.map(|(id, one)| (id.to_owned(), one)).collect(),
     }
 }

@@ -203,6 +203,49 @@ async fn frames_of_a_type_are_listed_and_name_the_commands_that_they_are_about()
 }
 
 #[test]
+fn waits_that_are_longer_than_ended_runs_are_kept_are_warned_about() {
+    let desk = Desk::new();
+    let agent = |name: &str, commands: &str| {
+        format!(
+            "name: {name}\nversion: 1.0.0\nmodel: std\nprompt: {{system: s, user: u}}\n\
+             commands: {commands}\noutput: {{schema: {{type: object}}}}\n"
+        )
+    };
+    let gateway = "providers: [{name: desk, type: scripted, config: {rules: rules.yaml}}]\n\
+                   model_groups: [{name: std, models: [desk/m]}]\n";
+    let flow = "pipeline:\n- {id: a, agent: ./agents/judge.agent.yaml}\n\
+                - {id: b, agent: ./agents/clerk.agent.yaml, resume: {timeout: 96h}}\n";
+    let kit = KitDir::new(&[("flow", flow)])
+        .with("agents/judge.agent.yaml", &agent("judge", "{review: true}"))
+        .with(
+            "agents/clerk.agent.yaml",
+            &agent("clerk", "{suspend: {timeout: 70h}}"),
+        )
+        .with("gateway.yaml", gateway)
+        .with("rules.yaml", "rules: []\ndefault: {reply: {kept: true}}\n")
+        .with(
+            "short.env.yaml",
+            "retention: {complete_days: 90, failed_days: 3}\n",
+        )
+        .with("week.env.yaml", "retention: {complete_days: 7}\n");
+    let path = |name: &str| kit.dir.path().join(name).to_str().unwrap().to_owned();
+    let validate = |file: &str| desk.ktsu(&["validate", &path(""), "--env", &path(file)]);
+    let short = validate("short.env.yaml");
+    short
+        .is(0)
+        .says("a review may wait 7 days, and ended runs are kept for 3 days")
+        .says("judge.agent.yaml:5:20")
+        .says("this step may wait 4 days")
+        .says("timeout: 72h, or keep runs longer");
+    assert_eq!(short.out.matches("wait-beyond-retention").count(), 2);
+    let week = validate("week.env.yaml");
+    assert!(
+        !week.is(0).out.contains("wait-beyond-retention"),
+        "{week:#?}"
+    );
+}
+
+#[test]
 fn a_decision_on_a_paused_run_that_no_process_owns_is_recorded_and_the_command_ends() {
     let desk = Desk::new();
     let kit = kit("verification");
