@@ -171,6 +171,9 @@ pub struct BaselineResult {
     /// Why it cannot be compared, or what failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// What a second run on the replies of the first one gave, where there was one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub repeated: Option<RepeatedRun>,
     /// Where it failed: whether it may go well another time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retryable: Option<bool>,
@@ -185,7 +188,51 @@ pub struct BaselineResult {
     pub workflow: String,
 }
 
+/// A second run of a task on the replies and the results of its first run, held against that.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RepeatedRun {
+    /// What differs.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub diff: Vec<ValueChange>,
+    /// Why there is nothing to compare.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// What came out.
+    pub status: Sameness,
+}
+
+impl RepeatedRun {
+    /// What comparing it with the first run gave.
+    pub fn of(compared: BaselineComparison) -> Self {
+        let task = compared.task;
+        Self {
+            diff: task.diff,
+            reason: task.reason,
+            status: task.status,
+        }
+    }
+
+    /// Whether it gave the same.
+    pub fn is_same(&self) -> bool {
+        self.status == Sameness::Clean
+    }
+
+    /// In a line.
+    pub fn words(&self) -> String {
+        match (&self.reason, self.status) {
+            (_, Sameness::Clean) => "the same on the recorded replies".to_owned(),
+            (Some(reason), _) => format!("not the same on the recorded replies: {reason}"),
+            (None, _) => "not the same on the recorded replies".to_owned(),
+        }
+    }
+}
+
 impl BaselineResult {
+    /// Whether nothing differs, neither from the baseline nor from one run to the next.
+    pub fn is_as_before(&self) -> bool {
+        self.status == Sameness::Clean && self.repeated.as_ref().is_none_or(RepeatedRun::is_same)
+    }
+
     /// What was compared, without where it came from.
     pub fn task(&self) -> ComparedTask {
         ComparedTask {
@@ -210,6 +257,7 @@ impl BaselineResult {
             item: task.item,
             label: baseline.metadata.label.clone(),
             reason: task.reason,
+            repeated: None,
             retryable: task.retryable,
             status: task.status,
             step: task.step,
@@ -237,6 +285,9 @@ pub struct BaselineCounts {
     pub commands_changed: usize,
     /// Nothing to compare with.
     pub diff_unavailable: usize,
+    /// Other outcomes of a second run on the same replies; absent without second runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub repeated_otherwise: Option<usize>,
 }
 
 /// The verdict over all.
@@ -271,7 +322,9 @@ impl ToleratedDifferences {
             true => one.output,
             false => one.status,
         };
+        let repeated = one.repeated.as_ref().is_none_or(RepeatedRun::is_same);
         commands
+            && repeated
             && match rest {
                 Sameness::Clean => true,
                 Sameness::ValueChanged => self.values,
@@ -302,6 +355,8 @@ impl BaselineReport {
     /// The report of some baselines.
     pub fn of(baselines: Vec<BaselineResult>, tolerated: ToleratedDifferences) -> Self {
         let count = |wanted: Sameness| baselines.iter().filter(|one| one.status == wanted).count();
+        let repeated = baselines.iter().filter_map(|one| one.repeated.as_ref());
+        let repeated: Vec<&RepeatedRun> = repeated.collect();
         let counts = BaselineCounts {
             total: baselines.len(),
             passed: count(Sameness::Clean),
@@ -310,6 +365,8 @@ impl BaselineReport {
             failed: count(Sameness::Failed),
             commands_changed: baselines.iter().filter(|one| one.commands_changed).count(),
             diff_unavailable: count(Sameness::NotComparable),
+            repeated_otherwise: (!repeated.is_empty())
+                .then(|| repeated.iter().filter(|one| !one.is_same()).count()),
         };
         let status = if counts.failed > 0 {
             BaselineVerdict::Error
@@ -322,6 +379,11 @@ impl BaselineReport {
             0 => String::new(),
             count => format!(", {count} with other commands"),
         };
+        let twice = match counts.repeated_otherwise {
+            None => String::new(),
+            Some(0) => format!(", {} the same twice", repeated.len()),
+            Some(count) => format!(", {count} not the same twice"),
+        };
         let first = baselines.first().map(|one| one.step.clone());
         let step = first.filter(|step| baselines.iter().all(|one| one.step == *step));
         Self {
@@ -329,7 +391,7 @@ impl BaselineReport {
             step,
             status,
             summary: format!(
-                "{} of {} clean, {} changed, {} broke their schema, {} not comparable, {} failed{commands}",
+                "{} of {} clean, {} changed, {} broke their schema, {} not comparable, {} failed{commands}{twice}",
                 counts.passed,
                 counts.total,
                 counts.changed,

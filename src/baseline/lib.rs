@@ -19,7 +19,7 @@ use serde_json::{Map, Value};
 
 pub use check::{
     BaselineComparison, BaselineCounts, BaselineReport, BaselineResult, BaselineStep,
-    BaselineVerdict, ToleratedDifferences, compare, find_step,
+    BaselineVerdict, RepeatedRun, ToleratedDifferences, compare, find_step,
 };
 pub use results::ToolResult;
 

@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::output::{BAD, BOLD, DIM, GOOD, WARN, line, painted, print_json, symbols, words};
 use super::{Failure, text};
+use ktsu_baseline::RepeatedRun;
 use ktsu_codes::{EXIT_COULD_NOT_RUN, EXIT_VERDICT};
 use ktsu_history::recompute::RecomputeReport;
 use ktsu_schema::message_at;
@@ -109,6 +110,14 @@ pub(super) fn print_named(name: &str, task: &ComparedTask) {
     let name = painted(BOLD, name);
     line(&format!("{name}  {}", status_text(task.status.as_str())));
     details(task, "  ");
+}
+
+/// Prints what a second run on the same replies gave.
+pub(super) fn print_repeated(repeated: &RepeatedRun) {
+    line(&format!("  twice: {}", repeated.words()));
+    for change in &repeated.diff {
+        words(&format!("    {}", change_text(change)), HANG);
+    }
 }
 
 fn details(task: &ComparedTask, indent: &str) {

@@ -55,6 +55,7 @@ mod table;
 mod test;
 #[cfg(test)]
 mod test_frames;
+mod test_twice;
 pub mod text;
 mod trace;
 mod transfer;

@@ -6,9 +6,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
-use ktsu_ledger::event::{Principal, Sameness};
+use ktsu_ledger::Frame;
+use ktsu_ledger::event::{Principal, RecordedResult};
 
-use super::comparison::{OutputFormat, markdown, print_named, status_text};
+use super::comparison::{OutputFormat, markdown, print_named, print_repeated, status_text};
 use super::engine::{
     ledger_location, load_environment, load_kit_as, open, process_environment, receiver,
 };
@@ -16,6 +17,7 @@ use super::files::unreadable;
 use super::logging::{self, LogFormat};
 use super::output::{DIM, line, painted, print_failure, print_json, words};
 use super::signals::{Signals, drain_and_close};
+use super::test_twice::FirstRuns;
 use super::{Common, Failure, text};
 use crate::assemble::{Engine, LedgerPlace, Setup};
 use ktsu_baseline::{
@@ -62,6 +64,9 @@ pub(super) struct Arguments {
     /// Exits with 0 if there is nothing to compare with
     #[arg(long)]
     allow_not_comparable: bool,
+    /// Runs each agent again on the replies and results of its first run, which must give the same
+    #[arg(long)]
+    twice: bool,
     /// Records the calls on the ledger, as recomputes
     #[arg(long)]
     record: bool,
@@ -71,7 +76,7 @@ pub(super) struct Arguments {
 }
 
 /// A baseline and the file it was read from.
-struct BaselineFile {
+pub(super) struct BaselineFile {
     file: String,
     baseline: Baseline,
 }
@@ -93,11 +98,11 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
     let mut process = process_environment();
     let _receiver = receiver(environment.as_ref(), &mut process, file.as_deref()).await?;
     let ledger = file.map_or(LedgerPlace::Memory, LedgerPlace::File);
-    let setup = Setup::embedded(Arc::clone(&kit), environment, process, ledger);
+    let setup = Setup::embedded(Arc::clone(&kit), environment.clone(), process, ledger);
     let engine = open(setup).await?;
-    let asked = stream::iter(&given).map(|one| ask(&engine, &kit, one));
+    let mut first = arguments.twice.then(FirstRuns::new).transpose()?;
     let results = tokio::select! {
-        results = asked.buffered(MAX_CONCURRENT).try_collect::<Vec<BaselineResult>>() => Some(results),
+        results = ask_all(&engine, &kit, &given, first.as_mut()) => Some(results),
         () = signals.next() => None,
     };
     let closed = match arguments.record {
@@ -108,8 +113,20 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
         print_failure("interrupted");
         return Ok(ExitCode::from(EXIT_COULD_NOT_RUN));
     };
-    let results = results?;
+    let mut results = results?;
     closed.map_err(Failure::could_not_run)?;
+    if let Some(first) = first {
+        let repeated = tokio::select! {
+            repeated = first.repeat(&kit, environment.as_ref(), &given) => repeated?,
+            () = signals.next() => {
+                print_failure("interrupted");
+                return Ok(ExitCode::from(EXIT_COULD_NOT_RUN));
+            }
+        };
+        for (result, repeated) in results.iter_mut().zip(repeated) {
+            result.repeated = repeated;
+        }
+    }
     let tolerated = ToleratedDifferences {
         values: arguments.no_fail_on_diff,
         commands: arguments.no_fail_on_commands_diff,
@@ -176,7 +193,7 @@ fn read(file: &Path) -> Result<BaselineFile, Failure> {
 }
 
 /// The definition and the step a baseline is of.
-fn step_of<'a>(
+pub(super) fn step_of<'a>(
     kit: &'a Kit,
     given: &BaselineFile,
 ) -> Result<
@@ -206,23 +223,75 @@ fn step_of<'a>(
     Ok((&workflow.definition, found))
 }
 
-/// Runs one baseline's input again.
-async fn ask(engine: &Engine, kit: &Kit, given: &BaselineFile) -> Result<BaselineResult, Failure> {
+/// What came of the input of a baseline.
+pub(super) struct Answered {
+    pub(super) recorded: RecordedRun,
+    pub(super) frames: Vec<Frame>,
+}
+
+impl BaselineFile {
+    /// The failure of a test of it.
+    pub(super) fn failed(&self, words: &str) -> Failure {
+        Failure::could_not_run(format!("{}: {words}", self.file))
+    }
+}
+
+/// Runs the input of every baseline, and compares; `first` takes the runs.
+async fn ask_all(
+    engine: &Engine,
+    kit: &Kit,
+    given: &[BaselineFile],
+    mut first: Option<&mut FirstRuns>,
+) -> Result<Vec<BaselineResult>, Failure> {
+    let asked = stream::iter(given).map(|one| ask(engine, kit, one));
+    let mut asked = asked.buffered(MAX_CONCURRENT);
+    let mut results = Vec::new();
+    while let Some((result, answered)) = asked.try_next().await? {
+        if let Some(first) = &mut first {
+            first.take(&answered)?;
+        }
+        results.push(result);
+    }
+    Ok(results)
+}
+
+/// Runs one baseline's input, and compares what came of it.
+async fn ask(
+    engine: &Engine,
+    kit: &Kit,
+    given: &BaselineFile,
+) -> Result<(BaselineResult, Answered), Failure> {
+    let results = given.baseline.results();
+    let results = results.map_err(|unfit| given.failed(&unfit.to_string()))?;
+    let answered = answer(engine, kit, given, &results).await?;
+    let (_, found) = step_of(kit, given)?;
+    let recorded = &answered.recorded;
+    let agent = recorded.plan.agents.get(&found.agent.file).map(Arc::as_ref);
+    let compared = compare(&given.baseline, recorded.tasks.first(), found.step, agent);
+    let result = BaselineResult::of(given.file.clone(), &given.baseline, compared);
+    Ok((result, answered))
+}
+
+/// Runs one baseline's input; `results` answer the calls that are not sent.
+pub(super) async fn answer(
+    engine: &Engine,
+    kit: &Kit,
+    given: &BaselineFile,
+    results: &[RecordedResult],
+) -> Result<Answered, Failure> {
     let (definition, found) = step_of(kit, given)?;
     let snapshot = &given.baseline.snapshot;
     let principal = Principal {
         auth: "none".to_owned(),
         id: "local".to_owned(),
     };
-    let failed = |words: String| Failure::could_not_run(format!("{}: {words}", given.file));
-    let results = given.baseline.results();
-    let results = results.map_err(|unfit| failed(unfit.to_string()))?;
+    let failed = |words: String| given.failed(&words);
     let prepared = prepare_task(
         definition,
         found.agent,
         &snapshot.step,
         &snapshot.input,
-        &results,
+        results,
         principal,
     );
     let prepared = prepared.map_err(|error| failed(error.to_string()))?;
@@ -236,14 +305,8 @@ async fn ask(engine: &Engine, kit: &Kit, given: &BaselineFile) -> Result<Baselin
         history::frames(reader, &stream)
     });
     let frames = read.await?;
-    let fresh = RecordedRun::from_frames(&frames).map_err(|error| failed(error.to_string()))?;
-    let agent = fresh.plan.agents.get(&found.agent.file).map(Arc::as_ref);
-    let compared = compare(&given.baseline, fresh.tasks.first(), found.step, agent);
-    Ok(BaselineResult::of(
-        given.file.clone(),
-        &given.baseline,
-        compared,
-    ))
+    let recorded = RecordedRun::from_frames(&frames).map_err(|error| failed(error.to_string()))?;
+    Ok(Answered { recorded, frames })
 }
 
 fn print(report: &BaselineReport, format: OutputFormat) -> Result<(), Failure> {
@@ -252,6 +315,9 @@ fn print(report: &BaselineReport, format: OutputFormat) -> Result<(), Failure> {
         OutputFormat::Text => {
             for one in &report.baselines {
                 print_named(&text::line(&one.file), &one.task());
+                if let Some(repeated) = &one.repeated {
+                    print_repeated(repeated);
+                }
             }
             let summary = painted(DIM, &report.summary);
             words(
@@ -265,13 +331,15 @@ fn print(report: &BaselineReport, format: OutputFormat) -> Result<(), Failure> {
                 status(report.status),
                 report.summary
             ));
-            for one in report
-                .baselines
-                .iter()
-                .filter(|one| one.status != Sameness::Clean)
-            {
+            for one in report.baselines.iter().filter(|one| !one.is_as_before()) {
                 for row in markdown(&text::line(&one.file), &one.task()) {
                     line(&row);
+                }
+                if let Some(repeated) = one.repeated.as_ref().filter(|one| !one.is_same()) {
+                    line(&format!(
+                        "Run twice on the same replies: {}\n",
+                        repeated.words()
+                    ));
                 }
             }
         }

@@ -27,6 +27,7 @@ mod posts;
 mod principals;
 mod project;
 mod reading;
+mod repeated;
 mod replay;
 mod reviewing;
 mod running;
