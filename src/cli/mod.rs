@@ -9,6 +9,7 @@ mod agents;
 mod approval_prompt;
 mod approvals;
 mod backup;
+mod baseline_run;
 mod capture;
 mod comparison;
 mod completions;

@@ -6,9 +6,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
-use ktsu_ledger::Frame;
-use ktsu_ledger::event::{Principal, RecordedResult};
 
+use super::baseline_run::{Answered, BaselineFile, answer, step_of};
 use super::comparison::{OutputFormat, markdown, print_named, print_repeated, status_text};
 use super::engine::{
     ledger_location, load_environment, load_kit_as, open, process_environment, receiver,
@@ -22,12 +21,10 @@ use super::{Common, Failure, text};
 use crate::assemble::{Engine, LedgerPlace, Setup};
 use ktsu_baseline::{
     Baseline, BaselineError, BaselineReport, BaselineResult, BaselineVerdict, MAX_FILE,
-    ToleratedDifferences, compare, find_step,
+    ToleratedDifferences, compare,
 };
 use ktsu_codes::{EXIT_COULD_NOT_RUN, EXIT_VERDICT};
-use ktsu_history as history;
 use ktsu_kit::Kit;
-use ktsu_workflow::recompute::{RecordedRun, prepare_task};
 
 /// The number of baselines tested concurrently.
 const MAX_CONCURRENT: usize = 10;
@@ -73,12 +70,6 @@ pub(super) struct Arguments {
     /// Refuses a kit that differs from its ktsu.lock.yaml
     #[arg(long)]
     locked: bool,
-}
-
-/// A baseline and the file it was read from.
-pub(super) struct BaselineFile {
-    file: String,
-    baseline: Baseline,
 }
 
 /// Holds baselines against the kit.
@@ -192,50 +183,6 @@ fn read(file: &Path) -> Result<BaselineFile, Failure> {
     })
 }
 
-/// The definition and the step a baseline is of.
-pub(super) fn step_of<'a>(
-    kit: &'a Kit,
-    given: &BaselineFile,
-) -> Result<
-    (
-        &'a ktsu_workflow::definition::Definition,
-        ktsu_baseline::BaselineStep<'a>,
-    ),
-    Failure,
-> {
-    let snapshot = &given.baseline.snapshot;
-    let workflow = kit.workflows.get(&snapshot.workflow);
-    let workflow = workflow.ok_or_else(|| {
-        let words = format!(
-            "{}: the kit has no workflow {}",
-            given.file, snapshot.workflow
-        );
-        Failure::could_not_run(words).hint("--kit DIR")
-    })?;
-    let found = find_step(&workflow.definition.plan, &snapshot.step);
-    let found = found.ok_or_else(|| {
-        Failure::could_not_run(format!(
-            "{}: workflow {} has no agent step {}",
-            given.file, snapshot.workflow, snapshot.step
-        ))
-        .hint(format!("ktsu workflow tree {}", snapshot.workflow))
-    })?;
-    Ok((&workflow.definition, found))
-}
-
-/// What came of the input of a baseline.
-pub(super) struct Answered {
-    pub(super) recorded: RecordedRun,
-    pub(super) frames: Vec<Frame>,
-}
-
-impl BaselineFile {
-    /// The failure of a test of it.
-    pub(super) fn failed(&self, words: &str) -> Failure {
-        Failure::could_not_run(format!("{}: {words}", self.file))
-    }
-}
-
 /// Runs the input of every baseline, and compares; `first` takes the runs.
 async fn ask_all(
     engine: &Engine,
@@ -270,43 +217,6 @@ async fn ask(
     let compared = compare(&given.baseline, recorded.tasks.first(), found.step, agent);
     let result = BaselineResult::of(given.file.clone(), &given.baseline, compared);
     Ok((result, answered))
-}
-
-/// Runs one baseline's input; `results` answer the calls that are not sent.
-pub(super) async fn answer(
-    engine: &Engine,
-    kit: &Kit,
-    given: &BaselineFile,
-    results: &[RecordedResult],
-) -> Result<Answered, Failure> {
-    let (definition, found) = step_of(kit, given)?;
-    let snapshot = &given.baseline.snapshot;
-    let principal = Principal {
-        auth: "none".to_owned(),
-        id: "local".to_owned(),
-    };
-    let failed = |words: String| given.failed(&words);
-    let prepared = prepare_task(
-        definition,
-        found.agent,
-        &snapshot.step,
-        &snapshot.input,
-        results,
-        principal,
-    );
-    let prepared = prepared.map_err(|error| failed(error.to_string()))?;
-    let begun = engine.orchestrator.begin(prepared).await;
-    let id = begun.map_err(|error| failed(error.to_string()))?.run_id;
-    let ended = engine.orchestrator.wait_until_ended(&id).await;
-    ended.map_err(|error| failed(format!("the ledger has stopped: {error}")))?;
-    let read = engine.orchestrator.readers().with(move |reader| {
-        let stream = ktsu_ledger::StreamId::run(&id)
-            .map_err(|error| ktsu_ledger::StoreError::Damaged(error.to_string()))?;
-        history::frames(reader, &stream)
-    });
-    let frames = read.await?;
-    let recorded = RecordedRun::from_frames(&frames).map_err(|error| failed(error.to_string()))?;
-    Ok(Answered { recorded, frames })
 }
 
 fn print(report: &BaselineReport, format: OutputFormat) -> Result<(), Failure> {

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::Failure;
+use super::baseline_run::{Answered, BaselineFile, answer, step_of};
 use super::engine::{open, process_environment};
-use super::test::{Answered, BaselineFile, answer, step_of};
 use crate::assemble::{LedgerPlace, Setup};
 use ktsu_baseline::{Baseline, CaptureOptions, RepeatedRun, capture, compare};
 use ktsu_environment::Environment;
