@@ -17,11 +17,13 @@ use crate::support::{Client, KitDir, Sink};
 const GATE: &str = "gate";
 
 /// The states a run can be steered in, each a workflow of the kit.
-const STATES: [(&str, &str); 10] = [
+const STATES: [(&str, &str); 12] = [
     ("model", ASKS),
     ("tool", ACTS),
     ("doubt", DOUBTS),
     ("approval", IS_ASKED),
+    ("review", IS_JUDGED),
+    ("suspension", WAITS),
     ("webhook", SENDS),
     ("backoff", FAILS),
     ("fan_out", FANS_OUT),
@@ -41,6 +43,17 @@ const ACTS: &str =
 const DOUBTS: &str = "pipeline: [{id: work, agent: ./agents/doubts.agent.yaml, params: {msg: '{{ params.msg }}'}}]\n";
 const IS_ASKED: &str =
     "pipeline: [{id: work, agent: ./agents/asks.agent.yaml, params: {msg: '{{ params.msg }}'}}]\n";
+const IS_JUDGED: &str = "pipeline:
+  - {id: work, agent: ./agents/judges.agent.yaml, params: {msg: '{{ params.msg }}'}}
+  - {id: after, depends_on: [work], transform: {inputs: [{from: step.work}], ops: []}}
+";
+const WAITS: &str = "pipeline:
+  - id: work
+    agent: ./agents/waits.agent.yaml
+    params: {msg: '{{ params.msg }}'}
+    resume: {schema: {type: object}}
+  - {id: after, depends_on: [work], transform: {inputs: [{from: step.work}], ops: []}}
+";
 const SENDS: &str = "env: [{name: HOOK}]
 pipeline:
   - {id: work, webhook: {url: '{{ env.HOOK }}/held', body: {text: '{{ params.msg }}'}}}
@@ -93,6 +106,12 @@ impl World {
                 () if user.contains("act:") && call.turn() == 0 => {
                     Said::calls(&[("put", json!({"what": call.user()}))])
                 }
+                () if user.contains("judge:") && call.turn() == 0 => {
+                    Said::calls(&[("review", json!({"reason": "r"}))])
+                }
+                () if user.contains("wait:") && call.turn() == 0 => {
+                    Said::calls(&[("suspend", json!({"reason": "r", "checkpoint": 1}))])
+                }
                 () if user.contains("Look at it once more") => Said::answer("b").when(GATE),
                 () if user.contains("held") => Said::answer("a").when(GATE),
                 () => Said::answer("a"),
@@ -131,7 +150,24 @@ impl World {
                  servers: [{{name: {server}, path: ../servers/{server}.server.yaml, access: {{allowlist: [{access}]}}}}]\n"
             )
         };
+        let commands = |name: &str, prompt: &str, command: &str| {
+            format!(
+                "name: {name}\nversion: 1.0.0\nmodel: std\n\
+                 params: {{schema: {{type: object, required: [msg], properties: {{msg: {{type: string}}}}}}}}\n\
+                 prompt: {{system: s, user: '{prompt} {{{{ params.msg }}}}'}}\n\
+                 output: {{schema: {{type: object, required: [answer], properties: {{answer: {{type: string}}}}}}}}\n\
+                 commands: {{{command}: true}}\n"
+            )
+        };
         let kit = model::kit(&model, &flows)
+            .with(
+                "agents/judges.agent.yaml",
+                &commands("judges", "judge:", "review"),
+            )
+            .with(
+                "agents/waits.agent.yaml",
+                &commands("waits", "wait:", "suspend"),
+            )
             .with("servers/desk.server.yaml", &server("desk", ""))
             .with(
                 "servers/once.server.yaml",
@@ -197,6 +233,8 @@ impl World {
             "tool" => ("tool.called", 1),
             "doubt" => ("tool.in_doubt", 1),
             "approval" => ("approval.requested", 1),
+            "review" => ("review.requested", 1),
+            "suspension" => ("suspend.requested", 1),
             "webhook" | "secret" => ("webhook.sent", 1),
             "backoff" => ("webhook.failed", 1),
             other => panic!("no state {other}"),

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::{STATES, World, kinds};
 
 /// What a paused run does not record.
-const STARTS: [&str; 8] = [
+const STARTS: [&str; 10] = [
     "run.started",
     "step.started",
     "item.started",
@@ -14,6 +14,8 @@ const STARTS: [&str; 8] = [
     "llm.request",
     "tool.called",
     "approval.requested",
+    "review.requested",
+    "suspend.requested",
 ];
 
 /// What the end of a run that was ended by a person may record.
@@ -145,7 +147,7 @@ async fn a_run_is_paused_in_every_state_starts_nothing_over_a_restart_and_goes_o
         let (status, said) = world.say(run, "resume").await;
         assert_eq!(status, 202, "{state}: {said}");
         match *state {
-            "doubt" | "approval" => {
+            "doubt" | "approval" | "review" | "suspension" => {
                 let envelope = world.envelope(run).await;
                 assert_eq!(envelope["status"], "waiting", "{state}");
                 assert_eq!(
@@ -229,7 +231,7 @@ async fn a_run_is_steered_in_every_state_in_which_a_new_start_finds_it() {
             let view = world.client().get(&format!("/runs/{run}")).await.json();
             assert_eq!(view["run"]["paused"], Value::Null, "{state}");
             match *state {
-                "doubt" | "approval" => {
+                "doubt" | "approval" | "review" | "suspension" => {
                     assert_eq!(world.say(run, "cancel").await.0, 200, "{state}");
                 }
                 _ => drop(world.client().ended(run).await),
@@ -238,7 +240,8 @@ async fn a_run_is_steered_in_every_state_in_which_a_new_start_finds_it() {
         let envelope = world.envelope(run).await;
         let expected = match (*word, *state) {
             ("pause", "backoff") => "failed",
-            ("pause", "doubt" | "approval") | ("cancel" | "terminate", _) => "cancelled",
+            ("pause", "doubt" | "approval" | "review" | "suspension")
+            | ("cancel" | "terminate", _) => "cancelled",
             _ => "complete",
         };
         assert_eq!(envelope["status"], expected, "{word} {state}: {envelope:#}");

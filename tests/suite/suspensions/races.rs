@@ -31,6 +31,54 @@ async fn of_data_given_at_once_one_counts_and_a_cancel_leaves_one_end() {
     lab.close().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_data_and_the_end_of_their_time_one_counts() {
+    let store = MemoryStore::new();
+    let (mut in_time, mut too_late) = (0, 0);
+    for timeout in [
+        "{timeout: 1ms}",
+        "{timeout: 12ms}",
+        "{timeout: 30ms}",
+        "{timeout: 2h}",
+    ] {
+        let lab = lab(&store, timeout).await;
+        for _ in 0..campaign(20, 1_000) {
+            match in_time_or_late(&lab.client).await {
+                true => in_time += 1,
+                false => too_late += 1,
+            }
+        }
+        lab.close().await;
+    }
+    assert!(in_time > 0 && too_late > 0, "{in_time} {too_late}");
+}
+
+/// Whether the data came in time; either way there is one end.
+async fn in_time_or_late(client: &Client) -> bool {
+    let run = suspended(client, "reads").await;
+    let given = give(client, &run, "one").await;
+    let envelope = client.ended(&run).await;
+    let frames = client.frames(&run).await;
+    let count = |kind: &str| frames.iter().filter(|one| one["type"] == kind).count();
+    let timers = frames
+        .iter()
+        .filter(|one| one["type"] == "timer.fired" && one["data"]["timer"] == "suspend")
+        .count();
+    match given.status {
+        200 => {
+            assert_eq!((count("suspend.resumed"), timers), (1, 0));
+            assert_eq!(envelope["output"]["verdict"], "read one");
+            true
+        }
+        _ => {
+            is(&given, 409, "suspension_over");
+            assert_eq!((count("suspend.resumed"), timers), (0, 1));
+            assert_eq!(envelope["error"]["code"], "suspend_timed_out");
+            false
+        }
+    }
+}
+
 async fn twice(client: &Client) {
     let run = suspended(client, "reads").await;
     let all = tokio::join!(
