@@ -173,7 +173,7 @@ fn commands(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<AgentCommands
 }
 
 /// The tools for what an agent declares that it commands.
-fn command_tools(declared: &AgentCommands) -> Vec<&'static str> {
+pub(super) fn command_tools(declared: &AgentCommands) -> Vec<&'static str> {
     let emit = (!declared.emit.is_empty()).then_some("emit");
     let runs = (!declared.invoke.is_empty()).then_some(["invoke", "fanout"]);
     let review = declared.review.as_ref().map(|_| "review");

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::agent::AgentDraft;
 use super::builtin;
+use super::narrowing::{self, StepCommands};
 use super::reference;
 use super::schemas::{Params, missing_params, undeclared_param};
 use super::step::{AgentArgument, AgentCall};
@@ -60,8 +61,19 @@ pub(super) fn check(
             }
         }
     }
+    if let Some(step) = &call.commands {
+        faults.extend(narrowing::check(step, &agent.plan));
+    }
     let suspends = agent.plan.commands.as_ref();
     let suspends = suspends.is_some_and(|all| all.suspend.is_some());
+    let forbids = call.commands.as_ref();
+    if let Some(place) = call.resume
+        && forbids.is_some_and(StepCommands::forbids_suspend)
+    {
+        let words = "this step cannot be suspended: its commands say suspend: false";
+        let fault = Fault::new(FaultCode::MisplacedKey, place, words);
+        faults.push(fault.hint("drop resume, or suspend: false"));
+    }
     if let Some(place) = call.resume.filter(|_| !suspends) {
         let name = &agent.plan.name;
         let words = format!("the agent {name:?} does not declare that it suspends its step");

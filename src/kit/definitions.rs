@@ -16,6 +16,7 @@ use ktsu_workflow::definition::Definition;
 use super::kit::KitWorkflow;
 use super::links;
 use super::loader::Loader;
+use super::narrowing::{self, StepCommands};
 use super::parallel;
 use super::servers::ServerUse;
 use super::world::WorldRoots;
@@ -31,6 +32,7 @@ impl Plans {
     /// Takes the plans out of the drafts of a kit without errors.
     pub(super) fn take(loader: &mut Loader, uses: &BTreeMap<String, Vec<ServerUse>>) -> Self {
         let roots = WorldRoots::take(loader);
+        let narrowed = narrowed(loader);
         let paths: Vec<String> = loader.drafts.keys().cloned().collect();
         let workflows = paths.into_iter().filter_map(|path| {
             let plan = links::plan(loader, &path)?;
@@ -38,7 +40,7 @@ impl Plans {
         });
         Self {
             workflows: workflows.collect(),
-            agents: agents(loader, uses),
+            agents: agents(loader, uses, narrowed),
             roots,
         }
     }
@@ -98,6 +100,7 @@ impl Plans {
 fn agents(
     loader: &mut Loader,
     uses: &BTreeMap<String, Vec<ServerUse>>,
+    narrowed: Vec<(String, String, StepCommands)>,
 ) -> BTreeMap<String, Arc<AgentFile>> {
     let (agents, servers) = (std::mem::take(&mut loader.agents), &loader.servers);
     let whole = agents.into_iter().filter_map(|(path, draft)| {
@@ -108,7 +111,31 @@ fn agents(
         }
         Some((path, Arc::new(agent)))
     });
-    whole.collect()
+    let mut whole: BTreeMap<String, Arc<AgentFile>> = whole.collect();
+    for (path, file, commands) in narrowed {
+        if let Some(agent) = whole.get(&file) {
+            let agent = narrowing::narrowed(agent, &commands);
+            whole.insert(path, Arc::new(agent));
+        }
+    }
+    whole
+}
+
+/// The agents that steps narrow: the path of each, that of its file, and what the step says.
+fn narrowed(loader: &Loader) -> Vec<(String, String, StepCommands)> {
+    let mut found = Vec::new();
+    for (workflow, draft) in &loader.drafts {
+        let steps = draft.iter().flat_map(|draft| &draft.steps).enumerate();
+        for (position, step) in steps {
+            let commands = step.agent.as_ref().and_then(|call| call.commands.as_ref());
+            let file = loader.calls.get(&(workflow.clone(), position));
+            if let (Some(commands), Some(file)) = (commands, file) {
+                let path = narrowing::path(file, workflow, &step.plan.id);
+                found.push((path, file.clone(), commands.clone()));
+            }
+        }
+    }
+    found
 }
 
 fn compile(plan: Plan) -> Result<KitWorkflow, Vec<Fault>> {

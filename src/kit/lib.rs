@@ -25,6 +25,7 @@ mod links;
 mod load;
 mod loader;
 pub mod lock;
+mod narrowing;
 mod parallel;
 pub mod person_waits;
 mod prompt;

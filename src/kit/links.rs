@@ -1,5 +1,6 @@
 //! Checks between files: children, agents, their params, and permitted calls.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use ktsu_ledger::event::plan::{ChildPlan, StepPlan, StepWork, Visibility, Webhooks, WorkflowPlan};
@@ -7,6 +8,7 @@ use serde_json::Value;
 
 use super::calls;
 use super::loader::Loader;
+use super::narrowing;
 use super::reference;
 use super::schemas::{missing_params, undeclared_param};
 use super::step::ChildDraft;
@@ -264,6 +266,11 @@ fn at_call(
 pub(super) fn plan(loader: &mut Loader, path: &str) -> Option<WorkflowPlan> {
     let draft = loader.drafts.get_mut(path)?.take()?;
     let mut plan = draft.plan;
+    let narrows = draft.steps.iter().enumerate().filter(|(_, step)| {
+        let call = step.agent.as_ref();
+        call.is_some_and(|call| call.commands.is_some())
+    });
+    let narrows: BTreeSet<usize> = narrows.map(|(position, _)| position).collect();
     plan.steps = draft.steps.into_iter().map(|step| step.plan).collect();
     for (position, step) in plan.steps.iter_mut().enumerate() {
         match &mut step.work {
@@ -274,6 +281,9 @@ pub(super) fn plan(loader: &mut Loader, path: &str) -> Option<WorkflowPlan> {
             StepWork::Agent(agent) => {
                 let found = loader.calls.get(&(path.to_owned(), position))?;
                 agent.file.clone_from(found);
+                if narrows.contains(&position) {
+                    agent.file = narrowing::path(found, path, &step.id);
+                }
                 for (name, invoked) in &mut agent.may_invoke {
                     let key = (path.to_owned(), position, name.clone());
                     invoked.child.workflow.clone_from(loader.invoked.get(&key)?);

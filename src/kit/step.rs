@@ -8,6 +8,7 @@ use ktsu_ledger::event::plan::{
 };
 use serde_json::Value;
 
+use super::narrowing::{self, StepCommands};
 use super::read::{
     Fields, KitReader, Mention, NameUsage, is_reserved_step_id, member, members, rounded,
 };
@@ -44,6 +45,8 @@ pub(super) struct AgentCall {
     pub(super) threshold: Option<SourceSpan>,
     /// Where it says what data it may wait for.
     pub(super) resume: Option<SourceSpan>,
+    /// What it leaves of the commands of the agent.
+    pub(super) commands: Option<StepCommands>,
 }
 
 /// A param that a step gives to its agent.
@@ -284,6 +287,7 @@ fn read_agent(
         params: given.map(given_params).unwrap_or_default(),
         group: group.clone().map(|group| (group, group_place)),
         resume: fields.key("resume"),
+        commands: fields.read("commands", |node| narrowing::read(reader, node)),
         threshold: threshold
             .and(fields.get("confidence_threshold"))
             .map(|node| node.place),

@@ -384,7 +384,7 @@ pub struct AgentFile {
 }
 
 /// `commands:` of an agent file.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentCommands {
     /// The topics it may emit: whole ones, beginnings followed by `.*`, or `*`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

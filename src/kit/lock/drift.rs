@@ -7,6 +7,7 @@ use ktsu_ledger::event::lock::{Kind, Lock};
 use ktsu_ledger::event::plan::Plan;
 use serde::Serialize;
 
+use crate::narrowing;
 use crate::servers::ServerUse;
 
 /// What became of holding a kit against its lock.
@@ -66,10 +67,14 @@ impl LockDrift {
     pub(super) fn concerns(&self, plan: &Plan, uses: &Uses) -> bool {
         match self.kind {
             Some(Kind::Server) => {
-                let used = plan.agents.keys().filter_map(|agent| uses.get(agent));
+                let used = plan.agents.keys();
+                let used = used.filter_map(|agent| uses.get(narrowing::file_of(agent)));
                 used.flatten().any(|one| one.server == self.path)
             }
-            Some(Kind::Agent) => plan.agents.contains_key(&self.path),
+            Some(Kind::Agent) => {
+                let mut agents = plan.agents.keys();
+                agents.any(|agent| narrowing::file_of(agent) == self.path)
+            }
             Some(Kind::Workflow) => plan.workflows.contains_key(&self.path),
             Some(Kind::World) => plan.worlds.contains_key(&self.path),
             None => false,

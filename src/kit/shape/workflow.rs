@@ -3,7 +3,7 @@
 use super::FieldType::{
     Any, Each, Either, Flag, Integer, Keywords, List, Map, Note, Number, Pattern, Schema, Text,
 };
-use super::agent::REVIEWERS;
+use super::agent::{REVIEW, REVIEWERS};
 use super::{
     ATTEMPTS, BACKOFF, DECLARED, DURATION, FAILURES, FieldType, HEADER, KeyShape, MapShape, NAME,
     PARAMS, SCHEME, SECONDS, TEMPLATE, VERSION, WEBHOOKS, optional, required,
@@ -78,6 +78,9 @@ pub(crate) const STEP: MapShape = MapShape::new(
     "the step",
     &[
         optional("agent", Text).doc("Path of an agent file; @1.2.0 behind it pins the version"),
+        optional("commands", Map(&STEP_COMMANDS))
+            .doc("Which commands of its agent its outcomes may have; all by default")
+            .with(&["agent"]),
         optional("condition", Text).doc("Expression; where it is false the step is skipped"),
         optional("confidence_threshold", Number(0.0, 1.0))
             .doc("The least ktsu_confidence that passes; 0 is off")
@@ -119,6 +122,17 @@ pub(crate) const STEP: MapShape = MapShape::new(
     ],
 )
 .one_of(&[&PRIMITIVES]);
+
+/// What a step leaves of the commands of its agent.
+pub(crate) const STEP_COMMANDS: MapShape = MapShape::new(
+    "the step's commands",
+    &[
+        optional("emit", List(&Text)).doc("Only these topics, of those that the agent declares"),
+        optional("review", Either(&[Flag, Map(&REVIEW)]))
+            .doc("false: no reviews; a policy: what it asks for beside that of the agent"),
+        optional("suspend", Flag).doc("false: the outcome cannot suspend the step"),
+    ],
+);
 
 /// The data that a suspended step waits for.
 pub(crate) const RESUME: MapShape = MapShape::new(

@@ -203,6 +203,93 @@ async fn frames_of_a_type_are_listed_and_name_the_commands_that_they_are_about()
 }
 
 #[test]
+fn a_step_narrows_the_commands_of_its_agent_in_the_run_its_replay_and_its_evidence() {
+    let desk = Desk::new();
+    let agent = "name: judge\nversion: 1.0.0\nmodel: std\nprompt: {system: s, user: u}\n\
+         commands: {emit: ['claim.*'], review: true}\noutput: {schema: {type: object}}\n";
+    let gateway = "providers:\n- {name: desk, type: scripted, config: {rules: rules.yaml}}\n\
+                   - {name: quiet, type: scripted, config: {rules: quiet.yaml}}\n\
+                   model_groups: [{name: std, models: [desk/m]}, {name: low, models: [quiet/m]}]\n";
+    let quiet = "rules:\n- when: {turn: 1}\n  tool_calls:\n  \
+                 - {name: emit, arguments: {topic: claim.seen, payload: 1}}\n\
+                 default: {reply: {kept: true}}\n";
+    let rules = "rules:\n- when: {turn: 1}\n  tool_calls:\n  \
+                 - {name: emit, arguments: {topic: claim.seen, payload: 1}}\n  \
+                 - {name: review, arguments: {reason: r}}\ndefault: {reply: {kept: true}}\n";
+    let flow = "pipeline:\n\
+         - {id: a, agent: ./agents/judge.agent.yaml, model: {group: low}, commands: {review: false, emit: [claim.seen]}}\n\
+         - {id: b, agent: ./agents/judge.agent.yaml, commands: {review: {quorum: 2}}, depends_on: [a]}\n";
+    let kit = KitDir::new(&[("flow", flow)])
+        .with("agents/judge.agent.yaml", agent)
+        .with("gateway.yaml", gateway)
+        .with("rules.yaml", rules)
+        .with("quiet.yaml", quiet);
+    let dir = kit.dir.path().to_str().unwrap();
+    desk.ktsu(&["lock", dir]).is(0);
+    let answers = desk.path().join("answers.yaml");
+    std::fs::write(
+        &answers,
+        "people: [{by: ann, decision: approved}, {by: bob, decision: approved}]",
+    )
+    .unwrap();
+    let answers = answers.to_str().unwrap();
+    let arguments = [
+        "run",
+        dir,
+        "--input",
+        "{}",
+        "--locked",
+        "--answers",
+        answers,
+        "--json",
+    ];
+    let run = desk.ktsu(&arguments);
+    let envelope = run.is(0).json();
+    let id = envelope["run_id"].as_str().unwrap();
+    let frames = desk.ktsu(&["frames", id, "--json"]);
+    let frames = frames.is(0).out.lines();
+    let frames: Vec<Value> = frames
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let of = |kind: &str| -> Vec<&str> {
+        let of_kind = frames.iter().filter(|frame| frame["type"] == kind);
+        of_kind
+            .map(|frame| frame["data"]["step"].as_str().unwrap())
+            .collect()
+    };
+    assert_eq!(of("review.requested"), ["b"]);
+    assert_eq!(of("review.decided"), ["b", "b"]);
+    let emitted = frames
+        .iter()
+        .filter(|frame| frame["data"]["topic"] == "claim.seen");
+    assert_eq!(emitted.count(), 2);
+    let offers = |step: &str| {
+        let of_step = frames
+            .iter()
+            .find(|frame| frame["type"] == "llm.request" && frame["data"]["step"] == step);
+        let tools = of_step.unwrap()["data"]["tools"].as_array().unwrap();
+        tools
+            .iter()
+            .map(|tool| tool["name"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!((offers("a").len(), offers("b").len()), (1, 2));
+    holds(&desk);
+    desk.ktsu(&["recompute", id, "--kit", dir])
+        .is(0)
+        .says("verdict clean");
+    desk.ktsu(&["replay", id, "--against", dir]).is(0);
+    let bundle = desk.path().join("run.evidence");
+    let bundle = bundle.to_str().unwrap();
+    desk.ktsu(&["evidence", "export", id, "-o", bundle]).is(0);
+    desk.ktsu(&["evidence", "verify", bundle]).is(0);
+    let other = agent.replace("system: s", "system: other");
+    std::fs::write(kit.dir.path().join("agents/judge.agent.yaml"), other).unwrap();
+    let drifted = desk.ktsu(&["run", dir, "--input", "{}", "--locked"]);
+    drifted.is(2).warns("judge.agent.yaml");
+}
+
+#[test]
 fn waits_that_are_longer_than_ended_runs_are_kept_are_warned_about() {
     let desk = Desk::new();
     let agent = |name: &str, commands: &str| {

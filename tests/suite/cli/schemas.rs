@@ -54,6 +54,10 @@ pipeline:
     params: {text: "{{ resume.data.text }}"}
     may_invoke: {sub: sub.workflow.yaml}
     resume: {on_timeout: fail, roles: [operator], schema: {type: object}, timeout: 2h}
+    commands:
+      emit: [order.seen]
+      review: {not_by_proposer: true, quorum: 3, roles: [operator], timeout: 1h, timeout_behavior: fail}
+      suspend: true
   - id: shape
     transform:
       inputs: [{from: params.list}, params.list]
@@ -462,11 +466,12 @@ fn readers_and_schemas_refuse_the_same_shapes() {
         "wrong-type",
     ];
     /// What is more than a schema can ask: whether an error counts its times, whether a name is one
-    /// of a value further up, whether a timeout is one.
-    const BEYOND: [&str; 3] = [
+    /// of a value further up, whether a timeout is one, whether another file declares something.
+    const BEYOND: [&str; 4] = [
         "without \"times\"",
         "in the conditions",
         "an approval with a timeout",
+        "does not declare that",
     ];
     let book = Book::new();
     let (mut tried, stride) = (0, campaign(7, 1));

@@ -4,6 +4,7 @@
 mod counted;
 mod histories;
 mod killed;
+mod many;
 mod models;
 mod people;
 mod races;
