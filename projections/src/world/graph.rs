@@ -334,6 +334,16 @@ impl World {
         counts
     }
 
+    /// All objects, in any order.
+    pub(super) fn object_values(&self) -> impl Iterator<Item = &Arc<WorldObject>> {
+        self.objects.values()
+    }
+
+    /// All relations, in any order.
+    pub(super) fn relation_values(&self) -> impl Iterator<Item = &Arc<WorldRelation>> {
+        self.relations.values()
+    }
+
     /// All objects, in order of creation.
     pub fn objects(&self) -> Vec<&Arc<WorldObject>> {
         let mut all: Vec<_> = self.objects.values().collect();
