@@ -12,7 +12,7 @@ use ktsu_environment::Environment;
 use ktsu_kit::Kit;
 use ktsu_ledger::event::Principal;
 use ktsu_ledger::store::{Audit as _, SqliteReader};
-use ktsu_orchestrator::{self as orchestrator, Orchestrator};
+use ktsu_orchestrator::{self as orchestrator, MicrosClock, Orchestrator};
 use serde_json::Value;
 use tower::ServiceExt as _;
 
@@ -40,7 +40,30 @@ pub(crate) async fn open_in(
     environment: Option<Environment>,
     process: BTreeMap<String, String>,
 ) -> Engine {
-    let setup = Setup {
+    assemble::open(setup(folder, kit, environment, process))
+        .await
+        .unwrap()
+}
+
+/// The same at another time.
+pub(crate) async fn open_at(
+    folder: &Path,
+    kit: Arc<Kit>,
+    environment: Option<Environment>,
+    clock: MicrosClock,
+) -> Engine {
+    let mut setup = setup(folder, kit, environment, BTreeMap::new());
+    setup.clock = Some(clock);
+    assemble::open(setup).await.unwrap()
+}
+
+fn setup(
+    folder: &Path,
+    kit: Arc<Kit>,
+    environment: Option<Environment>,
+    process: BTreeMap<String, String>,
+) -> Setup {
+    Setup {
         kit,
         environment,
         process,
@@ -51,8 +74,7 @@ pub(crate) async fn open_in(
         own_url: None,
         gateway: None,
         resume_unfinished: true,
-    };
-    assemble::open(setup).await.unwrap()
+    }
 }
 
 /// Starts a run; gives its id once it is acknowledged.

@@ -27,6 +27,7 @@ mod plans;
 mod start;
 mod steps;
 mod subscribers;
+mod sweep;
 mod table;
 mod tools;
 mod validate;
@@ -52,7 +53,7 @@ impl Effort {
 type Part = fn(Effort, &mut Table);
 
 /// In the order they are measured: the quiet ones before those that fill the disk's queue.
-const PARTS: [(&str, Part); 35] = [
+const PARTS: [(&str, Part); 36] = [
     ("binary", binary::measure),
     ("validate", validate::measure),
     ("bombs", bombs::measure),
@@ -83,6 +84,7 @@ const PARTS: [(&str, Part); 35] = [
     ("memory-idle", memory::idle),
     ("memory-busy", memory::busy),
     ("admit", admit::measure),
+    ("sweep", sweep::measure),
     ("waiting", waiting::measure),
     ("metrics", metrics::measure),
     ("start", start::measure),
