@@ -246,6 +246,7 @@ fn samples(text: &str, value: &CanonicalJson) -> Vec<Event> {
             input: given,
             step: name(),
             items: None,
+            resume_step: Some(name()),
         })),
         Event::Step(StepEvent::OutputChecked(OutputChecked {
             attempt: 1,
@@ -933,6 +934,7 @@ fn collections_move_out_and_come_back() {
             input: BTreeMap::from([("/a".to_owned(), input)]),
             step: "s".to_owned(),
             items: None,
+            resume_step: None,
         })),
         Event::Step(StepEvent::OutputChecked(OutputChecked {
             attempt: 1,

@@ -61,6 +61,7 @@ fn started() -> Event {
     Event::Step(StepEvent::Started(StepStarted {
         attempt: 1,
         input,
+        resume_step: None,
         step: "a".to_owned(),
         items: None,
     }))

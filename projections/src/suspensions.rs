@@ -74,6 +74,9 @@ pub struct SuspensionRecord {
     pub proposer: String,
     /// The attempt that waits.
     pub attempt: u32,
+    /// The step that continues in its place, if the outcome names one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resume_step: Option<String>,
     /// Who gave the data: none, or one; `capability` is the holder of the step's link.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub votes: Vec<ApprovalVote>,
@@ -132,6 +135,7 @@ impl SuspensionHistory {
             ended_at: None,
             proposer: self.0.proposer.clone(),
             attempt: asked.attempt,
+            resume_step: command["resumeStep"].as_str().map(str::to_owned),
             votes: Vec::new(),
             data: Value::Null,
             request: frame.seq,

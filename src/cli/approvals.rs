@@ -183,6 +183,12 @@ pub(super) fn shown_lines(record: &PersonRequest) -> Vec<String> {
 /// What a step waits for, in lines.
 fn suspension_lines(record: &SuspensionRecord) -> Vec<String> {
     let mut lines = vec![format!("reason: {}", record.reason)];
+    lines.extend(
+        record
+            .resume_step
+            .iter()
+            .map(|step| format!("then: step {step}")),
+    );
     for (name, value) in [
         ("checkpoint", &record.checkpoint),
         ("schema", &record.schema),

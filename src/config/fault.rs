@@ -107,6 +107,8 @@ fault_codes! {
     MissingParam = "missing-param",
     /// The name in a file is not the name of the file.
     NameMismatch = "name-mismatch",
+    /// A step that runs only in place of a suspended one, and that none can be resumed to.
+    NeverResumed = "never-resumed",
     /// `!a.b`, which is read as `(!a).b`.
     NegatedPath = "negated-path",
     /// A step does nothing.

@@ -23,15 +23,15 @@ except ImportError: _blake3 = None
 # The files beside this one, by their SHA-256: whoever trusts this one need trust nobody for them.
 PARTS = {
     "verify_content.py": "5805ed3054f5f00978a7261454653d0142f7652babac03834bc3a7c55c86ffcf",
-    "verify_outputs.py": "8561429e468bdd1d6ef21137ed7a650c9b230a3c18a5c725430e91acf923144a",
+    "verify_outputs.py": "85c219f90b95b33e977c008571f96d641b404242da5dbf561739f7e3c03fed3f",
     "verify_signed.py": "a76527081d7a889180e0266aef9bd7f0b0e2d170f8882e7e4bbce35ae4f8f53f",
-    "verify_calls.py": "a801f2c8755fb49a649c4fe67841ca7f0013928d2b2d9892ffa617a0891c8c2f",
+    "verify_calls.py": "8c511191cc5ea4eaee3ae429ba9241fd0b9e3aa3511ebfb4eaa5d159ca0fb869",
     "verify_commands.py": "d39f42e28ac2f8a4340c038f1ee228c3ec690ac637f0e04c4422108b66942675",
     "verify_world.py": "cb4c80816d37cce66086b7bc32914798ea4481743f9aad922b1da19b0b38dc13",
     "verify_queue.py": "e718922294c94623c8e9412aaf191b250bfe6f0d6b5e2f59307bb40b5b77317b",
     "verify_values.py": "751932e00871476c3193df28513672ebb5f863529a7e002082a17c75e314b38c",
-    "verify_reviews.py": "27687e870a7863c71013116b801ad0f3ec0ed279cb0f1dd8930d6d18b95d9f88",
-    "verify_suspensions.py": "287540c80ecb8fb4f14fc4d89ed2408c67d289757dd62c72abb6fe9bffa68197",
+    "verify_reviews.py": "bb3a61af1c10d105642500936dbe3cf2f7de6ffa562835e456884acb4059069d",
+    "verify_suspensions.py": "b5ac81182018f7199c07791c68fc279fad825921ffaf84070796e162c36537a2",
     "verify_repeated.py": "21a4512fc7d75a20259fb091be54f657bc7e6ffb233190c9f9e8e9aac16d76c9",
 }
 # What of them this one uses; the others are used by these.
@@ -184,18 +184,21 @@ def is_time(text):
 def is_cause(value):
     stream, _, seq = value.rpartition("#") if isinstance(value, str) else ("", "", "")
     return is_number(value) or bool(STREAM.match(stream) and number(seq) is not None)
-def work_of(plan, scope, name):
-    """The work of a step. Responders run scopes `@NAME.KEY`; commands `STEP[.ITEM]/NAME.N`."""
+def work_of(plan, scope, name): return steps_of(plan, scope)[name]["work"]
+
+def steps_of(plan, scope):
+    """The steps of a scope in file order, then its responders. Responders run scopes `@NAME.KEY`;
+    commands `STEP[.ITEM]/NAME.N`."""
     def invoked(work, name): return work["agent"]["may_invoke"][name.split(".")[0]]["child"]
-    def steps(flow): return {one["id"]: one["work"] for one in plan["workflows"][flow]["steps"]}
+    def steps(flow): return {one["id"]: one for one in plan["workflows"][flow]["steps"]}
     known, names = steps(plan["root"]), iter(scope.split("/") if scope else ())
     worlds = plan.get("worlds", {}).values()
     for one in sum((all_.get("edges", []) + all_.get("responders", []) for all_ in worlds), []):
-        known["@" + one["name"]] = {"workflow": one["work"].get("run")}
+        known["@" + one["name"]] = {"work": {"workflow": one["work"].get("run")}}
     for step in names:
-        work = known.get(step) or known[step.rpartition(".")[0]]
+        work = (known.get(step) or known[step.rpartition(".")[0]])["work"]
         known = steps((work.get("workflow") or invoked(work, next(names)))["workflow"])
-    return known[name]
+    return known
 
 # ---- Frames --------------------------------------------------------------------------------------
 class Frame:

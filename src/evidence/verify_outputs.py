@@ -163,9 +163,9 @@ class Told(object if MISSING else COMMANDS.Commands):
     on_webhook_failed = on_webhook_delivered
 
     def work(self, frame, name, scope=None):
-        """The work of a step, as the definition has it."""
-        plan = self.plan_of(frame)
-        try: return work_of(plan, frame.scope if scope is None else scope, name)
+        """The work of a step, or of the one that it was resumed to, as the definition has it."""
+        plan, scope = self.plan_of(frame), frame.scope if scope is None else scope
+        try: return work_of(plan, scope, self.acting.get((scope, name), name))
         except (KeyError, TypeError): return {}
 
     def plan_of(self, frame):

@@ -10,7 +10,7 @@ does nothing by itself.
 """
 import json
 
-from verify import check, is_number, part, work_of
+from verify import check, is_number, part
 
 SUSPENSIONS = part("verify_suspensions.py")
 MISSING = SUSPENSIONS if isinstance(SUSPENSIONS, str) else None
@@ -96,9 +96,8 @@ class People(object if MISSING else SUSPENSIONS.Givers):
             self.reviews[frame.scope, data["step"]] = Review(frame.seq, [])
 
     def policy_of_review(self, frame, data):
-        if self.plan is None: self.plan = self.member(self.definition, "definition")
         try:
-            work = work_of(self.plan, frame.scope, data["step"])
+            work = self.work_at(frame, data)
             return self.plan["agents"][work["agent"]["file"]]["commands"]["review"]
         except (KeyError, TypeError): return None
 

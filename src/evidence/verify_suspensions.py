@@ -9,13 +9,14 @@ itself.
 """
 import re
 
-from verify import Wrong, check, is_number, part, work_of
+from verify import Wrong, check, is_number, part, steps_of
 
 VALUES = part("verify_values.py")
 TIMED_OUT = "suspend_timed_out"
 CHECKPOINT = re.compile(r"/outcome/commands/([0-9]+)/checkpoint(/|\Z)")
 MENTION = re.compile(r"\{\{ *resume((?:[.][A-Za-z_][A-Za-z0-9_]*)*) *\}\}\Z")
 STRAY = "it takes the data or the checkpoint of another suspension"
+ELSEWHERE = "it does not run by the step that it was resumed to"
 OTHER = "it is not the data or the checkpoint that its step was given"
 COUNTS = "its outcome asks for data, and does not count"
 FATAL = ("ktsu_injection_attempt", "ktsu_untrusted_content", "ktsu_low_quality",
@@ -41,6 +42,14 @@ def same(one, other):
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(same, one, other))
     return type(one) is type(other) and one == other
+
+def may_resume_to(plan, scope, name, other):
+    """Whether a step may be resumed to another: to one that runs only then, and needs no more."""
+    try:
+        steps = steps_of(plan, scope)
+        own, needs = (set(steps[one].get("needs") or []) for one in (name, other))
+        return bool(steps[other]["work"]["agent"].get("on_resume")) and needs <= own
+    except (KeyError, TypeError): return False
 
 def mentions(template, at):
     """The places of a template that are nothing but a mention of `resume` or of a member of it,
@@ -99,9 +108,8 @@ class Givers:
             self.reviews[self.place(frame, data)] = Suspension(frame.seq, None, [])
 
     def policy_of_suspension(self, frame, data):
-        if self.plan is None: self.plan = self.member(self.definition, "definition")
         try:
-            work = work_of(self.plan, frame.scope, data["step"])["agent"]
+            work = self.work_at(frame, data)["agent"]
             declared = self.plan["agents"][work["file"]]["commands"]["suspend"]
             return declared and narrowed(declared, work.get("resume") or {})
         except (KeyError, TypeError): return None
@@ -151,9 +159,10 @@ class Givers:
         if asked is not None: asked.end(frame.seq)
 
 class Given:
-    """What a step was given when it began again, in which frame that was, and where each part of it
-    stands."""
-    def __init__(self, since, finished, index, checkpoint, resumed, data):
+    """What a step was given when it began again, in which frame that was, where each part of it
+    stands, and to which other step it was resumed, if to one."""
+    def __init__(self, since, finished, index, command, resumed, data):
+        self.step, checkpoint = command.get("resumeStep"), command.get("checkpoint")
         self.since, self.finished, self.index, self.resumed = since, finished, index, resumed
         self.parts = {"checkpoint": checkpoint, "data": data}
 
@@ -166,6 +175,7 @@ class Waits:
     """Which steps wait for data, and with which they begin again, for the claim about outputs."""
     def begin_suspensions(self):
         self.given, self.data_of = {}, {}  # By step; by the frame that has the data.
+        self.acting = {}  # By step: the other by which it runs.
         self.begun_again, self.blurred, self.has_suspended = 0, False, False
 
     def command_suspension(self, frame, data, task, work):
@@ -181,6 +191,10 @@ class Waits:
         ends = ends or task.outcome.get("error") is not None
         words = "a reserved field or an error of the outcome ends its step first"
         self.blame(frame, ends, words)
+        other = task.listed("commands")[data["index"]].get("resumeStep")
+        right = other is None or may_resume_to(self.plan, frame.scope, data["step"], other)
+        words = "its step cannot be resumed to the one that it names"
+        self.blame(frame, not right, words)
         if data.get("suppressed"): return
         others = [at for at in range(len(task.listed("commands"))) if at != data["index"]]
         task.suspension, self.has_suspended = Suspension(frame.seq, data["index"], others), True
@@ -241,7 +255,7 @@ class Waits:
         if has_data:
             command = task.all("commands")[asked.index]
             self.given[frame.scope, data["step"]] = Given(
-                frame.seq, task.seq, asked.index, command.get("checkpoint"), asked.last, asked.data)
+                frame.seq, task.seq, asked.index, command, asked.last, asked.data)
         if frame.scope == "": self.lose_data(frame, data["step"])
 
     def lose_data(self, frame, name):
@@ -256,6 +270,18 @@ class Waits:
     def begin_child_suspensions(self, scope):
         def stays(at): return at != scope and not at.startswith(scope + "/")
         self.given = {one: given for one, given in self.given.items() if stays(one[0])}
+        self.acting = {one: other for one, other in self.acting.items() if stays(one[0])}
+
+    def starts(self, frame, owner, named):
+        """Whether a step runs by the one that it was resumed to, or by itself."""
+        def may(other):
+            return other and may_resume_to(self.plan_of(frame), frame.scope, owner[1], other)
+        given = self.given.get(owner)
+        given = given.step if given is not None and may(given.step) else None
+        wrong = named is not None and not may(named) if self.blurred else given != named
+        self.acting[owner] = named
+        if named is None: del self.acting[owner]
+        self.blame(frame, wrong, ELSEWHERE)
 
     def has_data(self, owner, seq):
         current = owner in self.given and self.given[owner].resumed == seq
@@ -280,6 +306,7 @@ class Waits:
     def takes_data(self, frame):
         """Whether the inputs that a frame has are of no suspension, or of that of its step."""
         owner, begins = (frame.scope, frame.data.get("step")), frame.type == "step.started"
+        if begins: self.starts(frame, owner, frame.data.get("resume_step"))
         read = self.member if self.has_suspended else lambda one, name: one.data.get(name)
         inputs = read(frame, "input") or {}
         for value in inputs.values():

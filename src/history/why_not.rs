@@ -297,6 +297,7 @@ impl Explainer<'_, '_> {
                 (format!("its agent skipped it: {words}"), values)
             }
             SkipReason::OnApproval => ("it fires for approvals only".to_owned(), none),
+            SkipReason::OnResume => (waiting::resume_step(story.state(), scope, position), none),
             SkipReason::WebhooksSuppressed => {
                 let text = match self.after_fork(step.ended) {
                     true => {

@@ -4,6 +4,7 @@ use ktsu_ledger::CanonicalJson;
 use ktsu_ledger::event::plan::{StepWork, Variable, Visibility};
 
 use super::read::{Fields, KitReader, Mention, NameUsage, items, member};
+use super::resume_step;
 use super::step::StepDraft;
 use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_config::yaml::{SourceSpan, YamlValue};
@@ -118,6 +119,9 @@ pub(super) fn resolve_edges(reader: &mut KitReader<'_>, steps: &mut [StepDraft],
         let mut wanted = Vec::new();
         for (id, place, rest) in wanted_ids(reader, step) {
             match steps.iter().position(|other| other.plan.id == id) {
+                Some(position) if steps[position].plan.is_on_resume() => {
+                    resume_step::no_output(reader, &id, place);
+                }
                 Some(position) => wanted.push(position),
                 None if ids.contains(&id) => {}
                 None => unknown_step(reader, &id, place, ids, &rest),
@@ -155,7 +159,8 @@ fn wanted_ids(reader: &mut KitReader<'_>, step: &StepDraft) -> Vec<(String, Sour
     let waits = step
         .agent
         .as_ref()
-        .is_some_and(|agent| agent.resume.is_some());
+        .is_some_and(|agent| agent.resume.is_some())
+        || step.plan.is_on_resume();
     let listed = step.depends_on.iter();
     let listed = listed.map(|(id, place)| (id.clone(), *place, String::new()));
     let mut wanted: Vec<_> = listed.collect();
@@ -185,7 +190,7 @@ fn outside(reader: &mut KitReader<'_>, place: SourceSpan) {
 }
 
 fn no_resume(reader: &mut KitReader<'_>, place: SourceSpan) {
-    let words = "resume exists in the params of a step that has `resume:` only";
+    let words = "resume exists in the params of a step that has `resume:` or `on: resume` only";
     let fault = Fault::new(FaultCode::UnknownName, place, words);
     reader.fault(fault.hint("resume: {schema: {type: object}}"));
 }
@@ -216,12 +221,22 @@ fn unknown_step(
     });
 }
 
-pub(super) fn check_output(reader: &mut KitReader<'_>, mentions: &[Mention], ids: &[String]) {
+pub(super) fn check_output(
+    reader: &mut KitReader<'_>,
+    mentions: &[Mention],
+    steps: &[StepDraft],
+    ids: &[String],
+) {
+    let is_on_resume = |id: &String| {
+        let mut same = steps.iter().filter(|step| step.plan.id == *id);
+        same.any(|step| step.plan.is_on_resume())
+    };
     for mention in mentions {
         match &mention.root {
             Root::Step(id) if !ids.contains(id) => {
                 unknown_step(reader, id, mention.place, ids, &mention.rest);
             }
+            Root::Step(id) if is_on_resume(id) => resume_step::no_output(reader, id, mention.place),
             Root::Item | Root::ItemIndex => outside(reader, mention.place),
             Root::Resume => no_resume(reader, mention.place),
             Root::Step(_) | Root::Params | Root::Env(_) | Root::Name(_) => {}

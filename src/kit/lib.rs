@@ -31,6 +31,8 @@ pub mod person_waits;
 mod prompt;
 pub(crate) mod read;
 mod reference;
+mod resume_checks;
+mod resume_step;
 mod review;
 mod schemas;
 mod secret_flow;
@@ -100,6 +102,7 @@ fn read(
     loader.check_gateway();
     groups::check(&mut loader);
     approval_checks::check(&mut loader);
+    resume_checks::check(&mut loader);
     let lock = lock(&mut loader);
     let mut kit = loader.finish(settings, &top)?;
     if let Some(lock) = lock {

@@ -14,7 +14,7 @@ use super::read::{
 };
 use super::reference::{AGENT_FILES, FileReference, WORKFLOW_FILES};
 use super::shape::workflow::{self as shape, PRIMITIVES};
-use super::{schemas, suspend, text, transform, webhook};
+use super::{resume_step, schemas, suspend, text, transform, webhook};
 use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_config::yaml::{SourceSpan, YamlNode, YamlValue};
 use ktsu_workflow::expression::Root;
@@ -273,6 +273,7 @@ fn read_agent(
         Some(read_may_invoke(reader, node, invoked))
     });
     let resume = fields.read("resume", |node| suspend::read_resume(reader, node));
+    let on_resume = resume_step::read(reader, fields);
     if let (Some(place), true) = (fields.key("resume"), for_each.is_some()) {
         let words = "resume does not go with for_each: items wait for no data";
         let hint = "suspend in a step of its own";
@@ -300,6 +301,7 @@ fn read_agent(
         for_each,
         group,
         max_tokens,
+        on_resume,
         may_invoke: may_invoke.unwrap_or_default(),
         params: tree,
         resume,

@@ -89,7 +89,7 @@ pub(super) fn read(reader: &mut KitReader<'_>, root: &YamlNode) -> Option<Workfl
     for step in &mut steps {
         (step.mentions, step.depends_on) = (Vec::new(), Vec::new());
     }
-    dependencies::check_output(reader, &output_mentions, &ids);
+    dependencies::check_output(reader, &output_mentions, &steps, &ids);
     let plan = WorkflowPlan {
         env,
         invoke,

@@ -75,6 +75,13 @@ pub(super) enum Message {
         /// The channel for the call.
         reply: oneshot::Sender<Option<BuiltinCall>>,
     },
+    /// A runtime lists the tools of commands: which steps may its step be resumed to?
+    ResumeSteps {
+        /// Whose task.
+        task: super::reports::TaskAddress,
+        /// The channel for their names.
+        reply: oneshot::Sender<Vec<String>>,
+    },
     /// A task's worker is lost.
     Lost {
         /// The scope's path.

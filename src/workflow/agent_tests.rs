@@ -10,6 +10,7 @@ mod offers_tests;
 mod random_tests;
 mod refusals_tests;
 mod repeated_tests;
+mod resume_step_tests;
 mod review_tests;
 mod settle_tests;
 mod still_tests;

@@ -205,6 +205,11 @@ pub struct StepPlan {
 }
 
 impl StepPlan {
+    /// Whether it runs only in place of a suspended step.
+    pub fn is_on_resume(&self) -> bool {
+        matches!(&self.work, StepWork::Agent(agent) if agent.on_resume)
+    }
+
     /// The workflows that run inline in it: its own, or those that its agent may invoke.
     pub fn children(&self) -> impl Iterator<Item = &ChildPlan> {
         let (own, invoked) = match &self.work {
@@ -346,6 +351,9 @@ pub struct AgentPlan {
     pub group: Option<String>,
     /// The most tokens of a reply.
     pub max_tokens: u32,
+    /// Runs only in place of a suspended step that is resumed to it, never as an ordinary step.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub on_resume: bool,
     /// The workflows that its agent may invoke, by the names it has for them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub may_invoke: BTreeMap<String, InvokePlan>,

@@ -107,6 +107,9 @@ pub struct StepStarted {
     /// For a fan-out: how many items there are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub items: Option<u32>,
+    /// The step declared `on: resume` whose definition it runs by, if it was resumed to one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resume_step: Option<String>,
     /// The step.
     pub step: String,
 }
@@ -274,6 +277,8 @@ pub enum SkipReason {
     DependencySkipped,
     /// It fires for approvals only.
     OnApproval,
+    /// It runs only in place of a suspended step that is resumed to it.
+    OnResume,
     /// The run failed before it started.
     RunFailed,
     /// A webhook in a child workflow without the dual opt-in (seed 000, invariant 31).
@@ -289,6 +294,7 @@ impl SkipReason {
             Self::ConditionFalse => "condition_false",
             Self::DependencySkipped => "dependency_skipped",
             Self::OnApproval => "on_approval",
+            Self::OnResume => "on_resume",
             Self::RunFailed => "run_failed",
             Self::WebhooksSuppressed => "webhooks_suppressed",
         }

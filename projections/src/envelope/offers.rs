@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use ktsu_ledger::CanonicalJson;
-use ktsu_ledger::event::plan::{ServerPlan, StepWork};
+use ktsu_ledger::event::plan::ServerPlan;
 use ktsu_ledger::event::{LlmRequest, Purpose};
 use serde::Deserialize;
 
@@ -47,8 +47,7 @@ impl ToolOffers {
         let Some((scope, position)) = scope.zip(position) else {
             return;
         };
-        let plan = scope.shape.step(position).map(|step| &step.work);
-        let Some(StepWork::Agent(agent)) = plan else {
+        let Some(agent) = state.agent_plan(at, position) else {
             return;
         };
         let Some(shape) = state.outline().agent(&agent.file) else {

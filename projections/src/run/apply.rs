@@ -486,11 +486,13 @@ impl RunState {
             .get_mut(step as usize)
     }
 
-    pub(super) fn work(&self, scope: u32, step: u32) -> Option<&StepWork> {
+    /// What a step does: its own work, or that of the step that it was resumed to.
+    pub fn work(&self, scope: u32, step: u32) -> Option<&StepWork> {
         if let Some(task) = self.responder_task(scope, step) {
             return Some(&task.work);
         }
-        Some(&self.scope(scope)?.shape.step(step)?.work)
+        let position = self.resume_step(scope, step).unwrap_or(step);
+        Some(&self.scope(scope)?.shape.step(position)?.work)
     }
 }
 

@@ -211,6 +211,23 @@ impl WorkflowShape {
         self.by_id.get(id).copied()
     }
 
+    /// The steps that a suspended step may be resumed to.
+    pub fn resume_steps(&self, suspended: u32) -> impl Iterator<Item = &StepPlan> {
+        let all = (0u32..).zip(&self.plan.steps);
+        all.filter(move |(other, _)| self.may_resume_to(suspended, *other))
+            .map(|(_, step)| step)
+    }
+
+    /// Whether a suspended step may be resumed to another: to one that runs only then, and needs no more
+    /// than the suspended one.
+    pub fn may_resume_to(&self, suspended: u32, other: u32) -> bool {
+        let both = self.step(suspended).zip(self.step(other));
+        both.is_some_and(|(suspended, other)| {
+            let mut needs = other.needs.iter();
+            other.is_on_resume() && needs.all(|need| suspended.needs.contains(need))
+        })
+    }
+
     /// Whether this side agrees that webhooks are sent.
     pub fn sends_webhooks(&self) -> bool {
         self.plan.webhooks == Webhooks::Execute

@@ -382,6 +382,7 @@ fn agent_plan(ask: &AskPlan) -> AgentPlan {
         for_each: None,
         group: Some(ask.group.clone()),
         max_tokens: ask.max_tokens,
+        on_resume: false,
         may_invoke: BTreeMap::new(),
         params: None,
         resume: None,

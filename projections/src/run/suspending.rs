@@ -57,8 +57,24 @@ impl RunState {
         self.step(scope, step)?.resumption.as_deref()
     }
 
+    /// The step by whose definition another runs: the one declared `on: resume` that it was resumed to.
+    /// Nothing where the definition of the run no longer has it.
+    pub fn resume_step(&self, scope: u32, step: u32) -> Option<u32> {
+        let name = self.resumption(scope, step)?.resume_step.as_deref()?;
+        let shape = &self.scope(scope)?.shape;
+        let other = shape.position(name)?;
+        shape.may_resume_to(step, other).then_some(other)
+    }
+
+    /// Whether a step begins by the definition that a frame names.
+    pub(super) fn may_start_as(&self, scope: u32, step: u32, named: Option<&str>) -> bool {
+        let other = self.resume_step(scope, step);
+        let plan = other.and_then(|other| self.scope(scope)?.shape.step(other));
+        plan.map(|plan| plan.id.as_str()) == named
+    }
+
     /// Whether a step waits for data.
-    pub(super) fn awaits_data(&self, scope: u32, step: u32) -> bool {
+    pub fn awaits_data(&self, scope: u32, step: u32) -> bool {
         self.suspension_of(scope, step, None)
             .is_some_and(|one| one.due() == SuspensionDue::Wait)
     }
@@ -137,8 +153,10 @@ impl RunState {
                     && event.suppressed == self.created().results.is_some()
                     && self.suspend_policy(scope, step).is_some()
             }
-            StepEvent::Started(_)
-            | StepEvent::ReservedEvaluated(_)
+            StepEvent::Started(event) => {
+                self.may_start_as(scope, step, event.resume_step.as_deref())
+            }
+            StepEvent::ReservedEvaluated(_)
             | StepEvent::OutputChecked(_)
             | StepEvent::Noted(_)
             | StepEvent::Commanded(_)
@@ -222,6 +240,14 @@ impl AgentTask {
     /// What is due for the suspension that its outcome asks for, if it does.
     pub fn suspension_due(&self) -> Option<SuspensionDue> {
         Some(self.suspension.as_ref()?.due())
+    }
+
+    /// The step that its outcome names as the one that it is to be resumed to.
+    pub fn resume_step(&self) -> Option<String> {
+        let TaskPhase::Finished { outcome, .. } = &self.phase else {
+            return None;
+        };
+        self.suspension.as_ref()?.resume_step(outcome)
     }
 
     /// What the next attempt of its step is given.

@@ -91,6 +91,8 @@ pub struct Resumption {
     pub resumed: u64,
     /// The data.
     pub data: CanonicalJson,
+    /// The step by whose definition it runs, if the outcome names one.
+    pub resume_step: Option<String>,
 }
 
 impl Suspension {
@@ -209,7 +211,14 @@ impl Suspension {
             checkpoint: checkpoint.unwrap_or_default(),
             resumed: *seq,
             data: data.clone(),
+            resume_step: self.resume_step(outcome),
         })
+    }
+
+    /// The step that an outcome names as the one that its own is to be resumed to.
+    pub fn resume_step(&self, outcome: &CanonicalJson) -> Option<String> {
+        let step = outcome.pointer(&format!("/commands/{}/resumeStep", self.index))?;
+        Some(step.as_str()?.to_owned())
     }
 }
 

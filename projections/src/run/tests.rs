@@ -146,6 +146,7 @@ fn started(step: &str) -> Event {
         input: BTreeMap::new(),
         step: step.to_owned(),
         items: None,
+        resume_step: None,
     }))
 }
 

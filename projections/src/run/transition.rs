@@ -467,10 +467,8 @@ impl RunState {
         if let Some(task) = self.responder_task(scope, step) {
             return Ok((&task.step, &task.work));
         }
-        let found = scope_of(self, scope).and_then(|scope| {
-            let plan = scope.shape.step(step)?;
-            Some((scope.steps.get(step as usize)?, &plan.work))
-        });
+        let held = scope_of(self, scope).and_then(|scope| scope.steps.get(step as usize));
+        let found = held.zip(self.work(scope, step));
         found.ok_or_else(|| TransitionError::Step(step.to_string()))
     }
 

@@ -42,6 +42,8 @@ pub(super) struct AgentTimeline<'a> {
     pub(super) unauthenticated: Option<String>,
     /// What people are asked about outcomes, by scope and step.
     pub(super) reviews: BTreeMap<(&'a str, &'a str), Review>,
+    /// By which other steps' definitions steps run, by scope and step.
+    pub(super) resumed_to: BTreeMap<(&'a str, &'a str), &'a str>,
     /// Which steps wait for data, by scope and step.
     pub(super) suspensions: BTreeMap<(&'a str, &'a str), Suspension>,
     pub(super) proposer: &'a str,
@@ -134,6 +136,7 @@ impl<'a> AgentTimeline<'a> {
             decided: BTreeSet::new(),
             unauthenticated: None,
             reviews: BTreeMap::new(),
+            resumed_to: BTreeMap::new(),
             suspensions: BTreeMap::new(),
             proposer: "",
             definition: None,
@@ -232,7 +235,12 @@ impl<'a> AgentTimeline<'a> {
             }
             // It goes on with what is posted, or with a raised budget.
             event if event.is_world_input() => self.ended = false,
-            Event::Step(StepEvent::Started(started)) => self.begin(&frame.scope, &started.step),
+            Event::Step(StepEvent::Started(started)) => {
+                self.begin(&frame.scope, &started.step);
+                let other = started.resume_step.as_deref();
+                let other = other.map(|other| ((&*frame.scope, &*started.step), other));
+                self.resumed_to.extend(other);
+            }
             Event::Step(StepEvent::Reset(reset)) => self.begin(&frame.scope, &reset.step),
             Event::Worker(WorkerEvent::Dispatched(sent)) => {
                 let place = (frame.scope.as_str(), sent.step.as_str(), sent.item);
@@ -298,6 +306,13 @@ impl<'a> AgentTimeline<'a> {
         self.tasks.retain(|(at, one, _), _| stays(at, one));
         self.reviews.retain(|(at, one), _| stays(at, one));
         self.suspensions.retain(|(at, one), _| stays(at, one));
+        self.resumed_to.retain(|(at, one), _| stays(at, one));
+    }
+
+    /// The step by whose definition another runs: itself, or the one that it was resumed to.
+    pub(super) fn acting<'s>(&'s self, frame: &'s Frame, step: &'s str) -> &'s str {
+        let other = self.resumed_to.get(&(&*frame.scope, step));
+        other.copied().unwrap_or(step)
     }
 
     fn take_agent(

@@ -65,7 +65,8 @@ impl<'a> AgentTimeline<'a> {
             return Ok(());
         }
         let plan = self.plan(frame)?;
-        let server = server(&plan, &frame.scope, &asked.step, &asked.server);
+        let acting = self.acting(frame, &asked.step);
+        let server = server(&plan, &frame.scope, acting, &asked.server);
         self.check_call(task, frame, &CallReference::of_gate(asked), server);
         let policy = server.and_then(|server| server.approval(&asked.tool));
         let other = policy != Some(&asked.policy);

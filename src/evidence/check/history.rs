@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use ktsu_ledger::event::plan::world::ResponderPlan;
-use ktsu_ledger::event::plan::{Plan, ServerPlan, StepWork};
+use ktsu_ledger::event::plan::{Plan, ServerPlan, StepWork, WorkflowPlan};
 use ktsu_ledger::event::{StepEvent, is_address};
 use ktsu_ledger::{Event, Frame};
 
@@ -97,6 +97,12 @@ impl History<'_> {
 /// The work of a step, as a definition has it. A scope begins with the address of what a responder runs,
 /// `@NAME.KEY`, or with a step; behind one with an agent stands what its commands run, `NAME.N`.
 pub(super) fn work<'p>(plan: &'p Plan, scope: &str, step: &str) -> Option<&'p StepWork> {
+    let mut steps = workflow(plan, scope)?.steps.iter();
+    Some(&steps.find(|one| one.id == step)?.work)
+}
+
+/// The workflow of a scope, as a definition has it.
+fn workflow<'p>(plan: &'p Plan, scope: &str) -> Option<&'p WorkflowPlan> {
     let mut workflow = plan.workflows.get(&plan.root)?;
     let mut ids = scope.split('/').filter(|id| !id.is_empty());
     while let Some(id) = ids.next() {
@@ -118,8 +124,19 @@ pub(super) fn work<'p>(plan: &'p Plan, scope: &str, step: &str) -> Option<&'p St
         };
         workflow = plan.workflows.get(&child.workflow)?;
     }
-    let step = workflow.steps.iter().find(|one| one.id == step)?;
-    Some(&step.work)
+    Some(workflow)
+}
+
+/// Whether a step may be resumed to another of its workflow.
+pub(super) fn may_resume_to(plan: &Plan, scope: &str, step: &str, other: &str) -> bool {
+    let Some(workflow) = workflow(plan, scope) else {
+        return false;
+    };
+    let find = |id: &str| workflow.steps.iter().find(|one| one.id == id);
+    find(step).zip(find(other)).is_some_and(|(step, other)| {
+        let mut needs = other.needs.iter();
+        other.is_on_resume() && needs.all(|need| step.needs.contains(need))
+    })
 }
 
 /// `NAME.N`: an item of a fan-out, or what a command runs.

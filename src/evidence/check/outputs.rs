@@ -293,7 +293,8 @@ impl<'a> OutputCheck<'a> {
 
     /// The work of a step, as the definition has it.
     fn work(&self, scope: &str, step: &str) -> Option<&StepWork> {
-        history::work(self.plan.as_ref()?, scope, step)
+        let acting = self.resumed.acting(scope, step).unwrap_or(step);
+        history::work(self.plan.as_ref()?, scope, acting)
     }
 
     /// What the definition has of an agent step.

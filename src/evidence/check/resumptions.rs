@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 type StepAddress = (String, String);
 
 const STRAY: &str = "it takes the data or the checkpoint of another suspension";
+const ELSEWHERE: &str = "it does not run by the step that it was resumed to";
 const OTHER: &str = "it is not the data or the checkpoint that its step was given";
 
 /// What the steps of a run are given.
@@ -20,6 +21,8 @@ const OTHER: &str = "it is not the data or the checkpoint that its step was give
 pub(super) struct Resumptions {
     /// What each step is given, and since which frame.
     given: BTreeMap<StepAddress, (u64, Resumption)>,
+    /// By which other steps' definitions steps run.
+    acting: BTreeMap<StepAddress, String>,
     /// Every frame with data, with its step.
     data: BTreeMap<u64, StepAddress>,
     /// When steps of the run were last to begin again by a person's word.
@@ -90,11 +93,42 @@ impl Resumptions {
             .retain(|(at, id), (since, _)| !(at.is_empty() && *since < begun_again && needs(id)));
     }
 
+    /// A step begins by the definition of another, or by its own. Says what is wrong with that.
+    pub(super) fn start(
+        &mut self,
+        (scope, step): (&str, &str),
+        named: Option<&str>,
+        may: impl Fn(&str) -> bool,
+    ) -> Option<&'static str> {
+        let at = (scope.to_owned(), step.to_owned());
+        let given = self.given.get(&at);
+        let given = given.and_then(|(_, given)| given.resume_step.as_deref());
+        let wrong = match self.blurred {
+            true => named.is_some_and(|named| !may(named)),
+            false => given.filter(|given| may(given)) != named,
+        };
+        match named {
+            Some(named) => self.acting.insert(at, named.to_owned()),
+            None => self.acting.remove(&at),
+        };
+        wrong.then_some(ELSEWHERE)
+    }
+
+    /// The step by whose definition another runs, if not by its own.
+    pub(super) fn acting(&self, scope: &str, step: &str) -> Option<&str> {
+        if self.acting.is_empty() {
+            return None;
+        }
+        let at = (scope.to_owned(), step.to_owned());
+        self.acting.get(&at).map(String::as_str)
+    }
+
     /// A child begins anew.
     pub(super) fn begin(&mut self, scope: &str) {
         let within = format!("{scope}/");
-        self.given
-            .retain(|(at, _), _| at != scope && !at.starts_with(&within));
+        let stays = |at: &str| at != scope && !at.starts_with(&within);
+        self.given.retain(|(at, _), _| stays(at));
+        self.acting.retain(|(at, _), _| stays(at));
     }
 
     /// What is wrong with the input of a step, or of what has no data.
@@ -261,6 +295,7 @@ mod tests {
             checkpoint: CanonicalJson::from_value(&json!({"page": 3})).unwrap(),
             resumed: 8,
             data: CanonicalJson::from_value(&json!("text")).unwrap(),
+            resume_step: None,
         };
         assert_eq!(value_of(Some(&given), "/checkpoint/page"), json!(3));
         assert_eq!(value_of(Some(&given), "/data/text"), Value::Null);

@@ -49,7 +49,7 @@ impl<'a> AgentTimeline<'a> {
         asked: &'a ReviewRequested,
     ) -> Result<(), ClaimFailure> {
         let plan = self.plan(frame)?;
-        let agent = match work(&plan, &frame.scope, &asked.step) {
+        let agent = match work(&plan, &frame.scope, self.acting(frame, &asked.step)) {
             Some(StepWork::Agent(agent)) => plan.agents.get(&agent.file),
             _ => None,
         };

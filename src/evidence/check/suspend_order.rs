@@ -14,6 +14,7 @@ use ktsu_workflow::reserved;
 use serde_json::Value;
 
 use super::ClaimFailure;
+use super::history::may_resume_to;
 use super::outputs::OutputCheck;
 
 /// The code of steps whose data did not come.
@@ -154,8 +155,15 @@ impl OutputCheck<'_> {
         };
         let output = outcome.get("output").is_some_and(ends);
         let failed = outcome.get("error").is_some_and(|error| !error.is_null());
+        let other = outcome.pointer(&format!("/commands/{}/resumeStep", command.index));
+        let other = other.and_then(Value::as_str).map(str::to_owned);
         let words = "a reserved field or an error of the outcome ends its step first";
         self.blame(frame, output || failed, words)?;
+        let all = self.plan.as_ref();
+        let (scope, step) = (frame.scope.as_str(), command.step.as_str());
+        let may = |other| all.is_some_and(|all| may_resume_to(all, scope, step, other));
+        let words = "its step cannot be resumed to the one that it names";
+        self.blame(frame, !other.as_deref().is_none_or(may), words)?;
         if !command.suppressed {
             let asked = self.step(frame).asked.entry(command.item).or_default();
             asked.suspend(frame.seq, command.index);
@@ -215,7 +223,10 @@ impl OutputCheck<'_> {
 
     fn begins_with(&mut self, frame: &Frame, started: &StepStarted) -> Result<(), ClaimFailure> {
         let at = (frame.scope.as_str(), started.step.as_str());
-        let wrong = self.resumed.judge(Some(at), started.input.values());
+        let plan = self.plan.as_ref();
+        let may = |other: &str| plan.is_some_and(|plan| may_resume_to(plan, at.0, at.1, other));
+        let wrong = self.resumed.start(at, started.resume_step.as_deref(), may);
+        let wrong = wrong.or_else(|| self.resumed.judge(Some(at), started.input.values()));
         let wrong = wrong.or_else(|| {
             let agent = self.agent_plan(&frame.scope, &started.step)?;
             self.resumed.judge_mentions(at, &agent, &started.input)

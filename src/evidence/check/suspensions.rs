@@ -49,7 +49,8 @@ impl<'a> AgentTimeline<'a> {
         step: &str,
     ) -> Result<Option<SuspendPolicy>, ClaimFailure> {
         let plan = self.plan(frame)?;
-        let Some(StepWork::Agent(agent)) = work(&plan, &frame.scope, step) else {
+        let Some(StepWork::Agent(agent)) = work(&plan, &frame.scope, self.acting(frame, step))
+        else {
             return Ok(None);
         };
         let file = plan.agents.get(&agent.file);

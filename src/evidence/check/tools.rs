@@ -185,7 +185,8 @@ impl<'a> AgentTimeline<'a> {
             return Ok(());
         }
         let plan = self.plan(frame)?;
-        let server = server(&plan, &frame.scope, &called.step, &called.server);
+        let acting = self.acting(frame, &called.step);
+        let server = server(&plan, &frame.scope, acting, &called.server);
         self.check_call(task, frame, &CallReference::of_call(called), server);
         self.check_approved(task, frame, called, server);
         let Some(call) = task.call(called.response, called.call) else {

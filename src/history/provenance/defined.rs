@@ -87,6 +87,16 @@ impl TracedRun<'_> {
         Some((step, needs.map(|need| need.id.as_str()).collect()))
     }
 
+    /// The step by whose definition another ran: itself, or the one that it was resumed to.
+    pub(super) fn acting(&self, scope: u32, position: u32) -> Option<&CompiledStep> {
+        let acting = self.state().resume_step(scope, position);
+        let Some(acting) = acting else {
+            return Some(self.compiled(scope, position)?.0);
+        };
+        let id = &self.state().scope(scope)?.shape.step(acting)?.id;
+        self.workflow(scope, self.begun(scope, position))?.step(id)
+    }
+
     /// The frame with which a step that has not begun since was taken back.
     pub fn reset_frame(&self, scope: u32, position: u32) -> Option<u64> {
         let held = self.state().scope(scope)?;

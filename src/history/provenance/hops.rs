@@ -160,7 +160,13 @@ impl HopWalk<'_, '_> {
                 let child = story.state().scope_at(&path)?;
                 return Some(vec![Visit::Output(child, below.to_owned())]);
             }
-            CompiledWork::Agent { from: None, .. } => self.replied(&facts, &path),
+            CompiledWork::Agent { from: None, .. } => {
+                if let Some(acting) = story.state().resume_step(scope, position) {
+                    let text = format!("resumed to step {}", held.path_of(acting));
+                    self.hop(facts.first, path.clone(), "resumed", text);
+                }
+                self.replied(&facts, &path);
+            }
             CompiledWork::Agent {
                 from: Some(from), ..
             } => {

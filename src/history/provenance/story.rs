@@ -181,7 +181,8 @@ impl<'f> TracedRun<'f> {
         }
         self.trace_invoked(scope, position, &track.gate);
         let (compiled, _) = self.compiled(scope, position)?;
-        let made = self.computed_value(scope, position, compiled, &facts, &mut track, &mut tracker);
+        let acting = self.acting(scope, position)?;
+        let made = self.computed_value(scope, position, acting, &facts, &mut track, &mut tracker);
         if compiled.schema.is_some()
             && let Some(made) = &made
         {

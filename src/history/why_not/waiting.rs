@@ -53,6 +53,33 @@ pub(super) fn suspension(state: &RunState, scope: u32, step: u32) -> Option<(u64
     }
 }
 
+/// Why a step does not run by itself that is declared `on: resume`, and for which step it does or will.
+pub(super) fn resume_step(state: &RunState, scope: u32, position: u32) -> String {
+    let alone = "it runs only in place of a suspended step that is resumed to it";
+    let held = state.scope(scope);
+    let named = held.and_then(|held| Some((held, held.shape.step(position)?.id.as_str())));
+    let Some((held, name)) = named else {
+        return alone.to_owned();
+    };
+    let waits = |step: &u32| {
+        let task = state.task(scope, *step, None);
+        let suspended = task.is_some_and(|task| task.resume_step().as_deref() == Some(name));
+        suspended && state.awaits_data(scope, *step)
+    };
+    let mut all = 0..u32::try_from(held.steps.len()).unwrap_or(u32::MAX);
+    if let Some(step) = all.clone().find(waits) {
+        let step = held.path_of(step);
+        return format!("{alone}; step {step} waits for data, and is then resumed to it");
+    }
+    match all.find(|step| state.resume_step(scope, *step) == Some(position)) {
+        Some(step) => {
+            let step = held.path_of(step);
+            format!("{alone}; step {step} was, and has its output")
+        }
+        None => format!("{alone}, and none was"),
+    }
+}
+
 /// Whether a responder still waits with an event, and that or what became of it, in words. What it
 /// decided when its timer fired is a decision of its own.
 pub(super) fn waiting(state: &RunState, event: u64, told: &Candidate) -> (bool, String) {

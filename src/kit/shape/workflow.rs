@@ -100,9 +100,9 @@ pub(crate) const STEP: MapShape = MapShape::new(
         optional("model", Map(&MODEL))
             .doc("Another group than the agent's")
             .with(&["agent"]),
-        optional("on", Keywords(&["approval"]))
-            .doc("Fires for approvals only")
-            .with(&["webhook"]),
+        optional("on", Keywords(&["approval", "resume"]))
+            .doc("approval: the webhook fires for approvals only; resume: the agent runs only in place of a suspended step that names this one")
+            .with(&["agent", "webhook"]),
         optional("output", Map(&STEP_OUTPUT)).doc("What the output must be"),
         optional("params", Each(&Any))
             .doc("Templates by the name of the param")

@@ -10,6 +10,7 @@ use super::expressions::Expressions;
 use super::known::{KitTypes, mismatch, with_markers};
 use crate::builtin;
 use crate::read::{KitReader, items, member, members};
+use crate::resume_checks;
 use crate::step::StepDraft;
 use crate::workflow::WorkflowDraft;
 use ktsu_config::fault::{Fault, FaultCode};
@@ -282,8 +283,17 @@ impl WorkflowTypes<'_> {
         }
         match fans_out {
             true => step::results(&output),
-            false => output,
+            false => output.join(&self.resumed(position)),
         }
+    }
+
+    /// What a step gives that is resumed to another: whatever those give that it can be resumed to.
+    fn resumed(&self, position: usize) -> ValueType {
+        let calls = &self.kit.loader.calls;
+        let others = resume_checks::others(self.kit.loader, self.path, position).into_iter();
+        let file = |other| calls.get(&(self.path.to_owned(), other));
+        let output = |other| self.kit.agents.get(file(other)?.as_str()).cloned();
+        ValueType::union(others.map(|other| output(other).unwrap_or_else(ValueType::any)))
     }
 
     /// The elements that a fan-out goes over.
@@ -384,7 +394,8 @@ impl WorkflowTypes<'_> {
     /// none; an empty object if there is none at all.
     fn last(&self, steps: &[StepDraft]) -> ValueType {
         let mut all = ValueType::never();
-        for (position, step) in steps.iter().enumerate().rev() {
+        let ordinary = steps.iter().enumerate().rev();
+        for (position, step) in ordinary.filter(|(_, step)| !step.plan.is_on_resume()) {
             let output = self.outputs.get(&position);
             all = all.join(&output.cloned().unwrap_or_else(ValueType::any));
             let may_be_silent = matches!(step.plan.work, StepWork::Webhook(_));

@@ -68,7 +68,8 @@ fn secrets_of(
 ) -> Option<Result<Vec<ServerParamValues>, ServerParamError>> {
     let scope = state.scope(place.scope)?;
     let workflow = definition.workflow(&scope.shape.key)?;
-    let step = workflow.steps.get(place.step as usize)?;
+    let acting = state.resume_step(place.scope, place.step);
+    let step = workflow.steps.get(acting.unwrap_or(place.step) as usize)?;
     let names = SecretValues::new(shared, state, memo, place);
     if names.waits_for_secret(&step.id, step.work.roots()) {
         return None;

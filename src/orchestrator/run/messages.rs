@@ -59,6 +59,10 @@ impl RunTask {
                 // The caller may be gone.
                 let _ = reply.send(found);
             }
+            Message::ResumeSteps { task, reply } => {
+                // The caller may be gone.
+                let _ = reply.send(tools::resume_steps(&self.state, &task));
+            }
             // The next start finds what a draining engine has lost.
             Message::Lost { .. } if self.shared.runs.is_draining() => {}
             Message::Lost { scope, lost } => self.worker_lost(&scope, lost)?,

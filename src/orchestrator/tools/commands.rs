@@ -12,8 +12,23 @@ use serde_json::{Value, json};
 
 use super::CallResult;
 
-/// What it offers. The allowlist of an agent leaves what its file declares.
-pub(super) fn tools() -> Value {
+/// What it offers to a step that may be resumed to these others. The allowlist of an agent leaves what its
+/// file declares.
+pub(super) fn tools(resume_steps: &[String]) -> Value {
+    let mut all = every_tool();
+    let suspend = all.as_array_mut().and_then(|all| all.last_mut());
+    if let Some(suspend) = suspend.filter(|_| !resume_steps.is_empty()) {
+        suspend["inputSchema"]["properties"]["resumeStep"] = json!({
+            "type": "string",
+            "enum": resume_steps,
+            "description": "The step that continues in your place, and gives the answer; without \
+                it, you begin again",
+        });
+    }
+    all
+}
+
+fn every_tool() -> Value {
     json!([{
         "name": "emit",
         "description": "Tells other systems about a topic, once your answer has been accepted. \
@@ -94,6 +109,8 @@ pub(super) struct CommandJudge<'a> {
     pub(super) plan: &'a AgentPlan,
     /// Of the run.
     pub(super) rules: DecisionRules,
+    /// The steps that the step may be resumed to.
+    pub(super) resume_steps: &'a [String],
 }
 
 impl CommandJudge<'_> {
@@ -186,12 +203,18 @@ impl CommandJudge<'_> {
             }
             OutcomeCommand::Suspend { resume_step, .. } => {
                 let declared = agent.and_then(|agent| agent.file.commands.as_ref());
-                match declared.is_some_and(|all| all.suspend.is_some()) {
-                    true if resume_step.is_some() => {
+                if declared.is_none_or(|all| all.suspend.is_none()) {
+                    return Err("suspend is not offered".to_owned());
+                }
+                match resume_step {
+                    Some(_) if self.resume_steps.is_empty() => {
                         Err("leave resumeStep out: this step begins again".to_owned())
                     }
-                    true => Ok(()),
-                    false => Err("suspend is not offered".to_owned()),
+                    Some(step) if !self.resume_steps.contains(step) => Err(format!(
+                        "this step cannot be resumed to {step:?}, only to {}",
+                        self.resume_steps.join(" or ")
+                    )),
+                    Some(_) | None => Ok(()),
                 }
             }
         }
@@ -235,6 +258,7 @@ mod tests {
             definition: &definition,
             plan,
             rules: DecisionRules::NEWEST,
+            resume_steps: &[],
         };
         let noted = |tool: &str, arguments: Value| judge.noted(tool, &arguments);
         let accepted = Ok(json!({"accepted": true}));

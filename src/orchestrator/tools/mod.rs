@@ -111,11 +111,11 @@ impl BuiltinServer {
         }
     }
 
-    fn tools(self) -> Value {
+    fn tools(self, resume_steps: &[String]) -> Value {
         match self {
             Self::Kv => kv::tools(),
             Self::Envelope => envelope::tools(),
-            Self::Commands => commands::tools(),
+            Self::Commands => commands::tools(resume_steps),
         }
     }
 }
@@ -194,14 +194,36 @@ impl Orchestrator {
         let result = match method {
             "initialize" => protocol::initialize_result(caller.server, params),
             "ping" => Ok(json!({})),
-            "tools/list" => protocol::tools_list_result(&caller.server.tools(), params),
-            "tools/call" => match protocol::tool_call_request(&caller.server.tools(), params) {
-                Ok(wanted) => Ok(self.builtin_call(caller, wanted).await),
-                Err(error) => Err(error),
-            },
+            "tools/list" => protocol::tools_list_result(&self.offered_tools(caller).await, params),
+            "tools/call" => {
+                let offered = self.offered_tools(caller).await;
+                match protocol::tool_call_request(&offered, params) {
+                    Ok(wanted) => Ok(self.builtin_call(caller, wanted).await),
+                    Err(error) => Err(error),
+                }
+            }
             other => Err(protocol::unknown_method(other)),
         };
         ProtocolAnswer::With(protocol::answer(id, result))
+    }
+
+    /// The tools that a server offers to its caller.
+    async fn offered_tools(&self, caller: &BuiltinCaller) -> Value {
+        let steps = match caller.server {
+            BuiltinServer::Commands => self.resume_steps(&caller.task).await,
+            BuiltinServer::Kv | BuiltinServer::Envelope => None,
+        };
+        caller.server.tools(&steps.unwrap_or_default())
+    }
+
+    /// The steps that the step of a task may be resumed to.
+    async fn resume_steps(&self, task: &TaskAddress) -> Option<Vec<String>> {
+        let under_way = self.shared.runs.get(task.stream.name())?;
+        let (reply, replied) = oneshot::channel();
+        let task = task.clone();
+        let message = Message::ResumeSteps { task, reply };
+        under_way.send(Box::new(message)).await.then_some(())?;
+        replied.await.ok()
     }
 
     async fn builtin_call(&self, caller: &BuiltinCaller, wanted: ToolCallRequest<'_>) -> Value {
@@ -248,6 +270,16 @@ impl Orchestrator {
     }
 }
 
+/// The steps that the step of a task may be resumed to.
+pub(super) fn resume_steps(state: &RunState, task: &TaskAddress) -> Vec<String> {
+    let at = state.step_at(&task.scope, &task.step);
+    let held = at.and_then(|(scope, step)| Some((state.scope(scope)?, step)));
+    let steps = held
+        .into_iter()
+        .flat_map(|(scope, step)| scope.shape.resume_steps(step));
+    steps.map(|step| step.id.clone()).collect()
+}
+
 /// The call of a task that has this key, if it is under way.
 pub(super) fn find(
     definition: &Definition,
@@ -287,6 +319,7 @@ pub(super) fn find(
                 definition,
                 plan,
                 rules: DecisionRules::of(state),
+                resume_steps: &resume_steps(state, task),
             };
             CallInput::Known(judge.noted_call(&held.commanded, calls, wanted))
         }

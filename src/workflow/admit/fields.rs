@@ -4,6 +4,7 @@
 
 use ktsu_ledger::CanonicalJson;
 use ktsu_ledger::event::plan::{StepPlan, StepWork};
+use ktsu_projections::run::RunState;
 use serde_json::Value;
 
 use crate::definition::{CompiledWorkflow, Definition};
@@ -48,19 +49,38 @@ impl UnknownFieldError {
     }
 }
 
+/// Whose schemas an output passes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct StepSchemas {
+    /// The position of the step.
+    pub(super) step: u32,
+    /// The position of the step by whose definition it ran: itself, or the one that it was resumed to.
+    pub(super) acting: u32,
+}
+
+impl StepSchemas {
+    /// Those of a step of a run.
+    pub(super) fn of(state: &RunState, scope: u32, step: u32) -> Self {
+        let acting = state.resume_step(scope, step).unwrap_or(step);
+        Self { step, acting }
+    }
+}
+
 /// Whether the output of a step can have a field. What stands there now can be replaced, whatever is
 /// declared.
 pub(super) fn check_output_field(
     definition: &Definition,
     workflow: &CompiledWorkflow,
-    at: u32,
+    at: StepSchemas,
     output: &Value,
     field: &str,
 ) -> Result<(), UnknownFieldError> {
-    let Some(plan) = workflow.plan.steps.get(at as usize) else {
+    let steps = &workflow.plan.steps;
+    let Some(plan) = steps.get(at.step as usize) else {
         return Ok(());
     };
-    let known = fields_of(definition, plan);
+    let known = steps.get(at.acting as usize);
+    let known = known.and_then(|acting| fields_of(definition, acting));
     let own = match &plan.work {
         // It may check the value within the output.
         StepWork::Transform(_) => None,

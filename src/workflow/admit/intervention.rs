@@ -137,7 +137,8 @@ pub fn overlay(
     let workflow = definition.workflow(&held.shape.key).ok_or_else(no_step)?;
     let mut whole = Value::Object(members);
     let values = [(&said.field, &said.value)];
-    check_replaced(definition, (workflow, at), &mut whole, values, rules)?;
+    let schemas = super::fields::StepSchemas::of(state, scope, at);
+    check_replaced(definition, (workflow, schemas), &mut whole, values, rules)?;
     Ok(Draft {
         scope: said.scope,
         actor: Actor::Principal(said.by.id.clone()),

@@ -13,6 +13,7 @@ use ktsu_projections::run::task::output_without_reserved_fields;
 use ktsu_projections::run::{AgentTask, RunState, TaskPhase};
 use serde_json::Value;
 
+use super::fields::StepSchemas;
 use super::intervention::{InterventionError, check_replaced};
 use crate::definition::Definition;
 use crate::rules::DecisionRules;
@@ -245,7 +246,7 @@ fn check_overlay(
     replace(&mut output, asked.review);
     check_replaced(
         definition,
-        (workflow, asked.step),
+        (workflow, StepSchemas::of(state, asked.scope, asked.step)),
         &mut output,
         overlay,
         rules,

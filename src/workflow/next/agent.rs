@@ -43,7 +43,7 @@ pub fn task_spec(
         return ask::spec(definition, state, memo, step);
     }
     let at = StepContext::new(definition, state, memo, scope, Some(step))?;
-    let compiled = at.workflow.steps.get(step as usize)?;
+    let compiled = at.acting_step()?;
     let Some(ktsu_ledger::event::plan::StepWork::Agent(plan)) = at.workflow_work() else {
         return None;
     };
@@ -63,7 +63,7 @@ struct PreparedTask {
 impl StepDecision<'_> {
     /// Starts the step, and sends its task out unless there are several.
     pub(super) fn start_agent(&mut self, plan: &AgentPlan) {
-        match self.start_input(self.step, plan) {
+        match self.start_input(self.acting, plan) {
             Ok((input, items)) => {
                 let started = self.started_with(input, items);
                 if items.is_none() {
@@ -85,7 +85,7 @@ impl StepDecision<'_> {
             TaskAction::Start(item) => self.start_item(plan, item, held.started?),
             TaskAction::Dispatch(index) => {
                 let task = tasks.list.get(index as usize)?;
-                match self.preparation_error(self.step, plan, tasks.item(index), task) {
+                match self.preparation_error(self.acting, plan, tasks.item(index), task) {
                     None => {
                         let attempt = task.attempt + 1;
                         self.dispatch(tasks.item(index), attempt, task.last);

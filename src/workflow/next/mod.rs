@@ -172,6 +172,8 @@ pub(super) struct StepContext<'a> {
 pub(super) struct StepDecision<'a> {
     at: StepContext<'a>,
     step: &'a CompiledStep,
+    /// The step by whose definition it runs: itself, or the one that it was resumed to.
+    acting: &'a CompiledStep,
     unit: DecisionBatch,
 }
 
@@ -278,6 +280,7 @@ impl StepDecision<'_> {
             attempt: self.attempt(),
             input,
             items,
+            resume_step: (self.acting.id != self.step.id).then(|| self.acting.id.clone()),
             step: self.step.id.clone(),
         });
         self.unit.push(Event::Step(event), self.start_causes())
@@ -427,6 +430,7 @@ impl<'a> StepContext<'a> {
         let plan = self.scope.shape.step(self.position)?;
         let mut decision = StepDecision {
             unit: DecisionBatch::new(self.state, &self.scope.path),
+            acting: self.acting_step()?,
             at: self,
             step,
         };
@@ -471,6 +475,9 @@ impl<'a> StepContext<'a> {
         if matches!(work, StepWork::Webhook(webhook) if webhook.on_approval) {
             return Some((SkipReason::OnApproval, None));
         }
+        if matches!(work, StepWork::Agent(agent) if agent.on_resume) {
+            return Some((SkipReason::OnResume, None));
+        }
         if let Some(condition) = &compiled.condition {
             match condition.evaluate(&self.names) {
                 Err(error) => return Some((SkipReason::ConditionError, Some(error.message))),
@@ -498,7 +505,15 @@ impl<'a> StepContext<'a> {
     }
 
     fn workflow_work(&self) -> Option<&'a StepWork> {
-        self.scope.shape.step(self.position).map(|step| &step.work)
+        self.state.work(self.names.scope(), self.position)
+    }
+
+    /// The step by whose definition this one runs: itself, or the one that it was resumed to.
+    fn acting_step(&self) -> Option<&'a CompiledStep> {
+        let other = self.state.resume_step(self.names.scope(), self.position);
+        self.workflow
+            .steps
+            .get(other.unwrap_or(self.position) as usize)
     }
 
     /// The frames a ready step follows from: the ends of what it needs, or its scope's start.

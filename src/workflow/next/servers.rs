@@ -55,11 +55,10 @@ pub fn secret_values(
     step: u32,
     names: &dyn NameLookup,
 ) -> Option<Result<Vec<ServerParamValues>, ServerParamError>> {
-    let shape = &state.scope(scope)?.shape;
-    let ktsu_ledger::event::plan::StepWork::Agent(plan) = &shape.step(step)?.work else {
-        return None;
-    };
-    let compiled = definition.workflow(&shape.key)?.steps.get(step as usize)?;
+    let plan = state.agent_plan(scope, step)?;
+    let position = state.resume_step(scope, step).unwrap_or(step);
+    let workflow = definition.workflow(&state.scope(scope)?.shape.key)?;
+    let compiled = workflow.steps.get(position as usize)?;
     let agent = definition.agents.get(&plan.file)?;
     let rules = DecisionRules::of(state);
     let (given, filled) = match &compiled.work {

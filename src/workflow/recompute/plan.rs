@@ -303,6 +303,7 @@ fn fan_out(id: &str, agent: &AgentPlan, params: Option<Value>) -> Result<StepPla
         schema: None,
         work: StepWork::Agent(AgentPlan {
             for_each: Some(each),
+            on_resume: false,
             params: params.map(|params| tree(&params)).transpose()?,
             ..agent.clone()
         }),

@@ -240,7 +240,12 @@ impl RecordedRunFold<'_> {
                 // A step that starts again starts afresh.
                 self.forget(scope, step);
                 if started.items.is_none() {
-                    self.begin(scope, step, None, &started.input);
+                    self.begin(
+                        (scope, step),
+                        None,
+                        &started.input,
+                        started.resume_step.as_deref(),
+                    );
                 }
             }
             StepEvent::OutputChecked(checked) => {
@@ -292,7 +297,7 @@ impl RecordedRunFold<'_> {
     fn take_item(&mut self, scope: &str, event: &ItemEvent) {
         let (step, item) = (event.step(), Some(event.item()));
         match event {
-            ItemEvent::Started(started) => self.begin(scope, step, item, &started.input),
+            ItemEvent::Started(started) => self.begin((scope, step), item, &started.input, None),
             ItemEvent::Completed(done) => {
                 let output = done.output_from.as_ref();
                 let output = output
@@ -320,15 +325,16 @@ impl RecordedRunFold<'_> {
 
     fn begin(
         &mut self,
-        scope: &str,
-        step: &str,
+        (scope, step): (&str, &str),
         item: Option<u32>,
         input: &BTreeMap<String, StepInput>,
+        resume_step: Option<&str>,
     ) {
         let workflow = self.scopes.get(scope);
         let workflow = workflow.and_then(|key| self.plan.workflows.get(key));
-        let plan = workflow.and_then(|one| one.steps.iter().find(|one| one.id == step));
-        let Some((plan, StepWork::Agent(agent))) = plan.map(|plan| (plan, &plan.work)) else {
+        let named = |id: &str| workflow.and_then(|one| one.steps.iter().find(|one| one.id == id));
+        let acting = named(resume_step.unwrap_or(step)).map(|acting| &acting.work);
+        let (Some(plan), Some(StepWork::Agent(agent))) = (named(step), acting) else {
             return;
         };
         let mut given = BTreeMap::new();

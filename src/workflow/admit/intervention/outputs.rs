@@ -7,7 +7,7 @@ use ktsu_projections::run::reserved::is_reserved;
 use serde_json::Value;
 
 use super::InterventionError;
-use crate::admit::fields;
+use crate::admit::fields::{self, StepSchemas};
 use crate::airlock;
 use crate::definition::{CompiledStep, CompiledWorkflow, Definition};
 use crate::next::violations;
@@ -20,7 +20,7 @@ use crate::rules::DecisionRules;
 /// [`InterventionError`].
 pub(in crate::admit) fn check_replaced<'v>(
     definition: &Definition,
-    (workflow, at): (&CompiledWorkflow, u32),
+    (workflow, at): (&CompiledWorkflow, StepSchemas),
     output: &mut Value,
     values: impl IntoIterator<Item = (&'v String, &'v Value)>,
     rules: DecisionRules,
@@ -37,7 +37,7 @@ pub(in crate::admit) fn check_replaced<'v>(
     if found.is_empty() {
         return Ok(());
     }
-    let plan = workflow.plan.steps.get(at as usize);
+    let plan = workflow.plan.steps.get(at.step as usize);
     Err(InterventionError::Refused {
         step: plan.map(|plan| plan.id.clone()).unwrap_or_default(),
         violations: violations(found),
@@ -57,9 +57,8 @@ pub fn overlay_conflicts(
         let workflow = definition.workflow(&held.shape.key)?;
         let rules = DecisionRules::from_recorded(state.rules()).ok()?;
         let output = output.json.to_value();
-        Some(output_violations(
-            definition, workflow, step, &output, rules,
-        ))
+        let at = StepSchemas::of(state, scope, step);
+        Some(output_violations(definition, workflow, at, &output, rules))
     };
     violations(found().unwrap_or_default())
 }
@@ -68,12 +67,12 @@ pub fn overlay_conflicts(
 fn output_violations(
     definition: &Definition,
     workflow: &CompiledWorkflow,
-    at: u32,
+    at: StepSchemas,
     output: &Value,
     rules: DecisionRules,
 ) -> Vec<airlock::SchemaViolation> {
-    let compiled: Option<&CompiledStep> = workflow.steps.get(at as usize);
-    let plan = workflow.plan.steps.get(at as usize);
+    let compiled: Option<&CompiledStep> = workflow.steps.get(at.step as usize);
+    let plan = workflow.plan.steps.get(at.acting as usize);
     let (Some(compiled), Some(plan)) = (compiled, plan) else {
         return Vec::new();
     };

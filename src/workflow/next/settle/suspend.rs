@@ -1,7 +1,7 @@
 //! Suspensions: a step that waits for data, and runs again with them (seed 004; decisions P3, W5).
 
 use ktsu_codes::ErrorCode;
-use ktsu_ledger::event::plan::AgentPlan;
+use ktsu_ledger::event::plan::{AgentPlan, StepPlan};
 use ktsu_ledger::event::{CommandsDiscarded, StepEvent, StepReset, SuspendRequested};
 use ktsu_ledger::{CanonicalJson, Event};
 use ktsu_projections::run::AgentTask;
@@ -123,11 +123,42 @@ impl StepContext<'_> {
                 "command_not_permitted",
                 "the agent does not declare that it suspends its step",
             ),
-            Some(_) if resume_step.is_some() => refuse(
-                "command_not_supported",
-                "another step cannot resume this one: leave resumeStep out, and the step runs again",
-            ),
-            Some(_) => Ok(()),
+            Some(_) => {
+                let refused = resume_step.and_then(|name| self.resume_step_refusal(name));
+                refused.map_or(Ok(()), |(code, words)| refuse(code, &words))
+            }
         }
+    }
+
+    /// Why a suspended step may not be resumed to another.
+    fn resume_step_refusal(&self, name: &str) -> Option<(&'static str, String)> {
+        let shape = &self.scope.shape;
+        let steps = &shape.plan.steps;
+        // No definition of a run that was recorded before has such a step.
+        if !steps.iter().any(StepPlan::is_on_resume) {
+            let words = "another step cannot resume this one: leave resumeStep out, and the step runs again";
+            return Some(("command_not_supported", words.to_owned()));
+        }
+        let other = shape.position(name);
+        let plan = other.and_then(|other| shape.step(other));
+        let Some((other, plan)) = other.zip(plan.filter(|plan| plan.is_on_resume())) else {
+            let words = format!("resumeStep {name:?} is not a step declared on: resume");
+            return Some(("command_not_permitted", words));
+        };
+        if shape.may_resume_to(self.position, other) {
+            return None;
+        }
+        let own = shape.step(self.position)?;
+        let needs = plan.needs.iter();
+        let more = needs.filter(|need| !own.needs.contains(need));
+        let more: Vec<&str> = more
+            .filter_map(|need| Some(shape.step(*need)?.id.as_str()))
+            .collect();
+        let more = more.join(", ");
+        let words = format!(
+            "resumeStep {name:?} needs {more}, which the step {:?} does not need",
+            own.id
+        );
+        Some(("command_not_permitted", words))
     }
 }
