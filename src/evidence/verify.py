@@ -25,7 +25,7 @@ PARTS = {
     "verify_content.py": "5805ed3054f5f00978a7261454653d0142f7652babac03834bc3a7c55c86ffcf",
     "verify_outputs.py": "85c219f90b95b33e977c008571f96d641b404242da5dbf561739f7e3c03fed3f",
     "verify_signed.py": "a76527081d7a889180e0266aef9bd7f0b0e2d170f8882e7e4bbce35ae4f8f53f",
-    "verify_calls.py": "8c511191cc5ea4eaee3ae429ba9241fd0b9e3aa3511ebfb4eaa5d159ca0fb869",
+    "verify_calls.py": "45aaf11bd0676e567f6642c9c9e83c7a6862e91f3a2d06dedccddcdd8463d3f0",
     "verify_commands.py": "d39f42e28ac2f8a4340c038f1ee228c3ec690ac637f0e04c4422108b66942675",
     "verify_world.py": "cb4c80816d37cce66086b7bc32914798ea4481743f9aad922b1da19b0b38dc13",
     "verify_queue.py": "e718922294c94623c8e9412aaf191b250bfe6f0d6b5e2f59307bb40b5b77317b",

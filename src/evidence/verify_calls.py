@@ -27,8 +27,7 @@ SHAPES = {
     "branch.created": ({"by": dict, "effects": str}, {"digest": str, "restarts": bool}),
     "run.resumed": WORD, "run.paused": WORD, "run.cancelled": WORD, "run.terminated": WORD,
     "run.completed": ({}, {}), "run.failed": ({}, {}), "clock.jumped": ({}, {"forward_ms": int}),
-    "step.started": ({"step": str}, {"resume_step": str}),
-    "step.reset": ({"step": str}, {}),
+    "step.started": ({"step": str}, {"resume_step": str}), "step.reset": ({"step": str}, {}),
     "worker.dispatched": (TASK, ITEM), "reflect.started": (TASK, ITEM),
     "llm.request": (dict(TASK, digest=str, group=str, max_tokens=int, report=dict),
                     dict(ITEM, base=int, temperature_millionths=int)),
@@ -142,8 +141,7 @@ class Story(object if MISSING else REVIEWS.People):
         self.made, self.decided, self.unknown, self.ended = [], [], [], False
         self.proposer = self.definition = self.plan = self.paused = self.brought = None
         self.suppresses, self.used = stream.startswith("recompute:"), set()
-        self.reviews, self.unclear = {}, []  # By scope and step.
-        self.acting = {}  # By which other steps steps run.
+        self.reviews, self.acting, self.unclear = {}, {}, []  # By scope and step.
         before = ""
         for seq in range(last + 1):
             self.frame = evidence.shared(stream, seq)
@@ -198,16 +196,14 @@ class Story(object if MISSING else REVIEWS.People):
         self.tasks = {place: task for place, task in self.tasks.items() if stays(*place)}
         self.reviews = {place: one for place, one in self.reviews.items() if stays(*place)}
         self.acting = {place: one for place, one in self.acting.items() if stays(*place)}
-        other = data.get("resume_step") if frame.type == "step.started" else None
-        if other is not None: self.acting[frame.scope, data["step"]] = other
-
+        if data.get("resume_step"): self.acting[frame.scope, data["step"]] = data["resume_step"]
+    on_step_reset = on_step_started
     def work_at(self, frame, data):
         """The work of a step, or of the one that it was resumed to."""
         if self.plan is None: self.plan = self.member(self.definition, "definition")
         acting = self.acting.get((frame.scope, data["step"]), data["step"])
         return work_of(self.plan, frame.scope, acting)
 
-    on_step_reset = on_step_started
     def on_run_resumed(self, frame, data):
         if self.paused: self.postpone((micros(frame.at) - self.paused) // 1000 * 1000)
         self.spoke(frame, data, None, False)
