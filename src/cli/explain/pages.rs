@@ -87,6 +87,7 @@ pub(super) const PAGES: &[(&str, &str)] = &pages![
     "name-mismatch",
     "needs_human_review",
     "negated-path",
+    "never-resumed",
     "no-primitive",
     "no-value",
     "no-workflows",

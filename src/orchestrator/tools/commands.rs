@@ -223,6 +223,8 @@ impl CommandJudge<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use ktsu_ledger::event::plan::StepWork;
 
     use super::*;
@@ -303,8 +305,47 @@ mod tests {
             let refused = noted(tool, arguments).unwrap_err();
             assert!(refused.contains(words), "{tool}: {refused}");
         }
+        let suspend = json!({"reason": "r", "checkpoint": 1, "resumeStep": "read"});
+        let refused = noted("suspend", suspend).unwrap_err();
+        assert_eq!(refused, "suspend is not offered");
         let unfit = json!({"step": "verify", "input": {}});
         let refused = noted("invoke", unfit).unwrap_err();
         assert!(refused.starts_with("the input of \"verify\" does not fit its params"));
+    }
+
+    #[test]
+    fn a_step_may_be_named_that_continues_where_there_is_one() {
+        let mut definition = definition().plan;
+        let file = Arc::make_mut(definition.agents.get_mut("a").unwrap());
+        let suspend = json!({"suspend": {"timeout_ms": 1}});
+        file.commands = Some(serde_json::from_value(suspend).unwrap());
+        let definition = Definition::compile(definition).unwrap();
+        let StepWork::Agent(plan) = &definition.plan.workflows["main"].steps[0].work else {
+            panic!("not an agent step");
+        };
+        let noted = |steps: &[&str], named: &str| {
+            let steps: Vec<String> = steps.iter().map(|step| (*step).to_owned()).collect();
+            let judge = CommandJudge {
+                definition: &definition,
+                plan,
+                rules: DecisionRules::NEWEST,
+                resume_steps: &steps,
+            };
+            let arguments = json!({"reason": "r", "checkpoint": 1, "resumeStep": named});
+            judge.noted("suspend", &arguments)
+        };
+        assert_eq!(noted(&["read"], "read"), Ok(json!({"accepted": true})));
+        assert_eq!(
+            noted(&["read", "scan"], "s").unwrap_err(),
+            "this step cannot be resumed to \"s\", only to read or scan"
+        );
+        assert_eq!(
+            noted(&[], "read").unwrap_err(),
+            "leave resumeStep out: this step begins again"
+        );
+        let offered = |steps: &[String]| tools(steps)[4]["inputSchema"]["properties"].clone();
+        assert_eq!(offered(&[]).get("resumeStep"), None);
+        let one = offered(&["read".to_owned()]);
+        assert_eq!(one["resumeStep"]["enum"], json!(["read"]));
     }
 }

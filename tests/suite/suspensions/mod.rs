@@ -8,6 +8,7 @@ mod many;
 mod models;
 mod people;
 mod races;
+mod resume_steps;
 mod states;
 
 use std::sync::Arc;

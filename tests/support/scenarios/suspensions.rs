@@ -25,6 +25,20 @@ const SEEKER: &str = "name: seeker\nversion: 1.0.0\nmodel: std\n\
      prompt: {system: You seek., user: all of it}\n\
      commands: {emit: ['claim.*'], invoke: [verify], suspend: {roles: [operator], timeout: 2h}}\n\
      output: {schema: {type: object, required: [verdict], properties: {verdict: {type: string}}}}\n";
+/// One that continues in the place of another.
+const READER: &str = "name: reader\nversion: 1.0.0\nmodel: std\n\
+     params: {schema: {type: object}}\n\
+     prompt: {system: You read., user: all of it}\n\
+     commands: {emit: ['claim.*'], suspend: {roles: [approver], timeout: 3h}}\n\
+     output: {schema: {type: object, required: [verdict], properties: {verdict: {type: string}}}}\n";
+/// Steps that another may be resumed to.
+const READS: &str = "
+  - {id: read, on: resume, agent: ./agents/reader.agent.yaml,
+     params: {page: '{{ resume.checkpoint.page }}', text: '{{ resume.data.text }}', all: '{{ resume }}'},
+     resume: {timeout: 4h}}
+  - {id: reread, on: resume, agent: ./agents/seeker.agent.yaml,
+     params: {text: '{{ resume.data.text }}'}}
+  - {id: b,";
 /// One that does not declare that it suspends its step.
 const PLAIN: &str = "name: plain\nversion: 1.0.0\nmodel: std\n\
      params: {schema: {type: object, required: [claim], properties: {claim: {type: string}}}}\n\
@@ -94,6 +108,8 @@ pub(crate) struct Suspended {
     /// Whether the outcome that asks has other commands, and events.
     pub(crate) siblings: bool,
     pub(crate) events: bool,
+    /// The step that continues, if not the suspended one.
+    pub(crate) resume_step: Option<&'static str>,
     /// What becomes of each suspension, in their order.
     pub(crate) words: Vec<Word>,
     /// The step that begins again once the run has failed.
@@ -109,10 +125,6 @@ pub(crate) struct SuspendStage {
 
 fn token(who: &str) -> String {
     format!("token-of-{who}")
-}
-
-fn suspend(page: u64) -> Value {
-    json!({"type": "suspend", "reason": "the contract is missing", "checkpoint": {"page": page}})
 }
 
 fn emit(topic: &str) -> Value {
@@ -132,12 +144,22 @@ impl Suspended {
             resume: RESUME,
             siblings: true,
             events: true,
+            resume_step: None,
             words: words.to_vec(),
             again: None,
         }
     }
 
-    /// What the seeker says to a task.
+    fn suspend(&self, page: u64) -> Value {
+        let mut command = json!({"type": "suspend", "reason": "the contract is missing",
+            "checkpoint": {"page": page}});
+        if let Some(step) = self.resume_step {
+            command["resumeStep"] = json!(step);
+        }
+        command
+    }
+
+    /// What the seeker says to a task, and the reader in its place.
     fn seeks(&self, task: &Value) -> Value {
         let text = task["resume"]["data"]["text"].as_str();
         let output = json!({"verdict": text});
@@ -146,11 +168,17 @@ impl Suspended {
                 json!({"status": "failed", "error": {"code": "down", "message": "it is down"}})
             }
             (None | Some("more"), _) => {
-                let mut commands = vec![suspend(3)];
-                if self.siblings {
+                let mut commands = vec![self.suspend(3)];
+                let reads = task["agent_name"] == "reader";
+                if self.siblings && !reads {
                     let verify =
                         json!({"type": "invoke", "step": "verify", "input": {"claim": "p"}});
-                    commands = vec![emit("claim.seen"), suspend(3), verify, emit("claim.more")];
+                    commands = vec![
+                        emit("claim.seen"),
+                        self.suspend(3),
+                        verify,
+                        emit("claim.more"),
+                    ];
                 }
                 let events = match self.events {
                     true => json!([{"type": "looked"}, {"type": "missed"}]),
@@ -167,7 +195,7 @@ impl Suspended {
     async fn completes(&self, heard: &Heard, beside: &Notify) {
         let task = heard.json();
         let mut body = match task["agent_name"].as_str() {
-            Some("seeker") => self.seeks(&task),
+            Some("seeker" | "reader") => self.seeks(&task),
             Some("starter") => json!({"status": "ok", "output": {"verdict": "none"}, "commands": [
                 {"type": "invoke", "step": "sought", "input": {}}]}),
             _ => {
@@ -190,7 +218,10 @@ impl Suspended {
     }
 
     fn kit(&self) -> KitDir {
-        let main = MAIN.replace("RESUME", self.resume);
+        let mut main = MAIN.replace("RESUME", self.resume);
+        if self.resume_step.is_some() {
+            main = main.replace("\n  - {id: b,", READS);
+        }
         let beside = match main.split_once("  - {id: b,") {
             Some((begin, _)) => format!("{begin}{}", BESIDE.trim_start_matches('\n')),
             None => main.clone(),
@@ -206,6 +237,7 @@ impl Suspended {
             ("verify", VERIFY),
         ])
         .with("agents/seeker.agent.yaml", SEEKER)
+        .with("agents/reader.agent.yaml", READER)
         .with("agents/plain.agent.yaml", PLAIN)
         .with("agents/starter.agent.yaml", STARTER)
     }

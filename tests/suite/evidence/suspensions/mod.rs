@@ -5,6 +5,7 @@ mod changed;
 mod forged;
 mod modelled;
 mod order;
+mod resumed_to;
 
 use ktsu_evidence::tar;
 use ktsu_ledger::store::SqliteReader;
