@@ -5,6 +5,7 @@ use std::path::Path;
 use ktsu_ledger::event::plan::{StepPlan, StepWork};
 
 use super::loader::Loader;
+use super::narrowing::StepCommands;
 use super::workflow::WorkflowDraft;
 use ktsu_config::fault::{Fault, FaultCode};
 
@@ -82,6 +83,14 @@ fn may_suspend(loader: &Loader, path: &str, draft: &WorkflowDraft, position: usi
     let Some(StepWork::Agent(agent)) = plan.map(|plan| &plan.work) else {
         return false;
     };
+    let call = draft
+        .steps
+        .get(position)
+        .and_then(|step| step.agent.as_ref());
+    let narrowed = call.and_then(|call| call.commands.as_ref());
+    if narrowed.is_some_and(StepCommands::forbids_suspend) {
+        return false;
+    }
     let file = loader.calls.get(&(path.to_owned(), position));
     let Some(file) = file.filter(|_| agent.for_each.is_none() && !agent.on_resume) else {
         return false;

@@ -83,8 +83,12 @@ fn order(steps: &[StepDraft]) -> Vec<usize> {
     order_or_as_given(&needs.collect::<Vec<Vec<usize>>>())
 }
 
-/// The data that a step waits for, as its `resume.schema` has them: null before they are there.
+/// The data that a step waits for, as its `resume.schema` has them: null before they are there. To a step
+/// with `on: resume`, those of any other may come.
 fn resume_data(draft: &StepDraft) -> ValueType {
+    if draft.plan.is_on_resume() {
+        return ValueType::any();
+    }
     let StepWork::Agent(agent) = &draft.plan.work else {
         return ValueType::any();
     };
