@@ -325,8 +325,10 @@ fn is_of_attempt(attempt: u32, record: &PersonRequest) -> bool {
 /// slash is about the whole path within the run.
 fn is_step(pattern: &str, record: &PersonRequest) -> bool {
     let step = record.step_id();
-    let within = record.run_id().split_once('/').map(|(_, within)| within);
-    let path = within.map_or_else(|| step.to_owned(), |within| format!("{within}/{step}"));
+    let path = match record.scope() {
+        "" => step.to_owned(),
+        scope => format!("{scope}/{step}"),
+    };
     let name = if pattern.contains('/') { &path } else { step };
     let whole = name.rsplit_once('.').map(|(step, _)| step);
     covers(pattern, name) || whole.is_some_and(|step| covers(pattern, step))

@@ -6,6 +6,7 @@ use utoipa::ToSchema;
 
 use crate::approvals::{ApprovalRecord, ApprovalStatus, ApprovalVote};
 use crate::reviews::ReviewRecord;
+use crate::step_name::split_scope;
 use crate::suspensions::SuspensionRecord;
 
 /// What people are asked: about a call of a tool, about the outcome of a step, or for data.
@@ -37,6 +38,11 @@ impl PersonRequest {
             Self::Review(review) => &review.run_id,
             Self::Approval(approval) => &approval.run_id,
         }
+    }
+
+    /// The path of the inline child that its step is in; empty for the run itself.
+    pub fn scope(&self) -> &str {
+        split_scope(self.run_id()).1
     }
 
     /// The step; for an item `STEP.INDEX`.

@@ -19,6 +19,11 @@ pub fn scoped_run(run: &str, scope: &str) -> String {
     }
 }
 
+/// What [`scoped_run`] puts together: the run, and the path of the scope.
+pub fn split_scope(run: &str) -> (&str, &str) {
+    run.split_once('/').unwrap_or((run, ""))
+}
+
 /// A step, and the item of it that is meant, if one is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StepName {

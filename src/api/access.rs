@@ -35,6 +35,9 @@ const UNAUTHENTICATED: &str = "none";
 /// seconds of one processor.
 const MAX_TRACE_WORK: u64 = 2_000_000;
 
+/// Where roles come from.
+const ROLES_HINT: &str = "roles are set under principals in the environment file";
+
 /// The principals that count now. Clones share them, so that all routers change at once.
 #[derive(Debug, Clone, Default)]
 pub struct PrincipalsInForce(Arc<RwLock<Arc<Principals>>>);
@@ -102,6 +105,20 @@ impl Caller {
     /// Whether it has a role, by the word of the environment file.
     pub fn has_role(&self, word: &str) -> bool {
         self.roles.iter().any(|role| role.as_str() == word)
+    }
+
+    /// Lets a caller through who has one of these roles, which what waits for people names, or is an
+    /// admin.
+    pub(crate) fn must_have_one_of(
+        &self,
+        roles: &[String],
+        asks: &str,
+    ) -> Result<(), ProblemDetails> {
+        if self.is_admin || roles.iter().any(|role| self.has_role(role)) {
+            return Ok(());
+        }
+        let words = format!("{asks} the role {}", roles.join(" or "));
+        Err(ProblemDetails::new(ErrorCode::Forbidden, words).with_hint(ROLES_HINT))
     }
 
     /// Whether it may call a route of this policy.
@@ -257,8 +274,7 @@ pub fn forbidden(policy: Policy) -> ProblemDetails {
         [one] => format!("this needs the role {one}"),
         some => format!("this needs one of the roles {}", some.join(", ")),
     };
-    ProblemDetails::new(ErrorCode::Forbidden, words)
-        .with_hint("roles are set under principals in the environment file")
+    ProblemDetails::new(ErrorCode::Forbidden, words).with_hint(ROLES_HINT)
 }
 
 /// The same response for a missing and a wrong token, so that guessing reveals nothing.

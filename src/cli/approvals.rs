@@ -495,14 +495,27 @@ fn over(reader: &dyn Reader, id: &str) -> Result<Option<String>, Failure> {
 
 pub(super) fn ended_text(record: &PersonRequest) -> String {
     let id = record.id();
+    let is_data = matches!(record, PersonRequest::Suspension(_));
     let status = match record.status() {
+        ApprovalStatus::Timeout if is_data => {
+            return format!("there were no data for {id} in time");
+        }
+        ApprovalStatus::Void if is_data => {
+            return format!("the step of {id} ended before its data came");
+        }
         ApprovalStatus::Timeout => return format!("there was no decision on {id} in time"),
         ApprovalStatus::Void => return format!("the step of {id} ended before a decision"),
         status => status.as_str(),
     };
     let by = record.votes().last().map(|vote| format!(" by {}", vote.by));
     let by = by.unwrap_or_default();
-    format!("{id} was already decided: {status}{}", text::line(&by))
+    let by = text::line(&by);
+    match record {
+        PersonRequest::Suspension(_) => format!("{id} was already {status}{by}"),
+        PersonRequest::Review(_) | PersonRequest::Approval(_) => {
+            format!("{id} was already decided: {status}{by}")
+        }
+    }
 }
 
 /// Whether a text is any part of the beginning or end of a record's id, or of its run's; of that of

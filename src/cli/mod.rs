@@ -154,8 +154,8 @@ enum Command {
     Post(posts::Arguments),
     /// Overrides a field of a step's output; the record names the person
     Overlay(interventions::OverlayArguments),
-    /// Continues a paused run, a branch, an unfinished run or one whose budget is raised, or restarts
-    /// steps of an ended run
+    /// Continues a paused run, a branch, an unfinished run or one whose budget is raised, restarts
+    /// steps of an ended run, or gives a step the data that it waits for
     #[command(visible_alias = "retry")]
     Resume(interventions::ResumeArguments),
     /// Holds a run: nothing new starts and deadlines are suspended until `resume`
@@ -166,7 +166,7 @@ enum Command {
     Terminate(steer::Arguments),
     /// Keeps a run whatever the environment's retention says, until the hold is released
     Hold(hold::Arguments),
-    /// Lists tool calls that wait for approval, and outputs that wait for a review
+    /// Lists what waits for people: tool calls to approve, outputs to review, steps that wait for data
     Approvals(approvals::Arguments),
     /// Approves a tool call or a reviewed output
     Approve(approvals::Approve),

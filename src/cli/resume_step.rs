@@ -73,12 +73,8 @@ async fn resume_step(
         Some(step) => {
             let (stream, scope) = find_run(&reader, &given.run)?;
             let of = |record: &PersonRequest| {
-                let within = record
-                    .run_id()
-                    .split_once('/')
-                    .map_or("", |(_, scope)| scope);
                 let waits = matches!(record, PersonRequest::Suspension(_));
-                waits && within == scope && record.step_id() == step
+                waits && record.scope() == scope && record.step_id() == step
             };
             let mut records = requests_of_run(&reader, &stream)?.into_iter();
             records.rfind(of).ok_or_else(|| {

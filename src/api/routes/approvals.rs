@@ -10,6 +10,7 @@ use ktsu_ledger::event::Decision;
 use ktsu_ledger::store::Cursor;
 use ktsu_projections::approvals::{ApprovalRecord, ApprovalStatus};
 use ktsu_projections::person_requests::PersonRequest;
+use ktsu_projections::step_name::split_scope;
 use serde::Serialize;
 use serde_json::{Value, json as value};
 
@@ -384,7 +385,7 @@ async fn of_scope(
         })
         .await?;
     records.retain(|record| {
-        let scope = record.run_id.split_once('/').map_or("", |(_, scope)| scope);
+        let (_, scope) = split_scope(&record.run_id);
         scope == run.scope
     });
     Ok(records)

@@ -159,6 +159,9 @@ mod tests {
             let who = match policy {
                 Policy::Public => "everybody".to_owned(),
                 Policy::Optional => "everybody; more to principals".to_owned(),
+                Policy::Attempt if path.ends_with("/link") => {
+                    "the holder of the step's link, by its token in the query".to_owned()
+                }
                 Policy::Attempt => "the holder of the attempt's token, in the query".to_owned(),
                 Policy::Roles(roles) => {
                     let words: Vec<_> = roles.iter().map(|role| role.as_str()).collect();

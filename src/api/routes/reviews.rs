@@ -6,6 +6,7 @@ use axum::extract::State;
 use ktsu_ledger::event::ReviewDecision;
 use ktsu_projections::approvals::ApprovalStatus;
 use ktsu_projections::reviews::ReviewRecord;
+use ktsu_projections::step_name::split_scope;
 use serde_json::{Value, json as value};
 
 use super::command;
@@ -134,12 +135,7 @@ fn permit(records: &[ReviewRecord], caller: &Caller) -> Result<(), ProblemDetail
     let Some(record) = records.last() else {
         return Ok(());
     };
-    let has = |role: &String| caller.has_role(role);
-    if caller.is_admin || record.roles.iter().any(has) {
-        return Ok(());
-    }
-    let words = format!("the review asks for the role {}", record.roles.join(" or "));
-    Err(ProblemDetails::new(ErrorCode::Forbidden, words))
+    caller.must_have_one_of(&record.roles, "the review asks for")
 }
 
 /// Parses a decision, in the form of the seed or of frames.
@@ -189,7 +185,7 @@ async fn of_step(
         })
         .await?;
     records.retain(|record| {
-        let scope = record.run_id.split_once('/').map_or("", |(_, scope)| scope);
+        let (_, scope) = split_scope(&record.run_id);
         scope == run.scope && record.step_id == step
     });
     Ok(records)

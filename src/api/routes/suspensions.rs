@@ -5,6 +5,7 @@ use axum::Json;
 use axum::extract::State;
 use ktsu_ledger::event::Principal;
 use ktsu_projections::approvals::ApprovalStatus;
+use ktsu_projections::step_name::split_scope;
 use ktsu_projections::suspensions::SuspensionRecord;
 use serde_json::{Value, json as value};
 
@@ -63,7 +64,13 @@ pub(super) async fn suspension(
         // One begins when the one before it is over.
         None => records.len().checked_sub(1),
     };
-    let at = at.ok_or(ErrorCode::SuspensionNotFound)?;
+    let at = at.ok_or_else(|| match &query.suspend_id {
+        Some(id) => {
+            let words = format!("the step has no suspension {id}");
+            ProblemDetails::new(ErrorCode::SuspensionNotFound, words)
+        }
+        None => ErrorCode::SuspensionNotFound.into(),
+    })?;
     Ok(Json(value!(records.swap_remove(at))))
 }
 
@@ -217,15 +224,7 @@ fn permit(records: &[SuspensionRecord], caller: &Caller) -> Result<(), ProblemDe
     let Some(record) = records.last() else {
         return Ok(());
     };
-    let has = |role: &String| caller.has_role(role);
-    if caller.is_admin || record.roles.iter().any(has) {
-        return Ok(());
-    }
-    let words = format!(
-        "the step takes data of the role {}",
-        record.roles.join(" or ")
-    );
-    Err(ProblemDetails::new(ErrorCode::Forbidden, words))
+    caller.must_have_one_of(&record.roles, "the step takes data from")
 }
 
 /// The error for a suspension that is over.
@@ -252,7 +251,7 @@ async fn of_step(
         })
         .await?;
     records.retain(|record| {
-        let scope = record.run_id.split_once('/').map_or("", |(_, scope)| scope);
+        let (_, scope) = split_scope(&record.run_id);
         scope == run.scope && record.step_id == step
     });
     Ok(records)

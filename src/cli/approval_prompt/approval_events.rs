@@ -94,13 +94,12 @@ impl TaskRef {
 
     /// Where a record belongs.
     pub(super) fn of(record: &PersonRequest) -> Self {
-        let scope = record.run_id().split_once('/');
         let (step, item) = match record.step_id().split_once('.') {
             Some((step, item)) => (step, item.parse().ok()),
             None => (record.step_id(), None),
         };
         Self {
-            scope: scope.map_or("", |(_, scope)| scope).to_owned(),
+            scope: record.scope().to_owned(),
             step: step.to_owned(),
             item,
         }
