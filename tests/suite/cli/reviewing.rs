@@ -473,7 +473,7 @@ fn the_help_of_what_decides_speaks_of_calls_and_of_outputs() {
     let all = desk.ktsu(&["--help"]);
     all.is(0).says("Approves a tool call or a reviewed output");
     all.says("Rejects a tool call or a reviewed output");
-    all.says("tool calls to approve, outputs to review, steps that wait for data");
+    all.says("tool calls to approve, outputs to review, steps that");
     for command in ["approve", "reject"] {
         desk.ktsu(&[command, "--help"]).is(0).says("rev_ID");
     }
