@@ -1,12 +1,16 @@
 //! Steps that another resumes: its definition makes the output of the suspended step (seed 004).
 
+use std::sync::Arc;
+
 use ktsu_ledger::event::{Effects, Principal, Sameness};
 use serde_json::{Value, json};
 
 use crate::admit::steer::{RunControl, steer};
+use crate::definition::Definition;
 use crate::driven_tests::{Driven, data};
 use crate::plans_tests::{agent, merge, plan, workflow};
 use crate::recompute::{RecordedRun, compare};
+use crate::simulate::{self, Divergence, simulate};
 
 /// A run whose step `a` may wait for data and be resumed to `read`; `b` takes what it gives, and `more`
 /// needs what `a` does not.
@@ -269,6 +273,43 @@ fn a_recompute_asks_the_agent_of_the_step_that_gave_the_output() {
         let task = compared.tasks.into_iter().find(|task| task.step == "a");
         assert_eq!(task.unwrap().status, expected);
     }
+}
+
+#[test]
+fn under_another_definition_each_attempt_is_compared_with_the_step_that_it_ran_by() {
+    let mut run = resumed();
+    ends(&mut run);
+    assert_eq!(under(&run, |_| {}), [""; 0]);
+    let found = under(&run, |plan| {
+        plan["agents"]["asks"]["commands"]["suspend"]["timeout_ms"] = json!(70_000);
+        plan["workflows"]["main"]["steps"][1]["work"]["agent"]["resume"].take();
+        let own = plan["workflows"]["main"]["steps"][1]["work"]["agent"].as_object_mut();
+        own.unwrap().remove("resume");
+    });
+    assert!(found.contains(&"suspend_timeout a".to_owned()), "{found:?}");
+    let found = under(&run, |plan| {
+        let step = &mut plan["workflows"]["main"]["steps"][3]["work"]["agent"];
+        step["params"]["text"] = json!("{{ resume.data }}");
+    });
+    assert!(found.iter().any(|one| one.ends_with(" a")), "{found:?}");
+    let found = under(&run, |plan| {
+        plan["workflows"]["main"]["steps"][3]["id"] = json!("other");
+    });
+    assert!(found.iter().any(|one| one.ends_with(" a")), "{found:?}");
+}
+
+/// What is said of a run under its own definition with the plan changed: what differs, and of which step.
+fn under(run: &Driven, change: impl FnOnce(&mut Value)) -> Vec<String> {
+    let own = &run.definition;
+    let base = simulate(&run.frames, own, own).unwrap();
+    let mut plan: Value = serde_json::from_str(own.json.as_str()).unwrap();
+    change(&mut plan);
+    let plan = serde_json::from_value(plan).unwrap();
+    let definition = Arc::new(Definition::compile(plan).unwrap());
+    let new = simulate(&run.frames, own, &definition).unwrap();
+    let found = simulate::compare(&run.frames, &base, &new).unwrap();
+    let words = |one: Divergence| format!("{} {}", one.what.name(), one.step);
+    found.into_iter().map(words).collect()
 }
 
 fn person() -> Principal {

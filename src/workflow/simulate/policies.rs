@@ -1,11 +1,15 @@
 //! Tool calls under the new definition: whether they are permitted, and which approvals they need; and
 //! who reviews outcomes. The consequences for the run are reported like those of any other change.
 
-use ktsu_ledger::event::plan::{ApprovalPolicy, ReviewPolicy, ServerPlan, SuspendPolicy};
+use std::collections::BTreeMap;
+
+use ktsu_ledger::event::plan::{
+    AgentPlan, ApprovalPolicy, ReviewPolicy, ServerPlan, StepWork, SuspendPolicy,
+};
 use ktsu_ledger::event::{AgentEvent, StepEvent};
 use ktsu_ledger::{Event, Frame};
 use ktsu_projections::reviews::deciding_roles;
-use ktsu_projections::run::RunState;
+use ktsu_projections::run::{AgentShape, RunState};
 use ktsu_projections::step_name::path_in;
 use serde_json::{Value, json};
 
@@ -33,28 +37,39 @@ struct RecordedCall<'a> {
 /// order of history. Steps that the new run did not come to are told of elsewhere.
 pub(super) fn policies(recorded: &[Frame], old: &RunState, new: &RunState) -> Vec<Divergence> {
     let mut found = Vec::new();
+    let mut resumed_to = ResumedTo::default();
     for frame in recorded {
+        resumed_to.take(frame);
+        let acting = |step| resumed_to.acting(frame, step);
         if let Event::Step(StepEvent::ReviewRequested(asked)) = &frame.event {
-            let terms = |(scope, position): (u32, u32)| match new.review_policy(scope, position) {
+            let by = acting(asked.step.as_str());
+            let policy =
+                declared(new, &frame.scope, by).and_then(|(_, agent)| agent.review.clone());
+            let terms = match policy {
                 None => vec![(ReviewRemoved, (Some(json!(asked.policy)), None))],
-                Some(policy) => review_terms(&asked.policy, policy),
+                Some(policy) => review_terms(&asked.policy, &policy),
             };
-            found.extend(asked_terms(frame, &asked.step, new, terms));
+            found.extend(asked_terms(frame, (&asked.step, by), new, terms));
         }
         if let Event::Step(StepEvent::SuspendRequested(asked)) = &frame.event {
-            let terms = |(scope, position): (u32, u32)| match new.suspend_policy(scope, position) {
+            let by = acting(asked.step.as_str());
+            let policy = declared(new, &frame.scope, by).and_then(|(plan, agent)| {
+                Some(agent.suspend.as_ref()?.narrowed(plan.resume.as_ref()))
+            });
+            let terms = match policy {
                 None => vec![(SuspendRemoved, (Some(json!(asked.policy)), None))],
                 Some(policy) => suspend_terms(&asked.policy, &policy),
             };
-            found.extend(asked_terms(frame, &asked.step, new, terms));
+            found.extend(asked_terms(frame, (&asked.step, by), new, terms));
         }
         let Some(call) = call(&frame.event) else {
             continue;
         };
-        let Some(is) = servers(new, &frame.scope, call.step) else {
+        let by = acting(call.step);
+        let Some(is) = servers(new, &frame.scope, by) else {
             continue;
         };
-        let was = servers(old, &frame.scope, call.step).unwrap_or_default();
+        let was = servers(old, &frame.scope, by).unwrap_or_default();
         let step = path_in(&frame.scope, call.step);
         for (what, (history, decided)) in changed(&call, was, is) {
             let one = Divergence {
@@ -88,25 +103,26 @@ pub(super) fn policies(recorded: &[Frame], old: &RunState, new: &RunState) -> Ve
 /// step that is there no more, others say so.
 fn asked_terms(
     frame: &Frame,
-    step: &str,
+    (step, by): (&str, &str),
     new: &RunState,
-    terms: impl Fn((u32, u32)) -> Vec<(DivergenceKind, Sides)>,
+    terms: Vec<(DivergenceKind, Sides)>,
 ) -> Vec<Divergence> {
-    let Some(place) = new.step_at(&frame.scope, step) else {
+    if new.step_at(&frame.scope, by).is_none() {
         return Vec::new();
-    };
-    let differing = terms(place).into_iter();
-    let named = differing.map(|(what, (history, decided))| Divergence {
-        what,
-        step: path_in(&frame.scope, step),
-        item: None,
-        server: None,
-        tool: None,
-        field: String::new(),
-        frame: Some(frame.seq),
-        history,
-        decided,
-    });
+    }
+    let named = terms
+        .into_iter()
+        .map(|(what, (history, decided))| Divergence {
+            what,
+            step: path_in(&frame.scope, step),
+            item: None,
+            server: None,
+            tool: None,
+            field: String::new(),
+            frame: Some(frame.seq),
+            history,
+            decided,
+        });
     named.collect()
 }
 
@@ -167,11 +183,49 @@ fn call(event: &Event) -> Option<RecordedCall<'_>> {
     }
 }
 
+/// By which other steps steps ran, as history has it.
+#[derive(Default)]
+struct ResumedTo<'f>(BTreeMap<(&'f str, &'f str), &'f str>);
+
+impl<'f> ResumedTo<'f> {
+    fn take(&mut self, frame: &'f Frame) {
+        if let Event::Step(StepEvent::Started(started)) = &frame.event {
+            let at = (frame.scope.as_str(), started.step.as_str());
+            match &started.resume_step {
+                Some(other) => self.0.insert(at, other),
+                None => self.0.remove(&at),
+            };
+        }
+    }
+
+    fn acting<'s>(&self, frame: &'s Frame, step: &'s str) -> &'s str
+    where
+        'f: 's,
+    {
+        let other = self.0.get(&(frame.scope.as_str(), step));
+        other.copied().unwrap_or(step)
+    }
+}
+
 /// The servers of an agent step; nothing if there is no such step.
 fn servers<'s>(state: &'s RunState, scope: &str, step: &str) -> Option<&'s [ServerPlan]> {
-    let scope = state.scope_at(scope)?;
-    let position = state.scope(scope)?.shape.position(step)?;
-    Some(state.servers(scope, position))
+    let scope_at = state.scope_at(scope)?;
+    state.scope(scope_at)?.shape.position(step)?;
+    let agent = declared(state, scope, step);
+    Some(agent.map_or(&[], |(_, agent)| &agent.servers))
+}
+
+/// The definition of an agent step and of its agent, whatever the step was resumed to.
+fn declared<'s>(
+    state: &'s RunState,
+    scope: &str,
+    step: &str,
+) -> Option<(&'s AgentPlan, &'s AgentShape)> {
+    let shape = &state.scope(state.scope_at(scope)?)?.shape;
+    let StepWork::Agent(plan) = &shape.step(shape.position(step)?)?.work else {
+        return None;
+    };
+    Some((plan, state.outline().agent(&plan.file)?))
 }
 
 fn changed(
