@@ -276,7 +276,8 @@ pub fn capture(recorded: &RecordedRun, wanted: &CaptureOptions) -> (Vec<Baseline
     let name = wanted.step.as_deref().map(StepName::parse);
     let is_meant = |task: &&RecordedTask| {
         name.as_ref().is_none_or(|name| {
-            name.path == task.path() && (name.item.is_none() || name.item == task.item)
+            let paths = [task.path(), task.definition_path()];
+            paths.contains(&name.path) && (name.item.is_none() || name.item == task.item)
         })
     };
     for task in tasks.filter(is_meant) {
@@ -317,7 +318,7 @@ fn captured(
             input,
             output_hash: Some(jcs::digest(&output)),
             output: (!wanted.hash_only).then_some(output),
-            step: task.path(),
+            step: task.definition_path(),
             tool_results_hash: results::hash_of(&tool_results),
             tool_results,
             version: recorded.version.clone(),

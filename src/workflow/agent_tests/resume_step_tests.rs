@@ -259,6 +259,8 @@ fn a_recompute_asks_the_agent_of_the_step_that_gave_the_output() {
         run.replies("a", 1);
         ends(&mut run);
         let recorded = RecordedRun::from_frames(&run.frames).unwrap();
+        let task = recorded.tasks.iter().find(|task| task.path() == "a");
+        assert_eq!(task.unwrap().definition_path(), "read");
         let mut recomputed = run.recompute();
         let agent = data(&recomputed.frames[0])["definition"]["workflows"].to_string();
         assert!(agent.contains("\"file\":\"reads\""), "{agent}");

@@ -60,6 +60,8 @@ pub struct RecordedTask {
     pub step: StepPlan,
     /// What its agent is.
     pub agent: AgentPlan,
+    /// The step by whose definition it ran, if its step was resumed to another.
+    pub resume_step: Option<String>,
     /// The item of a fan-out.
     pub item: Option<u32>,
     /// Its params by JSON pointer, as far as an expression made them; nothing where the value stays
@@ -96,6 +98,12 @@ impl RecordedTask {
     /// The path of the step from the run: `call/inner`.
     pub fn path(&self) -> String {
         path_in(&self.scope, &self.step.id)
+    }
+
+    /// The path of the step by whose definition it ran.
+    pub fn definition_path(&self) -> String {
+        let own = self.step.id.as_str();
+        path_in(&self.scope, self.resume_step.as_deref().unwrap_or(own))
     }
 
     /// The params as the agent got them; what resolves through a secret as its template.
@@ -352,6 +360,7 @@ impl RecordedRunFold<'_> {
             scope: scope.to_owned(),
             step: plan.clone(),
             agent: agent.clone(),
+            resume_step: resume_step.map(str::to_owned),
             item,
             given,
             dispatched: false,

@@ -29,6 +29,7 @@ mod project;
 mod reading;
 mod repeated;
 mod replay;
+mod resuming;
 mod reviewing;
 mod running;
 mod schemas;

@@ -8,7 +8,7 @@ mod many;
 mod models;
 mod people;
 mod races;
-mod resume_steps;
+pub(crate) mod resume_steps;
 mod states;
 
 use std::sync::Arc;

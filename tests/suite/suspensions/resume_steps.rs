@@ -57,8 +57,20 @@ rules:
 ";
 
 fn kit() -> KitDir {
-    let of = |pipeline: &str| format!("{CLAIM}{pipeline}");
-    KitDir::new(&[("seeks", &of(SEEKS)), ("plain", &of(PLAIN))])
+    kit_of(&[("seeks", SEEKS), ("plain", PLAIN)])
+}
+
+/// A kit whose step `a` is suspended and then resumed to `read`.
+pub(crate) fn seeking_kit() -> KitDir {
+    kit_of(&[("seeks", SEEKS)])
+}
+
+fn kit_of(pipelines: &[(&str, &str)]) -> KitDir {
+    let texts = pipelines.iter().map(|(_, one)| format!("{CLAIM}{one}"));
+    let texts: Vec<String> = texts.collect();
+    let names = pipelines.iter().map(|(name, _)| *name);
+    let whole: Vec<(&str, &str)> = names.zip(texts.iter().map(String::as_str)).collect();
+    KitDir::new(&whole)
         .with("agents/seeker.agent.yaml", SEEKER)
         .with("agents/reader.agent.yaml", READER)
         .with("gateway.yaml", GATEWAY)
