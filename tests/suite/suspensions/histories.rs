@@ -4,7 +4,7 @@
 use ktsu_ledger::store::MemoryStore;
 use serde_json::{Value, json};
 
-use super::{RESUME, give, lab, recorded, suspended};
+use super::{RESUME, give, lab, recorded, resume, suspended, suspension};
 use crate::reviews::{holds, seen};
 use crate::support::Client;
 use crate::support::ledgers::Recorded;
@@ -80,6 +80,49 @@ async fn a_branch_from_before_the_data_asks_again_and_one_from_after_has_them() 
             "{kind}"
         );
         holds(&store, &after);
+    }
+    lab.close().await;
+}
+
+#[tokio::test]
+async fn a_branch_from_any_frame_asks_as_often_as_the_data_come_after_it() {
+    let store = MemoryStore::new();
+    let lab = lab(&store, RESUME).await;
+    let client = &lab.client;
+    let run = suspended(client, "reads").await;
+    let first = suspension(client, &run).await;
+    assert_eq!(give(client, &run, "clause 7").await.status, 200);
+    client.ended(&run).await;
+    let frames = client.frames(&run).await;
+    let number = |kind: &str| frames.iter().position(|one| one["type"] == kind).unwrap();
+    let (asked, resumed) = (number("suspend.requested"), number("suspend.resumed"));
+    for at in 2..=frames.len() {
+        let branch = fork(client, &run, at).await;
+        let wanted = match at > resumed {
+            true => "read clause 7",
+            false => {
+                seen(
+                    client,
+                    &branch,
+                    "suspend.requested",
+                    1 + usize::from(at > asked),
+                )
+                .await;
+                let again = suspension(client, &branch).await;
+                assert_ne!(again["suspend_id"], first["suspend_id"], "at {at}");
+                let stale =
+                    json!({"data": {"text": "clause 9"}, "suspend_id": first["suspend_id"]});
+                assert_eq!(resume(client, &branch, stale).await.status, 409, "at {at}");
+                assert_eq!(give(client, &branch, "clause 8").await.status, 200);
+                "read clause 8"
+            }
+        };
+        let envelope = client.ended(&branch).await;
+        assert_eq!(
+            envelope["output"]["verdict"], wanted,
+            "at {at}: {envelope:#}"
+        );
+        holds(&store, &branch);
     }
     lab.close().await;
 }
