@@ -38,6 +38,7 @@ pub(super) enum AgentTool {
     ExplainTrace,
     ListApprovals,
     DecideApproval,
+    ResumeStep,
     VerifyRun,
 }
 
@@ -305,6 +306,35 @@ const CATALOG: &[Entry] = &[
         ],
     },
     Entry {
+        tool: AgentTool::ResumeStep,
+        name: "resume_step",
+        title: "Give a step its data",
+        route: ("POST", "/runs/{id}/steps/{step}/resume"),
+        effect: Effect::Acts,
+        description: "Gives a step the data that it waits for (a suspension); the step then runs \
+                      again with them. Refused unless the environment file allows agents to \
+                      decide, and for runs that the caller has started.",
+        inputs: &[
+            RUN_ID,
+            InputSpec::required(
+                "step_id",
+                InputKind::Text(MAX_ID_CHARS),
+                "The step, as in the suspension that list_approvals lists.",
+            ),
+            InputSpec::required(
+                "data",
+                InputKind::Json,
+                "The data, as the `schema` of the suspension asks for.",
+            ),
+            InputSpec::optional(
+                "suspend_id",
+                InputKind::Text(MAX_ID_CHARS),
+                "Which: sus_ID; the one that waits if absent.",
+            ),
+            REASON,
+        ],
+    },
+    Entry {
         tool: AgentTool::VerifyRun,
         name: "verify_run",
         title: "Verify the record of a run",
@@ -398,7 +428,7 @@ mod tests {
     #[test]
     fn every_tool_has_one_name_and_describes_what_it_takes() {
         let tools = tools();
-        assert_eq!(tools.len(), 10);
+        assert_eq!(tools.len(), 11);
         for (tool, entry) in tools.iter().zip(CATALOG) {
             assert_eq!(AgentTool::named(&tool.name), Some(entry.tool));
             let schema = tool.schema_as_json_value();

@@ -1,4 +1,4 @@
-//! `list_approvals` and `decide_approval`.
+//! `list_approvals`, `decide_approval` and `resume_step`.
 //!
 //! An agent that starts a run must not approve what the run wants to do. With principals, the run
 //! records who started it. Without them everybody is `local`, so what an agent started is known by
@@ -43,20 +43,18 @@ pub(super) async fn decide(
     caller: &CallerAccess,
     inputs: &ToolInputs,
 ) -> ToolAnswer {
-    if !context.may_decide {
-        let words = "agents may not decide on approvals here";
-        return Err(AnswerError::new(words)
-            .hint("a person decides: ktsu approve, ktsu reject; `mcp: {decide: true}` in the environment file would let agents decide"));
-    }
+    may_decide(
+        context,
+        "agents may not decide on approvals here",
+        "a person decides: ktsu approve, ktsu reject",
+    )?;
     let link = context.steering(caller).await?;
     if let Some(id) = inputs
         .optional_text("approval_id")
         .filter(|id| is_suspend_id(id))
     {
-        let words = format!("{id} waits for data, and agents give none");
-        return Err(
-            AnswerError::new(words).hint("a person gives them: ktsu resume ID --data @FILE")
-        );
+        let words = format!("{id} waits for data, and for no decision");
+        return Err(AnswerError::new(words).hint("give them with resume_step"));
     }
     let step = segment(inputs.text("step_id"));
     let run = run_path(inputs.text("run_id"));
@@ -79,6 +77,46 @@ pub(super) async fn decide(
     Ok(json!({"approval": decided}))
 }
 
+/// `resume_step`.
+pub(super) async fn resume_step(
+    context: &ToolContext,
+    caller: &CallerAccess,
+    inputs: &ToolInputs,
+) -> ToolAnswer {
+    may_decide(
+        context,
+        "agents may not give steps their data here",
+        "a person gives them: ktsu resume RUN --step STEP --data @FILE",
+    )?;
+    let link = context.steering(caller).await?;
+    let step = segment(inputs.text("step_id"));
+    let step = format!("{}/steps/{step}", run_path(inputs.text("run_id")));
+    let id = inputs.optional_text("suspend_id").map(str::to_owned);
+    let path = with_query(&format!("{step}/suspend"), &[("suspend_id", id)]);
+    let record = get(&link.peer, &path).await?;
+    must_not_be_own(&link.peer, &record).await?;
+    let mut body = Map::new();
+    body.insert("suspend_id".to_owned(), record["suspend_id"].clone());
+    for name in ["data", "reason"] {
+        let given = inputs.value(name).cloned();
+        body.extend(given.map(|value| (name.to_owned(), value)));
+    }
+    let path = format!("{step}/resume");
+    let resumed = post(&link.peer, &path, &[], &Value::Object(body)).await?;
+    Ok(json!({"suspension": resumed}))
+}
+
+/// Refuses what only people do, unless the environment file lets agents do it.
+fn may_decide(context: &ToolContext, words: &str, instead: &str) -> Result<(), AnswerError> {
+    if context.may_decide {
+        return Ok(());
+    }
+    let hint = format!(
+        "{instead}; `mcp: {{decide: true}}` in the environment file would let agents decide"
+    );
+    Err(AnswerError::new(words).hint(hint))
+}
+
 /// Refuses a decision about a run that the caller started.
 async fn must_not_be_own(peer: &Peer, record: &Value) -> Result<(), AnswerError> {
     let home = get(peer, "/").await?;
@@ -93,7 +131,8 @@ async fn must_not_be_own(peer: &Peer, record: &Value) -> Result<(), AnswerError>
         return Ok(());
     }
     let words = "the principal who started a run cannot decide on its approvals here";
-    Err(AnswerError::new(words).hint("another person can decide: ktsu approve, ktsu reject"))
+    let hint = "another person can decide: ktsu approve, ktsu reject, ktsu resume --data";
+    Err(AnswerError::new(words).hint(hint))
 }
 
 /// Whether a run, or the branch of one, was started through this server or another one like it.

@@ -31,6 +31,8 @@ pub(super) enum InputKind {
     Words(&'static [&'static str]),
     /// A JSON object.
     Object,
+    /// Any JSON value but null.
+    Json,
 }
 
 impl InputSpec {
@@ -69,6 +71,7 @@ impl InputSpec {
             }
             InputKind::Words(words) => json!({"type": "string", "enum": words}),
             InputKind::Object => json!({"type": "object"}),
+            InputKind::Json => json!({}),
         };
         schema["description"] = json!(self.description);
         schema
@@ -99,6 +102,7 @@ impl InputSpec {
             InputKind::Object => {
                 (!value.is_object()).then(|| format!("{name} is not a JSON object"))
             }
+            InputKind::Json => None,
         }
     }
 }

@@ -164,6 +164,7 @@ async fn call(
         AgentTool::ExplainTrace => worlds::explain(context, caller, inputs).await,
         AgentTool::ListApprovals => decisions::list(context, caller, inputs).await,
         AgentTool::DecideApproval => decisions::decide(context, caller, inputs).await,
+        AgentTool::ResumeStep => decisions::resume_step(context, caller, inputs).await,
         AgentTool::VerifyRun => verification::verify_run(context, caller, inputs).await,
     }
 }

@@ -13,7 +13,7 @@ const ROLES: [&str; 6] = [
 
 /// Written by hand from docs/mcp.md: the server's own table is what is tested. Each tool with
 /// arguments that find nothing, and the roles that may use it.
-fn rows() -> [(&'static str, Value, &'static [&'static str]); 10] {
+fn rows() -> [(&'static str, Value, &'static [&'static str]); 11] {
     const READ: &[&str] = &["viewer", "operator", "approver", "auditor", "admin"];
     const OPERATE: &[&str] = &["operator", "admin"];
     let run = json!({"run_id": "run_none"});
@@ -42,6 +42,11 @@ fn rows() -> [(&'static str, Value, &'static [&'static str]); 10] {
             "decide_approval",
             json!({"run_id": "run_none", "step_id": "s", "decision": "approved"}),
             &["approver", "admin"],
+        ),
+        (
+            "resume_step",
+            json!({"run_id": "run_none", "step_id": "s", "data": {}}),
+            &["operator", "approver", "admin"],
         ),
         ("verify_run", run, &["operator", "auditor", "admin"]),
     ]

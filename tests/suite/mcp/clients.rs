@@ -15,7 +15,7 @@ use crate::support::process::Process;
 const INSPECTOR: &str = "@modelcontextprotocol/inspector@2.12.0";
 
 /// Every tool.
-pub(super) const NAMES: [&str; 10] = [
+pub(super) const NAMES: [&str; 11] = [
     "start_run",
     "invoke_workflow",
     "query_world",
@@ -25,6 +25,7 @@ pub(super) const NAMES: [&str; 10] = [
     "explain_trace",
     "list_approvals",
     "decide_approval",
+    "resume_step",
     "verify_run",
 ];
 

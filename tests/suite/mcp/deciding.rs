@@ -94,6 +94,87 @@ async fn an_agent_decides_on_the_output_of_a_person_s_run_and_may_correct_it() {
     agent.close().await;
 }
 
+/// A kit whose agent waits for a paper.
+fn add_suspended(project: &Project) {
+    let files = [
+        (
+            "workflows/waits.workflow.yaml",
+            "kind: workflow\nname: waits\nversion: 1.0.0\npipeline:\n  \
+             - {id: a, agent: ./agents/clerk.agent.yaml, params: {text: '{{ resume.data.text }}'}, \
+             resume: {schema: {type: object, required: [text], properties: {text: {type: string}}}}}\n",
+        ),
+        (
+            "agents/clerk.agent.yaml",
+            "name: clerk\nversion: 1.0.0\nmodel: std\n\
+             params: {schema: {type: object, properties: {text: {type: [string, 'null'], default: null}}}}\n\
+             prompt: {system: You read., user: 'text {{ params.text }}'}\n\
+             commands: {suspend: true}\n\
+             output: {schema: {type: object, properties: {verdict: {type: string}}}}\n",
+        ),
+        (
+            "gateway.yaml",
+            "providers: [{name: desk, type: scripted, config: {rules: rules.yaml}}]\n\
+             model_groups: [{name: std, models: [desk/m]}]\n",
+        ),
+        (
+            "rules.yaml",
+            "rules:\n  - when: {user: paper}\n    reply: {verdict: read}\n  - when: {turn: 1}\n    \
+             tool_calls: [{name: suspend, arguments: {reason: a paper is missing, checkpoint: 1}}]\n\
+             default: {reply: {verdict: none}}\n",
+        ),
+    ];
+    for (path, text) in files {
+        project.write(&format!("kits/waits/{path}"), text);
+    }
+}
+
+#[tokio::test]
+async fn an_agent_gives_a_step_of_a_person_s_run_its_data_where_the_environment_lets_it() {
+    for environment in [DECIDE, "name: local\n"] {
+        let project = project(environment);
+        add_suspended(&project);
+        let mut run = project.command(&["run", "kits/waits", "--json"]);
+        run.stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut run = run.spawn().unwrap();
+        let agent = project.agent(&["--kit", "kits/waits"]).await;
+        let begun = std::time::Instant::now();
+        let record = loop {
+            assert!(begun.elapsed() < GUARD, "nothing waits");
+            let (_, listed) = agent.ask("list_approvals", json!({})).await;
+            if listed["approvals"][0]["suspend_id"].is_string() {
+                break listed["approvals"][0].clone();
+            }
+        };
+        let mut given = json!({"run_id": record["run_id"], "step_id": "a", "data": {"text": 7}});
+        let error = agent.refused("resume_step", given.clone()).await;
+        if environment != DECIDE {
+            let words = error["error"].as_str().unwrap();
+            assert!(words.contains("may not give"), "{error}");
+            agent.close().await;
+            run.kill().unwrap();
+            run.wait().unwrap();
+            continue;
+        }
+        assert_eq!(error["code"], "resume_data_invalid", "{error}");
+        let decision = json!({"run_id": record["run_id"], "step_id": "a",
+            "approval_id": record["suspend_id"], "decision": "approved"});
+        let error = agent.refused("decide_approval", decision).await;
+        assert!(
+            error["hint"].as_str().unwrap().contains("resume_step"),
+            "{error}"
+        );
+        given["data"]["text"] = json!("paper");
+        let resumed = agent.call("resume_step", given.clone()).await;
+        assert_eq!(resumed["suspension"]["status"], "resumed", "{resumed}");
+        let output = run.wait_with_output().unwrap();
+        let envelope: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(envelope["output"]["verdict"], "read", "{envelope}");
+        let error = agent.refused("resume_step", given).await;
+        assert_eq!(error["code"], "suspension_over", "{error}");
+        agent.close().await;
+    }
+}
+
 #[tokio::test]
 async fn who_may_decide_on_a_review_over_mcp_its_policy_says() {
     let people = "mcp: {decide: true}\n\

@@ -240,7 +240,7 @@ async fn without_a_token_there_is_nothing_but_a_refusal() {
     assert_eq!(content["code"], "unauthorized", "{refused}");
     let bearer = [("authorization", "Bearer token-of-vic")];
     let listed = post(&client, &bearer, list).await.json();
-    assert_eq!(listed["result"]["tools"].as_array().map(Vec::len), Some(10));
+    assert_eq!(listed["result"]["tools"].as_array().map(Vec::len), Some(11));
 }
 
 #[test]
