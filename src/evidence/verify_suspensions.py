@@ -252,7 +252,7 @@ class Waits:
         self.blame(frame, twice, "it has not begun since")
         if resets and has_data and not step.ended: self.origin(frame, data, step)
         if not resets or not self.has_suspended: return
-        if has_data:
+        if has_data and not step.ended:  # What ended a step discarded the data that had come.
             command = task.all("commands")[asked.index]
             self.given[frame.scope, data["step"]] = Given(
                 frame.seq, task.seq, asked.index, command, asked.last, asked.data)

@@ -214,7 +214,9 @@ impl OutputCheck<'_> {
             self.blame(frame, other, "it is of another attempt")?;
         }
         if resets && !self.resumed.is_empty() {
-            let given: Option<Resumption> = given.flatten().map(|(_, given)| given);
+            // What ended a step discarded the data that it had not begun again with.
+            let given = given.flatten().filter(|_| !ended);
+            let given: Option<Resumption> = given.map(|(_, given)| given);
             let at = (frame.scope.as_str(), event.step());
             self.resumed.reset(frame.seq, at, given, self.plan.as_ref());
         }

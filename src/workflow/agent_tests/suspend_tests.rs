@@ -318,6 +318,30 @@ fn a_step_that_a_person_begins_again_keeps_its_data_unless_what_it_needs_begins_
 }
 
 #[test]
+fn a_cancel_discards_the_data_that_came_in_a_pause() {
+    for from in ["a", "first"] {
+        let mut run = suspended(true);
+        let pause = steer(&run.state, RunControl::Pause, person(), None).unwrap();
+        run.input(pause);
+        run.resumes_step("a", "ann", text("x")).unwrap();
+        let cancel = steer(&run.state, RunControl::Cancel, person(), None).unwrap();
+        run.input(cancel);
+        assert_eq!(run.envelope()["status"], "cancelled");
+        run.resumes(Some(from)).unwrap();
+        assert_eq!(given(&run), None, "{from}");
+        if from == "first" {
+            run.finishes("first", json!({}));
+        }
+        run.completes_with("a", outcome(false), Default::default());
+        run.resumes_step("a", "ann", text("y")).unwrap();
+        assert_eq!(given(&run).unwrap().data.to_value(), text("y"));
+        run.finishes("a", json!({"verdict": "yes"}));
+        run.finishes("b", json!({}));
+        run.is_whole();
+    }
+}
+
+#[test]
 fn a_branch_asks_again_before_the_data_and_has_them_after() {
     let mut run = suspended(true);
     let pending = run.frames.len();

@@ -87,6 +87,8 @@ pub(crate) enum Word {
     Link(&'static str),
     /// It comes while the run is paused.
     Paused(&'static str),
+    /// It comes while the run is paused, which is then cancelled.
+    Discarded(&'static str),
     /// The run is cancelled.
     Cancel,
     /// The step beside it fails.
@@ -355,6 +357,11 @@ impl SuspendStage {
                 self.post("eva", &format!("/runs/{run}/pause"), "{}").await;
                 self.post("ann", &path, &data(text)).await;
                 self.post("eva", &format!("/runs/{run}/resume"), "{}").await;
+            }
+            Word::Discarded(text) => {
+                self.post("eva", &format!("/runs/{run}/pause"), "{}").await;
+                self.post("ann", &path, &data(text)).await;
+                self.post("eva", &format!("/runs/{run}/cancel"), "{}").await;
             }
             Word::Cancel => self.post("eva", &format!("/runs/{run}/cancel"), "{}").await,
             Word::FailBeside => self.beside.notify_one(),

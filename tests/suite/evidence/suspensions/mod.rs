@@ -119,6 +119,10 @@ async fn honest_ends_without_data_are_accepted_by_both_verifiers() {
 async fn honest_steps_that_begin_again_are_accepted_by_both_verifiers() {
     let cancelled = again("a", &[Word::Cancel, FOUND]);
     is_accepted("cancelled, and begun again", cancelled, &[1]).await;
+    for from in ["a", "first"] {
+        let discarded = again(from, &[Word::Discarded("clause 7"), FOUND]);
+        is_accepted("with data that a cancel discarded", discarded, &[]).await;
+    }
     is_accepted("paused", of("main", &[Word::Paused("clause 7")]), &[0, 1]).await;
     is_accepted("with its data", again("a", &FAILED), &[1, isize::MAX / 2]).await;
     let without = again("first", &FAILED);
