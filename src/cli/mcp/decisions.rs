@@ -64,8 +64,7 @@ pub(super) async fn decide(
         false => ("approval", "approval_id"),
     };
     let approval = format!("{run}/steps/{step}/{what}");
-    let record = get(&link.peer, &with_query(&approval, &[(name, id)])).await?;
-    must_not_be_own(&link.peer, &record).await?;
+    let record = of_others(&link.peer, &with_query(&approval, &[(name, id)])).await?;
     let mut body = Map::new();
     body.insert(name.to_owned(), record[name].clone());
     for name in ["decision", "digest", "overlay", "reason", "result"] {
@@ -93,8 +92,7 @@ pub(super) async fn resume_step(
     let step = format!("{}/steps/{step}", run_path(inputs.text("run_id")));
     let id = inputs.optional_text("suspend_id").map(str::to_owned);
     let path = with_query(&format!("{step}/suspend"), &[("suspend_id", id)]);
-    let record = get(&link.peer, &path).await?;
-    must_not_be_own(&link.peer, &record).await?;
+    let record = of_others(&link.peer, &path).await?;
     let mut body = Map::new();
     body.insert("suspend_id".to_owned(), record["suspend_id"].clone());
     for name in ["data", "reason"] {
@@ -108,13 +106,20 @@ pub(super) async fn resume_step(
 
 /// Refuses what only people do, unless the environment file lets agents do it.
 fn may_decide(context: &ToolContext, words: &str, instead: &str) -> Result<(), AnswerError> {
-    if context.may_decide {
-        return Ok(());
+    if !context.may_decide {
+        let hint = format!(
+            "{instead}; `mcp: {{decide: true}}` in the environment file would let agents decide"
+        );
+        return Err(AnswerError::new(words).hint(hint));
     }
-    let hint = format!(
-        "{instead}; `mcp: {{decide: true}}` in the environment file would let agents decide"
-    );
-    Err(AnswerError::new(words).hint(hint))
+    Ok(())
+}
+
+/// The record of what waits in a run that the caller did not start.
+async fn of_others(peer: &Peer, path: &str) -> ToolAnswer {
+    let record = get(peer, path).await?;
+    must_not_be_own(peer, &record).await?;
+    Ok(record)
 }
 
 /// Refuses a decision about a run that the caller started.
