@@ -141,6 +141,9 @@ pub struct StepView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Value>)]
     pub raw_output: Option<CanonicalJson>,
+    /// The step by whose definition it runs, if it was resumed to one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resume_step: Option<String>,
     /// Why it was skipped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub skip_reason: Option<String>,

@@ -413,7 +413,9 @@ fn step_row(step: &StepTimeline, lines: String) -> StepRow {
         };
     }
     if step.attempt > 1 {
-        note = agents::joined([format!("attempt {}", step.attempt), note]);
+        let by = step.resume_step.iter().map(|other| format!(" by {other}"));
+        let attempt = format!("attempt {}{}", step.attempt, by.collect::<String>());
+        note = agents::joined([attempt, note]);
     }
     StepRow {
         lines,

@@ -69,6 +69,9 @@ pub struct StepTimeline {
     /// Milliseconds since the run was created, once it began.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after_ms: Option<u64>,
+    /// The step by whose definition it runs, if it was resumed to one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resume_step: Option<String>,
     /// Why it was skipped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub skip_reason: Option<String>,
@@ -262,6 +265,7 @@ impl TimelineBuilder<'_> {
             kind: view.kind,
             status: view.status,
             attempt: view.attempt,
+            resume_step: view.resume_step,
             skip_reason: view.skip_reason,
             error: view.error,
             reflected: view.reflected,

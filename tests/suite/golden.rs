@@ -153,6 +153,11 @@ async fn record_what_is_missing() {
             missing.insert(pinned(&recorded));
         }
     }
+    if let Entry::Vacant(missing) = manifest.entry("v7-agent-resumed-to-another".to_owned()) {
+        let recorded = super::suspensions::resume_steps::recorded().await;
+        recorded.save(&folder().join(missing.key()));
+        missing.insert(pinned(&recorded));
+    }
     for (name, reviewed) in scenarios::reviews::Reviewed::goldens() {
         if let Entry::Vacant(missing) = manifest.entry(format!("v7-review-{name}")) {
             let recorded = reviewed.record().await;
@@ -319,6 +324,7 @@ fn the_goldens_cover_what_can_happen() {
         r#""code":"review_timed_out""#,
         r#""code":"suspend_timed_out""#,
         r#""path":"/data/text""#,
+        r#""resume_step":"read""#,
         r#""overlay":{"verdict":"no"}"#,
         r#""code":"budget_exhausted""#,
         r#""reasons":["max_events=5"]"#,

@@ -88,6 +88,11 @@ impl Shown<'_> {
         all
     }
 
+    fn resume_step(&self, at: u32, position: u32) -> Option<String> {
+        let other = self.state.resume_step(at, position)?;
+        Some(self.state.scope(at)?.shape.step(other)?.id.clone())
+    }
+
     fn invoked(&self, at: u32, position: u32) -> Vec<InvokedView> {
         let children = self.state.invoked_children(at, position);
         let view = |child: &Scope| {
@@ -166,6 +171,7 @@ impl Shown<'_> {
                         .map(|(field, over)| (field.clone(), over.value.clone()))
                         .collect(),
                     raw_output: detail.raw,
+                    resume_step: self.resume_step(at, position),
                     skip_reason: skip_reason(step),
                     error: detail.error,
                     reflected: matches!(plan.work, StepWork::Agent(_)).then_some(reflected),

@@ -83,6 +83,17 @@ async fn lab(store: &MemoryStore) -> Lab {
     Lab::on(LedgerPlace::Backend(backend), kit().load(), &[], None).await
 }
 
+/// A run whose step was resumed to another.
+pub(crate) async fn recorded() -> Recorded {
+    let store = MemoryStore::new();
+    let lab = lab(&store).await;
+    let run = suspended(&lab.client, "seeks").await;
+    assert_eq!(give(&lab.client, &run, "clause 7").await.status, 200);
+    lab.client.ended(&run).await;
+    lab.close().await;
+    Recorded::read(&store, &run)
+}
+
 async fn started(client: &Client, run: &str) -> Value {
     let frames = client.frames(run).await;
     let own = |one: &&Value| one["type"] == "step.started" && one["data"]["step"] == "a";
@@ -139,6 +150,7 @@ async fn a_model_may_name_the_step_that_continues_and_its_output_is_that_of_its_
         json!({"verdict": verdict, "seen": verdict})
     );
     assert_eq!(step(&envelope, "a")["output"]["verdict"], verdict);
+    assert_eq!(step(&envelope, "a")["resume_step"], "read");
     assert_eq!(step(&envelope, "read")["status"], "skipped");
     let last = started(client, &run).await;
     assert_eq!(
