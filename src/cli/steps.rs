@@ -412,10 +412,11 @@ fn step_row(step: &StepTimeline, lines: String) -> StepRow {
             format!("{note} ({after})")
         };
     }
+    if let Some(other) = &step.resume_step {
+        note = agents::joined([format!("by {other}"), note]);
+    }
     if step.attempt > 1 {
-        let by = step.resume_step.iter().map(|other| format!(" by {other}"));
-        let attempt = format!("attempt {}{}", step.attempt, by.collect::<String>());
-        note = agents::joined([attempt, note]);
+        note = agents::joined([format!("attempt {}", step.attempt), note]);
     }
     StepRow {
         lines,

@@ -36,7 +36,7 @@ fn a_step_that_is_resumed_to_another_is_the_same_in_every_look_back() {
     desk.ktsu(&["recompute", id, "--kit", dir])
         .is(0)
         .says("verdict clean");
-    desk.ktsu(&["trace", id]).is(0).says("attempt 2 by read");
+    desk.ktsu(&["trace", id]).is(0).says("attempt 2, by read");
     desk.ktsu(&["trace", id, "--of", "output.verdict"])
         .is(0)
         .says("resumed to step read");
