@@ -271,6 +271,7 @@ pub struct TaskOutcome {
         deserialize_with = "null_is_none",
         skip_serializing_if = "Vec::is_empty"
     )]
+    #[schema(value_type = Option<Vec<Value>>)]
     pub events: Vec<Value>,
     /// Commands ([`COMMANDS_SERVER`] is how a model gives them). One that the agent's file does not
     /// declare fails the step.
@@ -279,6 +280,7 @@ pub struct TaskOutcome {
         deserialize_with = "null_is_none",
         skip_serializing_if = "Vec::is_empty"
     )]
+    #[schema(value_type = Option<Vec<Value>>)]
     pub commands: Vec<Value>,
     /// Why there is no output.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -288,7 +290,7 @@ pub struct TaskOutcome {
     pub raw_output: Option<String>,
 }
 
-/// A list for which null is none.
+/// A list for which null is none, as its schema says, too.
 fn null_is_none<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Value>, D::Error> {
     Option::deserialize(deserializer).map(Option::unwrap_or_default)
 }
@@ -358,6 +360,7 @@ pub struct TaskCompletion {
         deserialize_with = "null_is_none",
         skip_serializing_if = "Vec::is_empty"
     )]
+    #[schema(value_type = Option<Vec<Value>>)]
     pub events: Vec<Value>,
     /// As in [`TaskOutcome`].
     #[serde(
@@ -365,6 +368,7 @@ pub struct TaskCompletion {
         deserialize_with = "null_is_none",
         skip_serializing_if = "Vec::is_empty"
     )]
+    #[schema(value_type = Option<Vec<Value>>)]
     pub commands: Vec<Value>,
 }
 

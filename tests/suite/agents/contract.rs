@@ -204,6 +204,25 @@ async fn reports_by_hand_run_a_step_to_its_end() {
 }
 
 #[tokio::test]
+async fn null_for_a_list_of_an_outcome_is_none_whichever_way_it_comes() {
+    let hand = ByHand::new(&[("two", TWO)]).await;
+    let run = hand.client().invoke("two", json!({})).await;
+    let (one, two) = (hand.task(&run, "s1").await, hand.task(&run, "s2").await);
+    let output = json!({"answer": "by hand"});
+    let mut ended = finished(&output);
+    ended["data"]["outcome"]["events"] = Value::Null;
+    ended["data"]["outcome"]["commands"] = Value::Null;
+    let answer = one.report(1, &json!([ended])).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let nulls = json!({"status": "ok", "output": output, "events": null, "commands": null});
+    let answer = two.complete(&nulls).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let envelope = hand.client().ended(&run).await;
+    assert_eq!(step(&envelope, "s1")["output"], output);
+    assert_eq!(step(&envelope, "s2")["output"], output);
+}
+
+#[tokio::test]
 async fn the_same_report_is_answered_the_same_and_another_under_its_number_is_refused() {
     let hand = ByHand::new(&[("one", ONE)]).await;
     let run = hand.client().invoke("one", json!({})).await;
