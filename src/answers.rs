@@ -13,7 +13,7 @@ use ktsu_config::fault::{Fault, FaultCode, Faults};
 use ktsu_config::read::{self, ConfigReader, Fields};
 use ktsu_config::shape::FieldType::{Any, Each, Integer, Keywords, List, Map, Pattern, Text};
 use ktsu_config::shape::{MapShape, optional, required};
-use ktsu_config::yaml::YamlNode;
+use ktsu_config::yaml::{YamlNode, YamlValue};
 use ktsu_ledger::id::is_name;
 use ktsu_projections::approvals::ApprovalKind;
 use ktsu_projections::person_requests::PersonRequest;
@@ -129,17 +129,15 @@ impl Answers {
         })
     }
 
-    /// The answers to what waits for people, in the order of the file, each by another principal.
+    /// The answers to what waits for people, in the order of the file. Of each principal, the first one
+    /// counts that is not refused.
     pub fn to(&self, record: &PersonRequest) -> Vec<Answer> {
-        let mut answers: Vec<Answer> = Vec::new();
-        for entry in self.entries.iter().filter(|entry| entry.fits(record)) {
-            let by = entry.principal();
-            if answers.iter().all(|answer| answer.by != by) {
-                let body = entry.body(record);
-                answers.push(Answer { by, body });
-            }
-        }
-        answers
+        let fitting = self.entries.iter().filter(|entry| entry.fits(record));
+        let answers = fitting.map(|entry| Answer {
+            by: entry.principal(),
+            body: entry.body(record),
+        });
+        answers.collect()
     }
 }
 
@@ -157,6 +155,7 @@ fn entries(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<Vec<Entry>>
 
 fn entry(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<Entry> {
     let fields = reader.shaped(node, &ENTRY)?;
+    let before = reader.faults.len();
     let said = said(reader, &fields, node)?;
     let mut entry = Entry {
         kind: None,
@@ -179,18 +178,61 @@ fn entry(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<Entry> {
         });
         entry.attempt = attempt.and_then(|attempt| u32::try_from(attempt).ok());
     }
+    judge_match(reader, &fields, &entry);
     if let (Some(node), Some(by)) = (fields.get("by"), &entry.by)
-        && !is_name(&principal(by))
+        && (by.is_empty() || !is_name(&principal(by)))
     {
         let words = "by must be a short name of letters, digits, _, . and -";
         reader.bad_value::<()>(node, words);
     }
-    Some(entry)
+    (reader.faults.len() == before).then_some(entry)
+}
+
+/// Reports what an entry names that it can never answer.
+fn judge_match(reader: &mut ConfigReader<'_>, fields: &Fields<'_>, entry: &Entry) {
+    let Some(node) = fields.get("match") else {
+        return;
+    };
+    let is_data = matches!(entry.said, Said::Data { .. });
+    let kind = entry.kind.as_deref();
+    let words = match kind {
+        Some("suspend") if !is_data => {
+            Some("a step that waits for data is given data, and no decision")
+        }
+        Some("approval" | "in_doubt" | "review") if is_data => {
+            Some("data are given to steps that wait for them: kind: suspend")
+        }
+        _ if entry.attempt.is_some() && !is_data => {
+            Some("attempt goes with data: a decision is about every attempt")
+        }
+        _ if entry.tool.is_some() && (is_data || kind == Some("review")) => {
+            Some("tool goes with decisions on tool calls")
+        }
+        _ => None,
+    };
+    if let Some(words) = words {
+        let fault = Fault::new(FaultCode::BadValue, node.place, words);
+        reader.reject::<()>(fault.hint("match: {step: NAME} fits whatever the step waits for"));
+    }
+    for pattern in [&entry.step, &entry.tool].into_iter().flatten() {
+        let name = pattern.strip_suffix('*').unwrap_or(pattern);
+        if name.contains('*') || pattern.is_empty() {
+            let words = format!("{pattern:?} can have a * at its end only");
+            reader.bad_value::<()>(node, words);
+        }
+    }
 }
 
 /// `data` or `decision`, one of which has to be there.
 fn said(reader: &mut ConfigReader<'_>, fields: &Fields<'_>, node: &YamlNode) -> Option<Said> {
-    match (fields.get("data"), fields.get("decision")) {
+    // Data may be null.
+    let null = YamlNode {
+        place: node.place,
+        data: YamlValue::Null,
+    };
+    let data = fields.get("data");
+    let data = data.or_else(|| fields.key("data").map(|_| &null));
+    match (data, fields.get("decision")) {
         (Some(data), None) => {
             for name in ["overlay", "result"] {
                 if let Some(node) = fields.get(name) {

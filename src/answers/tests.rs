@@ -56,6 +56,11 @@ fn the_first_entry_that_fits_answers_and_data_answer_only_what_waits_for_data() 
         json!({"page": 2})
     );
     assert!(answers.to(&suspension("other", 1)).is_empty());
+    let null = read("people: [{data: null}]").unwrap();
+    assert_eq!(
+        null.to(&suspension("other", 1))[0].body["data"],
+        json!(null)
+    );
     let judged = one(&review("run_r", "judge"));
     assert_eq!(judged.by, "scripted");
     assert_eq!(
@@ -95,7 +100,7 @@ fn an_entry_names_what_it_answers_by_step_path_tool_and_kind() {
 }
 
 #[test]
-fn several_people_answer_once_each() {
+fn answers_are_in_the_order_of_the_file_with_who_gives_them() {
     let answers = read(
         "people:\n- {by: ann, decision: approved, overlay: {v: 2}}\n\
          - {by: bob, decision: approved}\n- {by: ann, decision: rejected}\n",
@@ -103,7 +108,7 @@ fn several_people_answer_once_each() {
     .unwrap();
     let all = answers.to(&review("run_r", "judge"));
     let names: Vec<&str> = all.iter().map(|answer| answer.by.as_str()).collect();
-    assert_eq!(names, ["scripted-ann", "scripted-bob"]);
+    assert_eq!(names, ["scripted-ann", "scripted-bob", "scripted-ann"]);
     assert_eq!(all[0].body["overlay"], json!({"v": 2}));
 }
 
@@ -131,6 +136,27 @@ fn what_is_wrong_with_a_file_is_said_with_its_place() {
             "by must be a short name",
         ),
         ("people: [{decision: approved, match: {stp: a}}]", "stp"),
+        (
+            "people: [{match: {step: \"c*k\"}, data: 1}]",
+            "can have a * at its end only",
+        ),
+        (
+            "people: [{match: {kind: suspend}, decision: approved}]",
+            "is given data",
+        ),
+        (
+            "people: [{match: {kind: review}, data: 1}]",
+            "data are given to steps",
+        ),
+        (
+            "people: [{match: {attempt: 2}, decision: approved}]",
+            "attempt goes with data",
+        ),
+        (
+            "people: [{match: {tool: pay}, data: 1}]",
+            "tool goes with decisions",
+        ),
+        ("people: [{by: \"\", data: 1}]", "by must be a short name"),
         ("person: []", "person"),
         ("people: 3", "people"),
     ] {

@@ -310,6 +310,9 @@ fn refused_command(refused: InterventionError) -> ProblemDetails {
         | InterventionError::NothingUnanswered
         | InterventionError::NothingLeftOf(_)
         | InterventionError::Inside(_) => problem(ErrorCode::NotResumable),
+        InterventionError::OnResume(_) => {
+            problem(ErrorCode::NotResumable).with_hint("restart from the step that was resumed")
+        }
         InterventionError::LeavesAFailure { failed, .. } => {
             problem(ErrorCode::NotResumable).with_hint(format!("restart from {failed}"))
         }

@@ -13,7 +13,7 @@ mod prompt_text;
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -177,9 +177,13 @@ impl ApprovalPrompt {
     async fn answer_by_file(&mut self, mut record: PersonRequest) -> Option<PersonRequest> {
         let answers = self.answers.iter().flat_map(|answers| answers.to(&record));
         let answers: Vec<Answer> = answers.collect();
+        let mut answered = BTreeSet::new();
         for Answer { by, body } in answers {
             if record.status() != ApprovalStatus::Pending {
                 break;
+            }
+            if answered.contains(&by) {
+                continue;
             }
             let request = Request::post(record.decide_path())
                 .extension(ScriptedCaller(by.clone()))
@@ -193,10 +197,11 @@ impl ApprovalPrompt {
                 }
             };
             match serde_json::from_slice(&answer) {
-                Ok(answered) if status == 200 => {
-                    record = answered;
+                Ok(after) if status == 200 => {
+                    record = after;
                     let words = prompt_text::answered(&record, &by);
                     (self.out)(&painted(GOOD, &words));
+                    answered.insert(by);
                 }
                 _ => {
                     let problem: Value = serde_json::from_slice(&answer).unwrap_or_default();

@@ -5,6 +5,7 @@ mod outputs;
 
 use std::sync::Arc;
 
+use ktsu_ledger::event::plan::StepPlan;
 use ktsu_ledger::event::{
     BranchCreated, Effects, OverlaySet, PersonEvent, Principal, RunEvent, RunResumed, StepEvent,
     is_address,
@@ -290,6 +291,9 @@ fn check_restartable(state: &RunState, from: &str) -> Result<(), InterventionErr
             false => no_step(),
         });
     };
+    if root.shape.step(step).is_some_and(StepPlan::is_on_resume) {
+        return Err(InterventionError::OnResume(from.to_owned()));
+    }
     match state.failure_outside(&state.restarted_with(step)) {
         None => Ok(()),
         Some(failed) => Err(InterventionError::LeavesAFailure {

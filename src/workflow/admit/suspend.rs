@@ -205,7 +205,7 @@ fn how_it_ended(state: &RunState, scope: u32, step: u32) -> Option<&'static str>
     }
 }
 
-/// Checks the data against the schema of the step.
+/// Checks the data against the schema of the step, or of the other step by which it runs.
 fn check(
     definition: &Definition,
     state: &RunState,
@@ -215,7 +215,9 @@ fn check(
     let workflow = state
         .scope(asked.scope)
         .and_then(|scope| definition.workflow(&scope.shape.key));
-    let step = workflow.and_then(|workflow| workflow.steps.get(asked.step as usize));
+    let acting = state.resume_step(asked.scope, asked.step);
+    let position = acting.unwrap_or(asked.step) as usize;
+    let step = workflow.and_then(|workflow| workflow.steps.get(position));
     let Some(schema) = step.and_then(|step| step.resume_schema()) else {
         return Ok(());
     };

@@ -81,6 +81,8 @@ fn the_next_attempt_runs_by_the_step_that_resumes_it_and_gives_the_output_of_the
     assert_eq!(run.step("a")["output"]["verdict"], "yes");
     run.finishes("b", json!({}));
     assert_eq!(run.envelope()["status"], "complete");
+    let refused = run.resumes(Some("read")).unwrap_err().to_string();
+    assert!(refused.contains("runs only in place of"), "{refused}");
     run.holds_together();
 }
 
@@ -161,6 +163,37 @@ fn a_step_that_is_resumed_to_another_may_be_suspended_again_and_then_resumed_to_
     assert_eq!(started.get("resume_step"), None, "its own step runs again");
     assert_eq!(started["attempt"], 4);
     ends(&mut run);
+    run.holds_together();
+}
+
+#[test]
+fn data_of_a_step_that_runs_by_another_are_judged_by_the_schema_of_that() {
+    let schema = |member: &str| {
+        json!({"type": "object", "required": [member], "additionalProperties": false,
+            "properties": {member: {}}})
+    };
+    let mut plan = run_plan();
+    plan["agents"]["reads"]["commands"] =
+        json!({"suspend": {"roles": ["operator"], "timeout_ms": 1000}});
+    let steps = plan["workflows"]["main"]["steps"].as_array_mut().unwrap();
+    steps[1]["work"]["agent"]["resume"]["schema"] = schema("text");
+    steps[3]["work"]["agent"]["resume"] = json!({"schema": schema("page")});
+    let mut run = Driven::invoke(plan, json!({}));
+    run.finishes("first", json!({"v": 1}));
+    run.finishes("aside", json!({"v": 1}));
+    run.completes_with("a", outcome("read"), Default::default());
+    run.resumes_step("a", "ann", json!({"page": 7}))
+        .unwrap_err();
+    run.resumes_step("a", "ann", text("clause 7")).unwrap();
+    run.completes_with("a", outcome("read"), Default::default());
+    assert_eq!(
+        run.last("suspend.requested a")["policy"]["schema"],
+        schema("page")
+    );
+    run.resumes_step("a", "ann", text("clause 8")).unwrap_err();
+    run.resumes_step("a", "ann", json!({"page": 7})).unwrap();
+    run.finishes("a", json!({"verdict": "yes"}));
+    run.finishes("b", json!({}));
     run.holds_together();
 }
 

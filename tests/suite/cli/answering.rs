@@ -93,13 +93,13 @@ fn an_answer_that_is_refused_is_shown_and_the_next_one_counts() {
     let (kit, input) = (kit("verification"), missing());
     let file = answers(
         &desk,
-        "people:\n- {by: a, data: {register: 7}}\n- {by: b, data: {register: \"fleet: 11\"}}\n\
+        "people:\n- {by: a, data: {register: 7}}\n- {by: a, data: {txt: x}}\n- {by: a, data: {register: \"fleet: 11\"}}\n\
          - {decision: rejected, reason: not today}\n",
     );
     let run = desk.ktsu(&["run", &kit, "--input", &input, "--answers", &file]);
     run.is(1)
         .warns("scripted-a cannot answer registrar")
-        .warns("registrar: resumed by scripted-b");
+        .warns("registrar: resumed by scripted-a");
     let envelope = format!("{}{}", run.out, run.err);
     assert!(
         envelope.contains("complete") || envelope.contains("review_rejected"),

@@ -87,6 +87,9 @@ pub enum InterventionError {
     /// A responder, or an address, all of whose questions and workflows have ended well or are final.
     #[error("no question or workflow of {0:?} is left to repeat")]
     NothingLeftOf(String),
+    /// A step that only other steps run by, once they are resumed to it.
+    #[error("step {0:?} runs only in place of a step that is resumed to it")]
+    OnResume(String),
     /// Something that failed would stay failed.
     #[error("step {failed:?} failed and does not depend on {from:?}")]
     LeavesAFailure {
