@@ -1,13 +1,26 @@
 //! Removes literal secrets from the excerpts of files in reports, since reports get into logs,
 //! tickets and onto other people's screens.
 //!
-//! Two things are hidden: the locations that a fault marks as secret, and every value after a key
-//! `secret`, even if the file is not YAML. Templates stay, since they are not secret.
+//! Three things are hidden: the locations that a fault marks as secret; every value after a key that names
+//! a secret, such as `secret` or `api_key`, even if the file is not YAML; and who is named in a URL before
+//! an `@`. Templates stay, since they are not secret.
 
 use std::ops::Range;
 
 use super::fault::Fault;
 use super::yaml::SourceSpan;
+
+/// The keys whose values are secrets, whatever file they are in.
+const KEYS: [&str; 8] = [
+    "api-key",
+    "api_key",
+    "apikey",
+    "passwd",
+    "password",
+    "secret",
+    "secret_key",
+    "token",
+];
 
 /// What is hidden of one file, in bytes.
 #[derive(Debug, Default)]
@@ -31,6 +44,7 @@ impl Mask {
         let line = text.lines().nth(number.checked_sub(1)?)?;
         let start = line.as_ptr() as usize - text.as_ptr() as usize;
         let mut hidden: Vec<Range<usize>> = values(line);
+        hidden.extend(credentials(line));
         let within = |range: &Range<usize>| {
             let from = range.start.max(start) - start;
             let to = range.end.min(start + line.len()).saturating_sub(start);
@@ -48,11 +62,28 @@ fn range(text: &str, place: SourceSpan) -> Option<Range<usize>> {
     Some(place.offset..place.offset + end.map_or(rest.len(), |(at, _)| at))
 }
 
-/// What stands behind each key `secret` of a line: to the closing quote, or else to the end. A flag is
-/// no secret, and neither is a map, which may be the schema of a param of that name.
+/// What a line has between `//` and `@`: a name and a password, in a URL.
+fn credentials(line: &str) -> Vec<Range<usize>> {
+    let begins = line.match_indices("://").map(|(at, mark)| at + mark.len());
+    let found = begins.filter_map(|start| {
+        let rest = line.get(start..)?;
+        let ends = |c: char| c.is_whitespace() || ['/', '"', '\'', '?', '#'].contains(&c);
+        let host = rest.get(..rest.find(ends).unwrap_or(rest.len()))?;
+        Some(start..start + host.rfind('@')?)
+    });
+    found.collect()
+}
+
+/// What is after each key of a line that names a secret: to the closing quote, or else to the end. A flag
+/// is no secret, and neither is a map, which may be the schema of a param of that name.
 fn values(line: &str) -> Vec<Range<usize>> {
     let mut found: Vec<Range<usize>> = Vec::new();
-    for (at, word) in line.match_indices("secret") {
+    let mut keys: Vec<(usize, &str)> = KEYS
+        .iter()
+        .flat_map(|key| line.match_indices(key))
+        .collect();
+    keys.sort_unstable();
+    for (at, word) in keys {
         let before = line.get(..at).unwrap_or_default();
         let name = |c: char| c.is_alphanumeric() || "_-.$".contains(c);
         if before.ends_with(name) || found.last().is_some_and(|one| one.contains(&at)) {
@@ -228,6 +259,20 @@ mod tests {
             ),
             ("secret: \"{{ 'hunter2' }}\"", "secret: *** ********* ***"),
             ("- {name: K, secret: true}", "- {name: K, secret: true}"),
+            (
+                "config: {base_url: \"http://u:pw@x/y@z\", api_key: sk-1234}",
+                "config: {base_url: \"http://****@x/y@z\", api_key: *******}",
+            ),
+            ("  apikey: sk-third", "  apikey: ********"),
+            ("  password: \"a b\"", "  password: ** **"),
+            ("api_key: \"{{ env.KEY }}\"", "api_key: *{{ env.KEY }}*"),
+            ("max_tokens: 1024", "max_tokens: 1024"),
+            (
+                "model: {group: fast, max_tokens: 9}",
+                "model: {group: fast, max_tokens: 9}",
+            ),
+            ("token: {env: ADA_TOKEN}", "token: {env: ADA_TOKEN}"),
+            ("url: https://example.com/a", "url: https://example.com/a"),
             ("secret: {type: string}", "secret: {type: string}"),
             ("secret: [hunter2, x]", "secret: ********* **"),
             ("secret: trueish", "secret: *******"),
