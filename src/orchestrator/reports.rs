@@ -5,7 +5,7 @@ mod error;
 mod events;
 
 use ktsu_ledger::branch::frames;
-use ktsu_ledger::event::{AgentEvent, Report};
+use ktsu_ledger::event::{AgentEvent, Report, Role};
 use ktsu_ledger::store::StoreError;
 use ktsu_ledger::{Event, Frame, Hash, Sealed, StreamId};
 use serde::de::DeserializeOwned;
@@ -260,7 +260,13 @@ impl Orchestrator {
         let state = ktsu_projections::run::RunState::fold(&frames);
         let state = state.map_err(|error| ReportError::Unavailable(error.to_string()))?;
         let ended = state.status().is_terminal();
+        let awaits = awaits_decision(&events);
         match report(&state, &task.scope, events, &self.shared.peers.prices) {
+            // An engine that was draining left open what follows from it.
+            ReportAdmission::Repeated { first, .. } if awaits && is_undecided(&frames, first) => {
+                let words = "what follows from the report is not decided yet";
+                Err(ReportError::Unavailable(words.to_owned()))
+            }
             ReportAdmission::Repeated { first, .. } => Ok(answer_from(n, task, &frames, first)),
             // The task is still wanted and the run will be resumed: retry later.
             ReportAdmission::Accepted(_) | ReportAdmission::Deferred(_) if !ended => {
@@ -317,6 +323,19 @@ pub(super) fn next_is_due(report: &ReportMessage) -> bool {
     report.origin == ReportOrigin::Process
         && !leads_outside(&report.events)
         && !report.events.iter().any(ends)
+}
+
+/// Whether the answer to a report says what is decided about its task: that it reflects, or waits
+/// for a person.
+pub(super) fn awaits_decision(events: &[AgentEvent]) -> bool {
+    let decided = |event: &AgentEvent| matches!(event, AgentEvent::Decided(_));
+    events.iter().any(decided)
+}
+
+/// Whether nothing was decided since a frame.
+fn is_undecided(frames: &[Frame], since: u64) -> bool {
+    let mut later = frames.iter().filter(|frame| frame.seq >= since);
+    later.all(|frame| frame.event.role() == Role::Input)
 }
 
 /// Whether the process is left once these events are recorded: they announce a call.

@@ -20,8 +20,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ktsu_contract::report::ReportAck;
-use ktsu_ledger::event::{AgentEvent, ContinueReason, RecomputeCompared, WorkerLost};
-use ktsu_ledger::{Draft, Timestamp};
+use ktsu_ledger::event::{AgentEvent, ContinueReason, RecomputeCompared, RunEvent, WorkerLost};
+use ktsu_ledger::{Draft, Event, Timestamp};
 use ktsu_projections::run::RunState;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
@@ -175,6 +175,8 @@ pub(super) struct RunTask {
     /// Reports that wait for the budget to allow their model calls (decision F4), for the reply to an
     /// identical request, or for a paused run to continue (decision P1).
     held: VecDeque<ReportMessage>,
+    /// Answers that depend on what the next start decides, as runtimes wait for them.
+    unanswered: Vec<oneshot::Sender<ReportOutcome>>,
     /// Webhooks on their way.
     webhooks: Vec<AbortHandle>,
     indexed: Option<IndexFingerprint>,
@@ -222,6 +224,7 @@ impl RunTask {
             begun_early: BTreeSet::new(),
             inherited: 0,
             held: VecDeque::new(),
+            unanswered: Vec::new(),
             webhooks: Vec::new(),
             indexed: None,
             more: false,
@@ -291,6 +294,9 @@ impl RunTask {
             self.begin_effects();
             if let Err(broken) = self.take_waiting() {
                 return self.give_up(&broken.to_string());
+            }
+            if self.shared.runs.is_draining() {
+                continue;
             }
             // After the messages: what became durable meanwhile is not announced again.
             if self.has_ended() {
@@ -484,10 +490,18 @@ impl RunTask {
         Ok(outcome)
     }
 
+    /// While the engine drains, an input is recorded, and what follows from it is left to the next
+    /// start: a step might. Ending a run starts nothing.
     fn decide(&mut self, input: Vec<Draft>, at: Timestamp) -> Result<Turn, InvariantViolation> {
         let (definition, state, memo) = (&self.definition, &mut self.state, &self.memo);
         self.awaited.take_if(|caller| caller.is_abandoned());
         let awaited = &mut self.awaited;
+        if self.shared.runs.is_draining() && !ends_run(&input) && state.stopped().is_none() {
+            return match awaited {
+                Some(caller) => turn::record_input(&mut caller.noting(state), input, at, memo),
+                None => turn::record_input(state, input, at, memo),
+            };
+        }
         blocking::block_if(definition.checks_may_grow(), || match awaited {
             Some(caller) => {
                 turn::apply_report(definition, &mut caller.noting(state), input, at, memo)
@@ -524,6 +538,17 @@ impl RunTask {
         self.send();
         self.failed(reason);
     }
+}
+
+/// Whether a person ends the run.
+fn ends_run(input: &[Draft]) -> bool {
+    let ends = |draft: &Draft| {
+        matches!(
+            draft.event,
+            Event::Run(RunEvent::Cancelled(_) | RunEvent::Terminated(_))
+        )
+    };
+    input.iter().any(ends)
 }
 
 /// However a task ends, even by a panic, its run must no longer count as active.

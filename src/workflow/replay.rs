@@ -201,7 +201,9 @@ impl Definitions {
 
 /// Decides a recorded run again from its inputs alone and compares every byte.
 ///
-/// A recorded turn may be cut short where the next frame is `run.continued` or `branch.created`;
+/// A recorded turn may be cut short where the next frame is `run.continued` or `branch.created`, and
+/// right behind its input, before the next one or where the frames end: nothing starts while an
+/// engine drains, so what followed from the input was decided later;
 /// anywhere else every frame that is decided must be recorded, and the other way round.
 ///
 /// # Errors
@@ -215,9 +217,10 @@ pub fn replay(recorded: &[Frame], definitions: &mut Definitions) -> Result<RunSt
     check_turn_start(first)?;
     let begun = Redecider::begin(definition, first, to_draft(first));
     let (mut run, mut turn) = begun.map_err(|broken| rejected_input(first, &broken))?;
+    let mut taken = 0;
     let mut rest = recorded;
     loop {
-        let (of_turn, after) = rest.split_at(compare(&turn, rest)?);
+        let (of_turn, after) = rest.split_at(compare(&turn, rest, taken)?);
         if of_turn.len() < turn.sealed.len() {
             // The rest of the turn was lost to a crash; go on from what is recorded.
             let decided = recorded.len() - after.len();
@@ -230,6 +233,7 @@ pub fn replay(recorded: &[Frame], definitions: &mut Definitions) -> Result<RunSt
         };
         check_turn_start(input)?;
         let (inputs, _) = split_input(after);
+        taken = inputs.len();
         let decided = run.decide(inputs.iter().map(to_draft).collect(), input.at);
         turn = decided.map_err(|broken| rejected_input(input, &broken))?;
         if let Some(from_here) = definitions.introduced_by(input)? {
@@ -276,9 +280,14 @@ fn diverged(
     }))
 }
 
-/// How many frames of a turn are recorded as they were decided.
-fn compare(turn: &Turn, recorded: &[Frame]) -> Result<usize, ReplayError> {
+/// How many frames of a turn are recorded as they were decided. So many are its input; those of an
+/// invocation are always decided at once, and count as none.
+fn compare(turn: &Turn, recorded: &[Frame], inputs: usize) -> Result<usize, ReplayError> {
     for (number, sealed) in turn.sealed.iter().enumerate() {
+        let next = recorded.get(number).map(|frame| frame.event.role());
+        if number > 0 && number == inputs && next.is_none_or(|role| role == Role::Input) {
+            return Ok(number);
+        }
         let Some(history) = recorded.get(number) else {
             let decided = Some(sealed.frame.event.kind().into());
             return Err(diverged(

@@ -141,6 +141,23 @@ pub fn apply_report(
     at: Timestamp,
     memo: &Memo,
 ) -> Result<Turn, InvariantViolation> {
+    let mut turn = record_input(run, input, at, memo)?;
+    let limits = run.state().created().limits;
+    decide(definition, run, memo, (at, limits), &mut turn)?;
+    Ok(turn)
+}
+
+/// An input without what follows from it, while nothing is to start. That is decided once the run
+/// continues, from what the state is then.
+///
+/// # Errors
+/// [`InvariantViolation`]. The state must then not be used further.
+pub fn record_input(
+    run: &mut impl RunFold,
+    input: Vec<Draft>,
+    at: Timestamp,
+    memo: &Memo,
+) -> Result<Turn, InvariantViolation> {
     let mut turn = Turn::default();
     for draft in input {
         if changes_values(&draft.event) {
@@ -151,8 +168,6 @@ pub fn apply_report(
         run.apply(&sealed.frame)?;
         turn.sealed.push(sealed);
     }
-    let limits = run.state().created().limits;
-    decide(definition, run, memo, (at, limits), &mut turn)?;
     Ok(turn)
 }
 

@@ -136,6 +136,96 @@ async fn a_restart_under_load_makes_no_call_again_that_was_in_flight() {
     is_sound(&ledger, &runs);
 }
 
+/// What starts something in a run.
+const STARTS: [&str; 6] = [
+    "step.started",
+    "worker.dispatched",
+    "webhook.sent",
+    "llm.request",
+    "tool.called",
+    "reflect.started",
+];
+
+/// Two answers that come while the engine drains, each with a step that waits for it, and one of an
+/// agent that reflects. With the runtime in the engine's process and in its own.
+#[tokio::test]
+async fn no_frame_of_a_start_follows_before_the_next_start_decides_it() {
+    let model = slow_model().await;
+    let sink = Sink::scripted(|_| Reply::Now(200, String::new())).await;
+    let flow = format!(
+        "params: {{schema: {{type: object, properties: {{msg: {{type: string}}}}}}}}\n\
+         pipeline:\n  \
+         - {{id: thinks, agent: ./agents/reflects.agent.yaml, params: {{msg: \"{{{{ params.msg }}}} thinks\"}}}}\n  \
+         - {{id: first, agent: ./agents/echo.agent.yaml, params: {{msg: \"{{{{ params.msg }}}} first\"}}}}\n  \
+         - {{id: then, depends_on: [first], agent: ./agents/echo.agent.yaml, params: {{msg: \"{{{{ params.msg }}}} then\"}}}}\n  \
+         - {{id: send, depends_on: [first], webhook: {{url: \"{}/x\", body: {{a: 1}}}}}}\n\
+         webhooks: execute\n",
+        sink.url
+    );
+    let kit = model::kit(&model, &[("flow", &flow)]);
+    let is_whole = |run: &str, ledger: &Path| {
+        let reader = SqliteReader::open(ledger).unwrap();
+        let kinds: Vec<_> = frames(&reader, run)
+            .iter()
+            .map(|frame| frame.event.kind().to_owned())
+            .collect();
+        let answered = kinds.iter().position(|kind| kind == "llm.response");
+        let later = &kinds[answered.unwrap()..];
+        let answers = later.iter().filter(|kind| *kind == "llm.response").count();
+        assert_eq!(answers, 2, "{kinds:?}");
+        let started = |kind: &String| STARTS.contains(&kind.as_str());
+        assert!(!later.iter().any(started), "{later:?}");
+    };
+    let went_on = async |client: &Client, run: &str| {
+        let envelope = client.ended(run).await;
+        assert_eq!(envelope["status"], "complete", "{envelope:#}");
+        assert_eq!(
+            envelope["totals"]["llm_calls"], CALLS,
+            "with the reflection"
+        );
+        let frames = client.frames(run).await;
+        let of = |kind: &str| frames.iter().filter(|one| one["type"] == kind).count();
+        assert_eq!(of("reflect.started"), 1);
+        assert_eq!(of("webhook.sent"), 1);
+        frames
+    };
+
+    let folder = tempfile::tempdir().unwrap();
+    let ledger = folder.path().join("ledger.db");
+    let process = Process::start(kit.dir.path(), &ledger, &[KEY]);
+    let client = process.client();
+    let run = client.invoke("flow", json!({"msg": "one-0"})).await;
+    until_asked(&model, "one", 2).await;
+    process.signal("TERM");
+    until_draining(&client).await;
+    model.open("one");
+    assert_eq!(ended(process).await, Some(0));
+    is_whole(&run, &ledger);
+    is_sound(&ledger, std::slice::from_ref(&run));
+    assert_eq!(sink.heard().len(), 0);
+    let process = Process::start(kit.dir.path(), &ledger, &[KEY]);
+    went_on(&process.client(), &run).await;
+    process.stop();
+    is_sound(&ledger, &[run]);
+
+    let mut services = Services::start(&kit, &[KEY]);
+    let run = services
+        .client()
+        .invoke("flow", json!({"msg": "three-0"}))
+        .await;
+    until_asked(&model, "three", 2).await;
+    let process = services.terminate(Service::Orchestrator);
+    until_draining(&Client::of(&process.url)).await;
+    model.open("three");
+    assert_eq!(ended(process).await, Some(0));
+    is_whole(&run, &services.ledger());
+    services.restart(Service::Orchestrator);
+    went_on(&services.client(), &run).await;
+    assert_eq!(sink.heard().len(), 2);
+    all_once(&model.counts(), "all");
+    is_sound(&services.ledger(), &[run]);
+}
+
 /// The call of a stateful server would be doubtful otherwise, and a person asked.
 #[tokio::test]
 async fn a_tool_call_and_a_webhook_in_flight_are_recorded_before_the_engine_stops() {

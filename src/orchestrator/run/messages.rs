@@ -255,6 +255,7 @@ impl RunTask {
         let premature = report::claims_timeout(&message.events) && self.judge_deadline()?;
         // Nothing starts while the engine drains: the runtime is answered by the next start.
         let starts = message.events.iter().any(is_agent_request);
+        let waits = self.shared.runs.is_draining() && reports::awaits_decision(&message.events);
         let held = (starts && self.shared.runs.is_draining()).then(|| message.events.clone());
         let taken = match report::report(
             &self.state,
@@ -279,6 +280,15 @@ impl RunTask {
             ReportAdmission::Stale => ReportOutcome::Stale,
             ReportAdmission::Malformed(words) => ReportOutcome::Malformed(words),
         };
+        if waits
+            && matches!(
+                taken,
+                ReportOutcome::New { .. } | ReportOutcome::Again { .. }
+            )
+        {
+            self.unanswered.push(message.reply);
+            return Ok(());
+        }
         // The runtime may be gone; it will retry.
         let _ = message.reply.send(taken);
         Ok(())

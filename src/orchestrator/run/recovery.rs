@@ -79,6 +79,9 @@ impl RunTask {
     /// Fires timers that expired before the message arrived: a late approval decision finds the
     /// approval expired, and the run continues accordingly.
     pub(super) fn fire_due_timers(&mut self) -> Result<(), InvariantViolation> {
+        if self.shared.runs.is_draining() {
+            return Ok(());
+        }
         let now = self.now();
         while let Some(input) = timers::due(&self.state, now) {
             self.handle_message_at(input, now)?;
