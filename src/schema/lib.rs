@@ -7,6 +7,7 @@
 mod bounds;
 mod effort;
 mod messages;
+mod width;
 
 pub use effort::{MAX_STEPS, MAX_VISITS, MAX_VISITS_PER_PAIR, TwoWays};
 pub use messages::kind_of;
@@ -32,6 +33,8 @@ pub const TOO_EXPENSIVE: &str = "schema_too_expensive";
 pub struct Schema {
     validator: Arc<Validator>,
     effort: Arc<Effort>,
+    /// The most alternatives for one place.
+    width: usize,
 }
 
 /// Why a schema cannot be used: a boot error.
@@ -154,13 +157,37 @@ impl Schema {
         Ok(Self {
             validator: Arc::new(validator),
             effort: Arc::new(Effort::of(schema, &single)),
+            width: width::of(schema),
         })
     }
 
     /// Every rule the value breaks, at most [`MAX_VIOLATIONS`], in order of their places. A value
     /// that would take too much to check breaks [`TOO_EXPENSIVE`] and is not checked.
     pub fn check(&self, value: &Value) -> Vec<SchemaViolation> {
-        self.check_without(value, &|_| false)
+        self.check_within_bounds(value, &|_| false)
+    }
+
+    /// As [`Schema::check_without`]; of a long value with many alternatives, one rule is named that it
+    /// breaks, so that the others need no room.
+    pub fn check_within_bounds(
+        &self,
+        value: &Value,
+        may_lack: &dyn Fn(&str) -> bool,
+    ) -> Vec<SchemaViolation> {
+        if let Some(refused) = self.too_expensive(value) {
+            return vec![refused];
+        }
+        if width::is_too_much(self.width, value) {
+            match self.validator.validate(value) {
+                Ok(()) => return Vec::new(),
+                Err(error) if !messages::missing(&error).is_some_and(may_lack) => {
+                    return vec![messages::of_value(&error, value)];
+                }
+                // What may be missing is no fault; whether there is another is in the list alone.
+                Err(_) => {}
+            }
+        }
+        self.check_at_any_cost(value, may_lack)
     }
 
     /// As [`Schema::check`], where some fields of the value itself may be missing, whatever part of

@@ -18,9 +18,10 @@ fn check_where(
     may_lack: &dyn Fn(&str) -> bool,
     rules: DecisionRules,
 ) -> Vec<SchemaViolation> {
-    match rules.bounds_validation() {
-        true => schema.check_without(value, may_lack),
-        false => schema.check_at_any_cost(value, may_lack),
+    match (rules.bounds_validation(), rules.bounds_violations()) {
+        (true, true) => schema.check_within_bounds(value, may_lack),
+        (true, false) => schema.check_without(value, may_lack),
+        (false, _) => schema.check_at_any_cost(value, may_lack),
     }
 }
 

@@ -22,14 +22,18 @@ const MAX_TRIES: usize = 64;
 pub struct ParamsSchema {
     document: Value,
     schema: Schema,
+    /// Whether any part of it is marked `secret: true`.
+    has_secrets: bool,
 }
 
 impl ParamsSchema {
     /// Compiles a schema. The keyword `secret` means nothing here.
     pub fn compile(schema: &CanonicalJson) -> Result<Self, SchemaError> {
+        let document = schema.to_value();
         Ok(Self {
-            document: schema.to_value(),
+            has_secrets: has_secrets(&document),
             schema: Schema::compile(schema)?,
+            document,
         })
     }
 
@@ -112,6 +116,9 @@ impl ParamsSchema {
     /// come from a variable alone (seed 000, invariant 10).
     pub fn secrets_in(&self, value: &Value) -> Vec<SchemaViolation> {
         let mut looking = SecretScan::default();
+        if !self.has_secrets {
+            return looking.found;
+        }
         self.secrets_at(&self.document, value, 0, &mut looking);
         looking.found.dedup();
         looking.found
@@ -168,6 +175,24 @@ impl ParamsSchema {
         self.property(name)
             .is_some_and(|property| property.get("default").is_some())
     }
+}
+
+/// Whether any part of a document has `secret: true`.
+fn has_secrets(document: &Value) -> bool {
+    let mut open = vec![document];
+    while let Some(value) = open.pop() {
+        match value {
+            Value::Object(members) => {
+                if members.get("secret") == Some(&Value::Bool(true)) {
+                    return true;
+                }
+                open.extend(members.values());
+            }
+            Value::Array(items) => open.extend(items),
+            _ => {}
+        }
+    }
+    false
 }
 
 /// Leaves out the nulls of a child's params that count as absence. Under rules 1 these are the
@@ -429,6 +454,10 @@ mod tests {
         assert_eq!(places(body), ["/other", "/a~1b/1/t", "/key"]);
         assert_eq!(places(json!({"plain": "hunter2"})), Vec::<String>::new());
         assert_eq!(places(json!({"key": null})), ["/key"]);
+        assert!(schema.has_secrets);
+        let none = json!({"properties": {"secret": {"type": "boolean"}}});
+        let none = ParamsSchema::compile(&CanonicalJson::from_value(&none).unwrap()).unwrap();
+        assert!(!none.has_secrets, "a property of that name is no mark");
     }
 
     #[test]

@@ -127,6 +127,12 @@ impl DecisionRules {
         self.0 >= 6
     }
 
+    /// Whether a long value with many alternatives is answered with one rule that it breaks, and not with
+    /// a list that takes gigabytes.
+    pub fn bounds_violations(self) -> bool {
+        self.0 >= 7
+    }
+
     /// Whether commands of an outcome may run workflows. Under earlier rules such commands fail their
     /// step.
     pub fn runs_workflows_of_commands(self) -> bool {
