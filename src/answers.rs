@@ -14,7 +14,7 @@ use ktsu_config::read::{self, ConfigReader, Fields};
 use ktsu_config::shape::FieldType::{Any, Each, Integer, Keywords, List, Map, Pattern, Text};
 use ktsu_config::shape::{MapShape, optional, required};
 use ktsu_config::yaml::{YamlNode, YamlValue};
-use ktsu_ledger::id::is_name;
+use ktsu_ledger::id::{covers, is_name};
 use ktsu_projections::approvals::ApprovalKind;
 use ktsu_projections::person_requests::PersonRequest;
 use serde_json::{Map as Object, Value, json};
@@ -24,6 +24,12 @@ const MAX_ENTRIES: usize = 1_000;
 
 /// Who answers where an entry names no one.
 const SCRIPTED: &str = "scripted";
+
+/// What an entry can say about a call or an output.
+const DECISIONS: [&str; 3] = ["approved", "rejected", "happened"];
+
+/// What can wait for people, as records call it.
+const KINDS: [&str; 4] = ["approval", "in_doubt", "review", "suspend"];
 
 /// A file of answers.
 pub const ANSWERS: MapShape = MapShape::new(
@@ -37,7 +43,7 @@ const ENTRY: MapShape = MapShape::new(
         optional("by", Pattern("^[A-Za-z0-9][A-Za-z0-9_.-]*$"))
             .doc("Who answers: recorded as scripted-NAME; scripted if absent"),
         optional("data", Any).doc("What a step is given that waits for data"),
-        optional("decision", Keywords(&["approved", "rejected", "happened"]))
+        optional("decision", Keywords(&DECISIONS))
             .doc("About a tool call or the output of a step; happened: about a call in doubt"),
         optional("match", Map(&MATCH)).doc("What is answered; everything if absent"),
         optional("overlay", Each(&Any)).doc("Fields of a reviewed output, and their new values"),
@@ -51,11 +57,8 @@ const MATCH: MapShape = MapShape::new(
     "match",
     &[
         optional("attempt", Integer(1, 1_000_000)).doc("Data of this attempt of the step only"),
-        optional(
-            "kind",
-            Keywords(&["approval", "in_doubt", "review", "suspend"]),
-        )
-        .doc("A tool call, one in doubt, the output of a step, or data"),
+        optional("kind", Keywords(&KINDS))
+            .doc("A tool call, one in doubt, the output of a step, or data"),
         optional("step", Text)
             .doc("The step: judge, ju*; with its path within the run: check.1/judge"),
         optional("tool", Text).doc("The tool of a call: charge, pay_*"),
@@ -168,7 +171,7 @@ fn entry(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<Entry> {
     if let Some(node) = fields.get("match")
         && let Some(fields) = reader.shaped(node, &MATCH)
     {
-        let kinds = ["approval", "in_doubt", "review", "suspend"].map(|word| (word, word));
+        let kinds = KINDS.map(|word| (word, word));
         let kind = fields.read("kind", |node| reader.keyword(node, "kind", &kinds));
         entry.kind = kind.map(str::to_owned);
         entry.step = text(reader, &fields, "step");
@@ -258,7 +261,7 @@ fn said(reader: &mut ConfigReader<'_>, fields: &Fields<'_>, node: &YamlNode) -> 
 }
 
 fn decision(reader: &mut ConfigReader<'_>, fields: &Fields<'_>, node: &YamlNode) -> Option<Said> {
-    let words = ["approved", "rejected", "happened"].map(|word| (word, word));
+    let words = DECISIONS.map(|word| (word, word));
     let word = reader.keyword(node, "decision", &words)?;
     let overlay = fields.read("overlay", |node| {
         reader.open_map(node, "overlay")?;
@@ -374,14 +377,6 @@ fn is_step(pattern: &str, record: &PersonRequest) -> bool {
     let name = if pattern.contains('/') { &path } else { step };
     let whole = name.rsplit_once('.').map(|(step, _)| step);
     covers(pattern, name) || whole.is_some_and(|step| covers(pattern, step))
-}
-
-/// Whether a pattern covers a name: the name itself, or what it begins with before a `*`.
-fn covers(pattern: &str, name: &str) -> bool {
-    match pattern.strip_suffix('*') {
-        Some(beginning) => name.starts_with(beginning),
-        None => pattern == name,
-    }
 }
 
 #[cfg(test)]

@@ -76,6 +76,8 @@ mod recompute;
 mod recompute_tools;
 #[path = "suite/reloading.rs"]
 mod reloading;
+#[path = "suite/removed_meanwhile.rs"]
+mod removed_meanwhile;
 #[path = "suite/requests.rs"]
 mod requests;
 #[path = "suite/retention.rs"]

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use ktsu::assemble::Engine;
+
 use crate::table::{Row, Table, median, ms, percentile, thousands};
 use crate::{Effort, disk, engine, plans, waiting};
 
@@ -21,24 +23,7 @@ pub(crate) fn measure(effort: Effort, table: &mut Table) {
         let kit = plans::kit(&[("hang", &hang), ("chain", &chain)]);
         let engine = engine::open(folder.path(), kit).await;
         waiting::start(&engine.orchestrator, "hang", ACTIVE).await;
-        let clients: Vec<_> = (0..CLIENTS)
-            .map(|client| {
-                let orchestrator = engine.orchestrator.clone();
-                tokio::spawn(async move {
-                    let mut times: Vec<Duration> = Vec::new();
-                    for _ in (client..runs).step_by(CLIENTS) {
-                        let started = Instant::now();
-                        engine::invoke(&orchestrator, "chain").await;
-                        times.push(started.elapsed());
-                    }
-                    times
-                })
-            })
-            .collect();
-        let mut times = Vec::new();
-        for client in clients {
-            times.extend(client.await.unwrap());
-        }
+        let times = admitted(&engine, CLIENTS, runs).await;
         engine.close().await.unwrap();
         times
     });
@@ -56,4 +41,27 @@ pub(crate) fn measure(effort: Effort, table: &mut Table) {
         bar: "≤ 50 ms".to_owned(),
         met: Some(late <= Duration::from_millis(50)),
     });
+}
+
+/// Starts runs of `chain` by so many clients, and gives how long each waited for its 202.
+pub(crate) async fn admitted(engine: &Engine, clients: usize, runs: usize) -> Vec<Duration> {
+    let clients: Vec<_> = (0..clients)
+        .map(|client| {
+            let orchestrator = engine.orchestrator.clone();
+            tokio::spawn(async move {
+                let mut times = Vec::new();
+                for _ in (client..runs).step_by(clients) {
+                    let started = Instant::now();
+                    engine::invoke(&orchestrator, "chain").await;
+                    times.push(started.elapsed());
+                }
+                times
+            })
+        })
+        .collect();
+    let mut times = Vec::new();
+    for client in clients {
+        times.extend(client.await.unwrap());
+    }
+    times
 }

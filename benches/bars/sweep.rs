@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use ktsu::assemble::Engine;
 use ktsu_environment::Environment;
@@ -10,7 +10,7 @@ use ktsu_ledger::{StreamId, Timestamp};
 use ktsu_orchestrator::MicrosClock;
 
 use crate::table::{Row, Table, median, ms, percentile, thousands};
-use crate::{Effort, disk, engine, plans};
+use crate::{Effort, admit, disk, engine, plans};
 
 /// Clients at once, each sending its next request when the last is acknowledged.
 const CLIENTS: usize = 8;
@@ -25,15 +25,15 @@ pub(crate) fn measure(effort: Effort, table: &mut Table) {
         // The old runs ended forty hours ago; one since, so that no clock seems to be wrong.
         for (hours, count) in [(40, old), (20, 1)] {
             let engine = open(folder.path(), hours, None).await;
-            admitted(&engine, count).await;
+            admit::admitted(&engine, CLIENTS, count).await;
             engine.close().await.unwrap();
         }
         let engine = open(folder.path(), 0, None).await;
-        let quiet = admitted(&engine, runs).await;
+        let quiet = admit::admitted(&engine, CLIENTS, runs).await;
         engine.close().await.unwrap();
         let engine = open(folder.path(), 0, Some(a_day(folder.path()))).await;
         let before = noted(&engine).await;
-        let during = admitted(&engine, runs).await;
+        let during = admit::admitted(&engine, CLIENTS, runs).await;
         let removed = noted(&engine).await - before;
         engine.close().await.unwrap();
         (quiet, during, removed)
@@ -83,26 +83,4 @@ async fn noted(engine: &Engine) -> u64 {
     let readers = engine.orchestrator.readers();
     let tail = readers.with(|reader| reader.tail(&StreamId::store()));
     tail.await.unwrap().map_or(0, |tail| tail.seq + 1)
-}
-
-async fn admitted(engine: &Engine, runs: usize) -> Vec<Duration> {
-    let clients: Vec<_> = (0..CLIENTS)
-        .map(|client| {
-            let orchestrator = engine.orchestrator.clone();
-            tokio::spawn(async move {
-                let mut times = Vec::new();
-                for _ in (client..runs).step_by(CLIENTS) {
-                    let started = Instant::now();
-                    engine::invoke(&orchestrator, "chain").await;
-                    times.push(started.elapsed());
-                }
-                times
-            })
-        })
-        .collect();
-    let mut times = Vec::new();
-    for client in clients {
-        times.extend(client.await.unwrap());
-    }
-    times
 }

@@ -18,6 +18,15 @@ pub fn is_name(text: &str) -> bool {
             .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-'))
 }
 
+/// Whether a pattern covers a name: the name itself, or what it begins with before a `*`.
+#[inline]
+pub fn covers(pattern: &str, name: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(beginning) => name.starts_with(beginning),
+        None => pattern == name,
+    }
+}
+
 /// The name of a stream: `KIND:NAME`, or `store`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId(Arc<str>);

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::id::covers;
+
 /// The most characters of a topic.
 pub const MAX_TOPIC_CHARS: usize = 200;
 /// The most entries of a pattern.
@@ -38,10 +40,7 @@ pub enum TopicPatternError {
 impl TopicPattern {
     /// Whether a topic is one of them.
     pub fn matches(&self, topic: &str) -> bool {
-        self.0.iter().any(|entry| match entry.strip_suffix('*') {
-            Some(prefix) => topic.starts_with(prefix),
-            None => topic == entry,
-        })
+        self.0.iter().any(|entry| covers(entry, topic))
     }
 
     /// Reads a pattern given as a list: each entry may itself be a list with commas.

@@ -14,6 +14,7 @@ use ktsu_egress as egress;
 use ktsu_environment::{Environment, Principals};
 use ktsu_kit::Kit;
 use ktsu_kit::server::KitServer;
+use ktsu_ledger::id::covers;
 use ktsu_secret::Redactor;
 use ktsu_tools::{self as tools, ExcludedTool};
 
@@ -128,10 +129,6 @@ fn unmatched(
         .map(String::as_str)
         .chain(left_out)
         .collect();
-    let covers = |entry: &str, tool: &str| match entry.strip_suffix('*') {
-        Some(beginning) => tool.starts_with(beginning),
-        None => tool == entry,
-    };
     let entries = entries.into_iter().filter(|entry| *entry != "*");
     let matching = |entry: &&str| tools.iter().any(|tool| covers(entry, tool));
     let unmatched = entries.filter(|entry| !matching(entry));

@@ -204,11 +204,8 @@ impl ApprovalPrompt {
                     answered.insert(by);
                 }
                 _ => {
-                    let problem: Value = serde_json::from_slice(&answer).unwrap_or_default();
-                    let message = problem["message"].as_str();
-                    let message = message.unwrap_or("the answer was not accepted");
-                    let step = record.step_id();
-                    self.complain(&format!("{by} cannot answer {step}: {message}"));
+                    let (step, why) = (record.step_id(), refusal(&answer));
+                    self.complain(&format!("{by} cannot answer {step}: {why}"));
                 }
             }
         }
@@ -259,12 +256,7 @@ impl ApprovalPrompt {
         if status == 200 {
             return self.decided(&record, &answer);
         }
-        let answer: Value = serde_json::from_slice(&answer).unwrap_or_default();
-        self.complain(
-            answer["message"]
-                .as_str()
-                .unwrap_or("the answer was not accepted"),
-        );
+        self.complain(&refusal(&answer));
         match status {
             // This person may not decide; another one may.
             401 | 403 => self.pass_on(),
@@ -362,6 +354,13 @@ impl ApprovalPrompt {
     fn complain(&self, message: &str) {
         (self.out)(&painted(BAD, &format!("  {}", text::line(message))));
     }
+}
+
+/// Why an answer is refused, as the engine says it.
+fn refusal(body: &[u8]) -> String {
+    let problem: Value = serde_json::from_slice(body).unwrap_or_default();
+    let message = problem["message"].as_str();
+    message.unwrap_or("the answer was not accepted").to_owned()
 }
 
 /// Whether a person can answer at this terminal.

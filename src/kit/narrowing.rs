@@ -6,6 +6,7 @@
 use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_config::yaml::{SourceSpan, YamlNode, YamlValue};
 use ktsu_ledger::event::plan::{AgentCommands, AgentFile, ApprovalTimeout, ReviewPolicy};
+use ktsu_ledger::id::covers;
 use ktsu_ledger::topic::TopicPattern;
 
 use super::agent::command_tools;
@@ -195,14 +196,6 @@ fn stricter(declared: ReviewPolicy, step: &StepReview) -> ReviewPolicy {
             false => own.roles.clone(),
         },
         timeout: ApprovalTimeout { behavior, ms },
-    }
-}
-
-/// Whether every topic of one pattern is one of the other.
-fn covers(declared: &str, topic: &str) -> bool {
-    match declared.strip_suffix('*') {
-        Some(beginning) => topic.starts_with(beginning),
-        None => declared == topic,
     }
 }
 

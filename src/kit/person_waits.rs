@@ -65,11 +65,9 @@ pub fn beyond_retention(waits: &[PersonWait], kept_days: u32) -> Vec<Fault> {
             1 => "1 day".to_owned(),
             many => format!("{many} days"),
         };
-        let words = match days {
-            _ if wait.timeout_ms % MS_PER_DAY != 0 => {
-                format!("{what} may wait longer than the {kept} that ended runs are kept")
-            }
-            days => format!("{what} may wait {days} days, and ended runs are kept for {kept}"),
+        let words = match wait.timeout_ms % MS_PER_DAY {
+            0 => format!("{what} may wait {days} days, and ended runs are kept for {kept}"),
+            _ => format!("{what} may wait longer than the {kept} that ended runs are kept"),
         };
         let fault = Fault::new(FaultCode::WaitBeyondRetention, wait.place, words).warning();
         let hint = format!(

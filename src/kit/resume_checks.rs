@@ -31,11 +31,14 @@ pub(super) fn others(loader: &Loader, path: &str, position: usize) -> Vec<usize>
     let Some(Some(draft)) = loader.drafts.get(path) else {
         return Vec::new();
     };
-    let may = |other: usize| !needs_more(draft, position, other) && is_on_resume(draft, other);
-    match may_suspend(loader, path, draft, position) {
-        true => (0..draft.steps.len()).filter(|other| may(*other)).collect(),
-        false => Vec::new(),
-    }
+    let suspended = draft.steps.get(position);
+    let suspended = suspended.filter(|_| may_suspend(loader, path, draft, position));
+    let Some(suspended) = suspended else {
+        return Vec::new();
+    };
+    let others = draft.steps.iter().enumerate();
+    let others = others.filter(|(_, other)| other.plan.may_resume(&suspended.plan));
+    others.map(|(other, _)| other).collect()
 }
 
 /// Why no step can be resumed to this one, and what to do about it.
@@ -45,48 +48,36 @@ fn never(
     draft: &WorkflowDraft,
     position: usize,
 ) -> Option<(String, &'static str)> {
-    let all = 0..draft.steps.len();
-    let mut suspending = all
-        .filter(|at| may_suspend(loader, path, draft, *at))
-        .peekable();
-    let id = &draft.steps.get(position)?.plan.id;
-    if suspending.peek().is_none() {
+    let plan = &draft.steps.get(position)?.plan;
+    let id = &plan.id;
+    let all = draft.steps.iter().enumerate();
+    let suspending = all.filter(|(at, _)| may_suspend(loader, path, draft, *at));
+    let suspending: Vec<&StepPlan> = suspending.map(|(_, step)| &step.plan).collect();
+    let Some(first) = suspending.first() else {
         let words = format!("no step of this workflow can be suspended, so {id:?} never runs");
         let hint = "add `commands: {suspend: true}` to the agent of a step";
         return Some((words, hint));
-    }
-    if suspending.any(|at| !needs_more(draft, at, position)) {
+    };
+    if suspending.iter().any(|step| plan.may_resume(step)) {
         return None;
     }
-    let words = format!("{id:?} needs steps that no step needs that can be suspended");
+    let more = plan.needs_beyond(first);
+    let more = more.filter_map(|need| draft.steps.get(need as usize));
+    let more: Vec<String> = more.map(|step| format!("{:?}", step.plan.id)).collect();
+    let (more, suspended) = (more.join(", "), &first.id);
+    let words = format!("{id:?} needs {more}, and {suspended:?}, which can be suspended, does not");
     let hint = "a step is resumed only to one that needs no more than itself";
     Some((words, hint))
-}
-
-fn is_on_resume(draft: &WorkflowDraft, position: usize) -> bool {
-    let step = draft.steps.get(position);
-    step.is_some_and(|step| step.plan.is_on_resume())
-}
-
-/// Whether one of two steps needs what the other does not.
-fn needs_more(draft: &WorkflowDraft, suspended: usize, other: usize) -> bool {
-    let needs = |at: usize| draft.steps.get(at).map_or(&[][..], |step| &step.plan.needs);
-    needs(other)
-        .iter()
-        .any(|need| !needs(suspended).contains(need))
 }
 
 /// Whether an ordinary step can be suspended. An agent that cannot be read may do so: its faults are
 /// reported elsewhere.
 fn may_suspend(loader: &Loader, path: &str, draft: &WorkflowDraft, position: usize) -> bool {
-    let plan: Option<&StepPlan> = draft.steps.get(position).map(|step| &step.plan);
-    let Some(StepWork::Agent(agent)) = plan.map(|plan| &plan.work) else {
+    let step = draft.steps.get(position);
+    let Some(StepWork::Agent(agent)) = step.map(|step| &step.plan.work) else {
         return false;
     };
-    let call = draft
-        .steps
-        .get(position)
-        .and_then(|step| step.agent.as_ref());
+    let call = step.and_then(|step| step.agent.as_ref());
     let narrowed = call.and_then(|call| call.commands.as_ref());
     if narrowed.is_some_and(StepCommands::forbids_suspend) {
         return false;

@@ -30,7 +30,7 @@ pub(super) struct StepDraft {
     pub(super) child: Option<ChildDraft>,
     /// The workflows that its agent may invoke, by the names it has for them.
     pub(super) invoked: BTreeMap<String, ChildDraft>,
-    pub(super) agent: Option<AgentCall>,
+    pub(super) agent: Option<Box<AgentCall>>,
 }
 
 /// What an agent step says about its agent.
@@ -148,7 +148,7 @@ pub(super) fn read(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<StepDr
         mentions,
         child,
         invoked,
-        agent: call,
+        agent: call.map(Box::new),
     })
 }
 

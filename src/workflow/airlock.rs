@@ -68,6 +68,25 @@ mod tests {
     }
 
     #[test]
+    fn a_long_value_with_many_alternatives_is_answered_with_one_rule_that_it_breaks() {
+        let forms: Vec<Value> = (0..300).map(|n| json!({"const": n})).collect();
+        let schema = schema(json!({"items": {"anyOf": forms}})).unwrap();
+        let long = |n: u64| json!(vec![n; 400]);
+        let found = |value: &Value, rules| check(&schema, value, rules).len();
+        let earlier = DecisionRules::from_recorded(6).unwrap();
+        assert_eq!(found(&long(301), DecisionRules::NEWEST), 1);
+        assert_eq!(found(&long(301), earlier), MAX_VIOLATIONS);
+        for rules in [DecisionRules::NEWEST, earlier] {
+            assert_eq!(found(&long(299), rules), 0);
+            assert_eq!(
+                found(&json!([301, 301]), rules),
+                2,
+                "a short value is answered in full"
+            );
+        }
+    }
+
+    #[test]
     fn violations_are_told_in_our_words() {
         assert_eq!(
             first(json!({"required": ["x"]}), json!({})),

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::canonical::CanonicalJson;
+use crate::id::covers;
 pub use approval::{ApprovalPolicy, ApprovalTimeout, OnReject, ReviewPolicy, TimeoutBehavior};
 pub use child::{ChildPlan, InvokePlan, Webhooks};
 pub use suspend::{ResumePlan, SuspendPolicy};
@@ -208,6 +209,18 @@ impl StepPlan {
     /// Whether it runs only in place of a suspended step.
     pub fn is_on_resume(&self) -> bool {
         matches!(&self.work, StepWork::Agent(agent) if agent.on_resume)
+    }
+
+    /// Whether a suspended step of the same workflow may be resumed to it: it runs only then, and needs no
+    /// more than that step.
+    pub fn may_resume(&self, suspended: &Self) -> bool {
+        self.is_on_resume() && self.needs_beyond(suspended).next().is_none()
+    }
+
+    /// The positions of the steps that it needs, and another does not.
+    pub fn needs_beyond<'s>(&'s self, other: &'s Self) -> impl Iterator<Item = u32> + 's {
+        let needs = self.needs.iter().copied();
+        needs.filter(|need| !other.needs.contains(need))
     }
 
     /// The workflows that run inline in it: its own, or those that its agent may invoke.
@@ -411,11 +424,7 @@ pub struct AgentCommands {
 impl AgentCommands {
     /// Whether it may invoke what a step calls so.
     pub fn may_invoke(&self, name: &str) -> bool {
-        let covers = |pattern: &String| match pattern.strip_suffix('*') {
-            Some(beginning) => name.starts_with(beginning),
-            None => pattern == name,
-        };
-        self.invoke.iter().any(covers)
+        self.invoke.iter().any(|pattern| covers(pattern, name))
     }
 }
 
@@ -527,10 +536,7 @@ pub struct ToolRule {
 impl ToolRule {
     /// Whether it is about this tool.
     pub fn covers(&self, tool: &str) -> bool {
-        match self.pattern.strip_suffix('*') {
-            Some(beginning) => tool.starts_with(beginning),
-            None => self.pattern == tool,
-        }
+        covers(&self.pattern, tool)
     }
 }
 

@@ -222,10 +222,7 @@ impl WorkflowShape {
     /// than the suspended one.
     pub fn may_resume_to(&self, suspended: u32, other: u32) -> bool {
         let both = self.step(suspended).zip(self.step(other));
-        both.is_some_and(|(suspended, other)| {
-            let mut needs = other.needs.iter();
-            other.is_on_resume() && needs.all(|need| suspended.needs.contains(need))
-        })
+        both.is_some_and(|(suspended, other)| other.may_resume(suspended))
     }
 
     /// Whether this side agrees that webhooks are sent.

@@ -133,10 +133,8 @@ pub(super) fn may_resume_to(plan: &Plan, scope: &str, step: &str, other: &str) -
         return false;
     };
     let find = |id: &str| workflow.steps.iter().find(|one| one.id == id);
-    find(step).zip(find(other)).is_some_and(|(step, other)| {
-        let mut needs = other.needs.iter();
-        other.is_on_resume() && needs.all(|need| step.needs.contains(need))
-    })
+    let both = find(step).zip(find(other));
+    both.is_some_and(|(step, other)| other.may_resume(step))
 }
 
 /// `NAME.N`: an item of a fan-out, or what a command runs.

@@ -46,7 +46,7 @@ async fn cut_after_any_frame_of_its_data_a_run_comes_to_the_same_end() {
     }
 }
 
-async fn fork(client: &Client, run: &str, at: usize) -> String {
+pub(super) async fn fork(client: &Client, run: &str, at: usize) -> String {
     let body = json!({"at": at, "go": true}).to_string();
     let answer = client.post(&format!("/runs/{run}/fork"), body).await;
     assert!(answer.status < 300, "{}", answer.text());

@@ -7,6 +7,7 @@ use ktsu_ledger::Backend;
 use ktsu_ledger::store::MemoryStore;
 use serde_json::{Value, json};
 
+use super::histories::fork;
 use super::{CLAIM, GATEWAY, give, suspended, suspension};
 use crate::reviews::{holds, seen};
 use crate::support::ledgers::Recorded;
@@ -198,13 +199,6 @@ async fn the_trace_leads_through_the_other_step_to_the_data_and_a_recompute_asks
     assert_eq!(verdict.json()["status"], "clean", "{}", verdict.text());
     assert_eq!(client.get("/approvals").await.json(), json!([]));
     lab.close().await;
-}
-
-async fn fork(client: &Client, run: &str, at: usize) -> String {
-    let body = json!({"at": at, "go": true}).to_string();
-    let answer = client.post(&format!("/runs/{run}/fork"), body).await;
-    assert!(answer.status < 300, "{}", answer.text());
-    answer.json()["branch_id"].as_str().unwrap().to_owned()
 }
 
 #[tokio::test]

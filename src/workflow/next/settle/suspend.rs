@@ -149,10 +149,9 @@ impl StepContext<'_> {
             return None;
         }
         let own = shape.step(self.position)?;
-        let needs = plan.needs.iter();
-        let more = needs.filter(|need| !own.needs.contains(need));
+        let more = plan.needs_beyond(own);
         let more: Vec<&str> = more
-            .filter_map(|need| Some(shape.step(*need)?.id.as_str()))
+            .filter_map(|need| Some(shape.step(need)?.id.as_str()))
             .collect();
         let more = more.join(", ");
         let words = format!(
