@@ -31,7 +31,7 @@ PARTS = {
     "verify_queue.py": "e718922294c94623c8e9412aaf191b250bfe6f0d6b5e2f59307bb40b5b77317b",
     "verify_values.py": "751932e00871476c3193df28513672ebb5f863529a7e002082a17c75e314b38c",
     "verify_reviews.py": "bb3a61af1c10d105642500936dbe3cf2f7de6ffa562835e456884acb4059069d",
-    "verify_suspensions.py": "3417dfcd2e0d268687c85d6254d3a51376ffc24930334e148a951076155e4537",
+    "verify_suspensions.py": "59a2e0bc200359c654bd8887434f62d4433e5ddf66ddf1f0f043a88dd545c689",
     "verify_repeated.py": "21a4512fc7d75a20259fb091be54f657bc7e6ffb233190c9f9e8e9aac16d76c9",
 }
 # What of them this one uses; the others are used by these.

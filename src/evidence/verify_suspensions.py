@@ -160,7 +160,7 @@ class Givers:
 
 class Given:
     """What a step was given when it began again, in which frame that was, where each part of it
-    stands, and to which other step it was resumed, if to one."""
+    is recorded, and to which other step it was resumed, if to one."""
     def __init__(self, since, finished, index, command, resumed, data):
         self.step, checkpoint = command.get("resumeStep"), command.get("checkpoint")
         self.since, self.finished, self.index, self.resumed = since, finished, index, resumed

@@ -53,7 +53,7 @@ pub(crate) const SUSPEND: MapShape = MapShape::new(
 pub(crate) const REVIEW: MapShape = MapShape::new(
     "review",
     &[
-        optional("not_by_proposer", Flag).doc("Whoever started the run may not approve"),
+        optional("not_by_proposer", Flag).doc("The principal that started the run may not approve"),
         optional("quorum", Integer(1, MAX_APPROVERS))
             .doc("How many different people have to approve; 1 by default"),
         optional("roles", FieldType::Filled(&Keywords(&REVIEWERS)))
