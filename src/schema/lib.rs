@@ -7,7 +7,6 @@
 mod bounds;
 mod effort;
 mod messages;
-mod width;
 
 pub use effort::{MAX_STEPS, MAX_VISITS, MAX_VISITS_PER_PAIR, TwoWays};
 pub use messages::kind_of;
@@ -16,7 +15,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
-use effort::Effort;
+use effort::{Effort, Measure};
 use jsonschema::{PatternOptions, Retrieve, Uri, ValidationError, Validator};
 use ktsu_ledger::CanonicalJson;
 use serde_json::Value;
@@ -33,8 +32,6 @@ pub const TOO_EXPENSIVE: &str = "schema_too_expensive";
 pub struct Schema {
     validator: Arc<Validator>,
     effort: Arc<Effort>,
-    /// The most alternatives for one place.
-    width: usize,
 }
 
 /// Why a schema cannot be used: a boot error.
@@ -157,7 +154,6 @@ impl Schema {
         Ok(Self {
             validator: Arc::new(validator),
             effort: Arc::new(Effort::of(schema, &single)),
-            width: width::of(schema),
         })
     }
 
@@ -167,8 +163,9 @@ impl Schema {
         self.check_within_bounds(value, &|_| false)
     }
 
-    /// As [`Schema::check_without`]; of a long value with many alternatives, one rule is named that it
-    /// breaks, so that the others need no room.
+    /// As [`Schema::check`], where some fields of the value itself may be missing, whatever part of the
+    /// schema requires them. Of a value that may break very many, one is named, so that the
+    /// others need no room.
     pub fn check_within_bounds(
         &self,
         value: &Value,
@@ -177,7 +174,7 @@ impl Schema {
         if let Some(refused) = self.too_expensive(value) {
             return vec![refused];
         }
-        if width::is_too_much(self.width, value) {
+        if self.effort.may_fail_too_often(value) {
             match self.validator.validate(value) {
                 Ok(()) => return Vec::new(),
                 Err(error) if !messages::missing(&error).is_some_and(may_lack) => {
@@ -190,20 +187,20 @@ impl Schema {
         self.check_at_any_cost(value, may_lack)
     }
 
-    /// As [`Schema::check`], where some fields of the value itself may be missing, whatever part of
-    /// the schema requires them.
-    pub fn check_without(
+    /// As [`Schema::check_within_bounds`] was under decision rules 6: every rule is named, and the names
+    /// and values that a schema lists do not count.
+    pub fn check_unlisted(
         &self,
         value: &Value,
         may_lack: &dyn Fn(&str) -> bool,
     ) -> Vec<SchemaViolation> {
-        match self.too_expensive(value) {
+        match self.refusal(value, Measure::Unlisted) {
             Some(refused) => vec![refused],
             None => self.check_at_any_cost(value, may_lack),
         }
     }
 
-    /// As [`Schema::check_without`], whatever it takes: for values that were once recorded as
+    /// As [`Schema::check_within_bounds`], whatever it takes: for values that were once recorded as
     /// checked.
     pub fn check_at_any_cost(
         &self,
@@ -223,7 +220,11 @@ impl Schema {
 
     /// Why a value is not checked, if it would take too much. It follows from schema and value alone.
     pub fn too_expensive(&self, value: &Value) -> Option<SchemaViolation> {
-        let message = self.effort.refusal(value)?;
+        self.refusal(value, Measure::Listed)
+    }
+
+    fn refusal(&self, value: &Value, measure: Measure) -> Option<SchemaViolation> {
+        let message = self.effort.refusal(value, measure)?;
         Some(SchemaViolation {
             pointer: String::new(),
             rule: TOO_EXPENSIVE.to_owned(),

@@ -20,7 +20,7 @@ fn check_where(
 ) -> Vec<SchemaViolation> {
     match (rules.bounds_validation(), rules.bounds_violations()) {
         (true, true) => schema.check_within_bounds(value, may_lack),
-        (true, false) => schema.check_without(value, may_lack),
+        (true, false) => schema.check_unlisted(value, may_lack),
         (false, _) => schema.check_at_any_cost(value, may_lack),
     }
 }
@@ -84,6 +84,21 @@ mod tests {
                 "a short value is answered in full"
             );
         }
+    }
+
+    #[test]
+    fn what_a_schema_lists_counts_from_rules_7_on() {
+        let names: Vec<String> = (0..9_000).map(|n| format!("n{n}")).collect();
+        let names = Value::Object(names.into_iter().map(|name| (name, json!({}))).collect());
+        let schema = schema(json!({"items": {"properties": names}})).unwrap();
+        let rows = json!(vec![json!({}); 3_000]);
+        let rules_of = |rules| {
+            let found = check(&schema, &rows, rules).into_iter();
+            found.map(|one| one.rule).collect::<Vec<_>>()
+        };
+        let earlier = DecisionRules::from_recorded(6).unwrap();
+        assert_eq!(rules_of(DecisionRules::NEWEST), [TOO_EXPENSIVE]);
+        assert_eq!(rules_of(earlier), [""; 0]);
     }
 
     #[test]

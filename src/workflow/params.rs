@@ -113,11 +113,15 @@ impl ParamsSchema {
     }
 
     /// The params marked `secret: true` that a value holds. A secret is recorded nowhere, so it can
-    /// come from a variable alone (seed 000, invariant 10).
+    /// come from a variable alone (seed 000, invariant 10). A value that would take too much to check
+    /// is not searched: that it would is the one violation then.
     pub fn secrets_in(&self, value: &Value) -> Vec<SchemaViolation> {
         let mut looking = SecretScan::default();
         if !self.has_secrets {
             return looking.found;
+        }
+        if let Some(refused) = self.schema.too_expensive(value) {
+            return vec![refused];
         }
         self.secrets_at(&self.document, value, 0, &mut looking);
         looking.found.dedup();
@@ -260,8 +264,7 @@ fn try_without(
         return;
     }
     let broken = |body: &Value| {
-        let bounded = rules.bounds_validation();
-        let resolved = resolve_within(Some(schema), body.clone(), DecisionRules::NEWEST, bounded);
+        let resolved = resolve_within(Some(schema), body.clone(), DecisionRules::NEWEST, rules);
         resolved.map_or_else(|found| found.len(), |_| 0)
     };
     let mut most = broken(body);
@@ -337,7 +340,7 @@ pub fn resolve(
     body: Value,
     rules: DecisionRules,
 ) -> Result<Value, Vec<SchemaViolation>> {
-    resolve_within(schema, body, rules, rules.bounds_validation())
+    resolve_within(schema, body, rules, rules)
 }
 
 /// As [`resolve`], of params that come from outside just now: whatever rules the run has, they are
@@ -350,14 +353,15 @@ pub fn resolve_given(
     body: Value,
     rules: DecisionRules,
 ) -> Result<Value, Vec<SchemaViolation>> {
-    resolve_within(schema, body, rules, true)
+    resolve_within(schema, body, rules, DecisionRules::NEWEST)
 }
 
+/// As [`resolve`], checked under rules of its own.
 fn resolve_within(
     schema: Option<&ParamsSchema>,
     mut body: Value,
     rules: DecisionRules,
-    bounded: bool,
+    checked_under: DecisionRules,
 ) -> Result<Value, Vec<SchemaViolation>> {
     if !body.is_object() {
         return Err(vec![SchemaViolation {
@@ -369,11 +373,14 @@ fn resolve_within(
     let Some(params) = schema else {
         return Ok(body);
     };
+    // Looking for defaults takes as much as a check does.
+    let refused = checked_under.bounds_violations();
+    let refused = refused.then(|| params.schema.too_expensive(&body));
+    if let Some(refused) = refused.flatten() {
+        return Err(vec![refused]);
+    }
     defaults::fill(&params.document, &mut body, rules).map_err(|refused| vec![refused])?;
-    let violations = match bounded {
-        true => params.schema.check(&body),
-        false => params.schema.check_at_any_cost(&body, &|_| false),
-    };
+    let violations = airlock::check(&params.schema, &body, checked_under);
     if violations.is_empty() {
         Ok(body)
     } else {
@@ -417,6 +424,17 @@ mod tests {
     }
 
     #[test]
+    fn a_body_that_takes_too_much_to_check_is_refused_before_defaults_are_looked_for() {
+        let n = json!({"$ref": "#/$defs/n"});
+        let twice = json!({"properties": {"a": {"allOf": [n, n]}}});
+        let schema = json!({"$defs": {"n": twice}, "properties": {"x": n}});
+        let deep = (0..40).fold(json!(1), |inner, _| json!({"a": inner}));
+        let found = run(schema, json!({"x": deep})).unwrap_err();
+        let first = (found[0].pointer.as_str(), found[0].rule.as_str());
+        assert_eq!((first, found.len()), (("", airlock::TOO_EXPENSIVE), 1));
+    }
+
+    #[test]
     fn types_and_unknown_fields_are_refused() {
         let schema =
             json!({"additionalProperties": false, "properties": {"n": {"type": "integer"}}});
@@ -455,6 +473,13 @@ mod tests {
         assert_eq!(places(json!({"plain": "hunter2"})), Vec::<String>::new());
         assert_eq!(places(json!({"key": null})), ["/key"]);
         assert!(schema.has_secrets);
+        let names: Vec<String> = (0..900).map(|n| format!("n{n}")).collect();
+        let mark = json!({"secret": true});
+        let marked = Value::Object(names.into_iter().map(|name| (name, mark.clone())).collect());
+        let wide = json!({"properties": {"rows": {"items": {"properties": marked}}}});
+        let wide = ParamsSchema::compile(&CanonicalJson::from_value(&wide).unwrap()).unwrap();
+        let rows = json!({"rows": vec![json!({}); 30_000]});
+        assert_eq!(wide.secrets_in(&rows)[0].rule, airlock::TOO_EXPENSIVE);
         let none = json!({"properties": {"secret": {"type": "boolean"}}});
         let none = ParamsSchema::compile(&CanonicalJson::from_value(&none).unwrap()).unwrap();
         assert!(!none.has_secrets, "a property of that name is no mark");

@@ -127,8 +127,8 @@ impl DecisionRules {
         self.0 >= 6
     }
 
-    /// Whether a long value with many alternatives is answered with one rule that it breaks, and not with
-    /// a list that takes gigabytes.
+    /// Whether the names and values that a schema lists count for what checking a value takes, and a value
+    /// that may break very many rules is answered with one, and not with a list that takes gigabytes.
     pub fn bounds_violations(self) -> bool {
         self.0 >= 7
     }

@@ -6,8 +6,9 @@ use jsonschema::{Draft, Uri, Validator};
 use referencing::{Registry, Resolver};
 use serde_json::{Map, Value};
 
-use super::graph::{NamePattern, Node, NodeId};
+use super::graph::{ListedValues, NamePattern, Node, NodeId};
 use super::text::PatternCost;
+use super::walk;
 use crate::{NoExternalReferences, applies_reference_siblings};
 
 /// Where a document is that has no identifier of its own.
@@ -68,6 +69,12 @@ pub(super) fn refers(document: &Value) -> bool {
     false
 }
 
+/// The names of a map from one to others.
+fn names_in(members: &Map<String, Value>) -> u64 {
+    let others = |of: &Value| of.as_array().map_or(0, Vec::len);
+    members.values().map(|of| 1 + others(of) as u64).sum()
+}
+
 type Open<'a> = (NodeId, &'a Value, Option<Resolver<'a>>);
 
 struct Builder<'a, 's> {
@@ -118,12 +125,22 @@ impl<'a> Builder<'a, '_> {
                     node.in_place.extend(parts);
                 }
                 ("not" | "if" | "then" | "else", of) => node.in_place.push(self.id(of, at)),
+                ("required", Value::Array(names)) => node.require(names.len() as u64),
+                ("dependentRequired", Value::Object(members)) => node.require(names_in(members)),
+                ("enum", Value::Array(values)) => {
+                    node.listed = ListedValues {
+                        count: values.len() as u64,
+                        all: values.iter().map(|value| walk::size(value).0).sum(),
+                    };
+                }
                 ("dependentSchemas" | "dependencies", Value::Object(members)) => {
+                    node.require(names_in(members));
                     let schemas = members.iter().filter(|(_, of)| !of.is_array());
                     let schemas = schemas.map(|(name, of)| (name.clone(), self.id(of, at)));
                     node.dependent.extend(schemas);
                 }
                 ("properties", Value::Object(members)) => {
+                    node.listed_names += members.len() as u64;
                     let members = members.iter();
                     let members = members.map(|(name, of)| (name.clone(), self.id(of, at)));
                     node.properties = members.collect();

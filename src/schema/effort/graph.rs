@@ -42,6 +42,20 @@ pub(super) struct Node {
     pub(super) unique: bool,
     /// What it costs for a text.
     pub(super) text: Vec<PatternCost>,
+    /// Names that it looks for in every object: `properties`, `required` and their like.
+    pub(super) listed_names: u64,
+    /// Those of them that may be missing, each a failure of its own.
+    pub(super) required_names: u64,
+    /// The values of its `enum`.
+    pub(super) listed: ListedValues,
+}
+
+/// Values that others are compared with.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct ListedValues {
+    pub(super) count: u64,
+    /// With all values within them.
+    pub(super) all: u64,
 }
 
 /// What applies to members whose names match.
@@ -67,6 +81,12 @@ impl std::fmt::Debug for NamePattern {
 }
 
 impl Node {
+    /// Lists names that may be missing.
+    pub(super) fn require(&mut self, names: u64) {
+        self.listed_names += names;
+        self.required_names += names;
+    }
+
     /// Whether it applies anything to members of objects.
     pub(super) fn has_members(&self) -> bool {
         !(self.properties.is_empty() && self.patterns.is_empty() && self.additional.is_empty())
@@ -102,6 +122,11 @@ impl Node {
         let text = text.fold(0, |sum: u64, cost| sum.saturating_add(cost.places()));
         text.saturating_add(if self.unique { STEPS_TO_COMPARE } else { 0 })
     }
+
+    /// Steps for each value because of what it lists, at the most.
+    fn listed_per_value(&self) -> u64 {
+        self.listed_names.saturating_add(self.listed.all)
+    }
 }
 
 /// The subschemas of one document; the first is the document itself.
@@ -115,6 +140,7 @@ pub(super) struct Graph {
     /// Paths to all subschemas together; `None` with a recursion, or with too many to one.
     paths: Option<u64>,
     steps_per_byte: u64,
+    listed_per_value: u64,
 }
 
 impl Graph {
@@ -132,18 +158,24 @@ impl Graph {
             let sum = |sum: u64, paths: &u64| sum.saturating_add(*paths);
             counted.iter().fold(0, sum)
         });
-        let steps = nodes.iter().enumerate().map(|(at, node)| {
+        let times = |at: usize| {
             let times = counted.as_ref().and_then(|counted| counted.get(at));
-            let times = times.copied().unwrap_or(MAX_VISITS_PER_PAIR);
-            node.steps_per_byte().saturating_mul(times)
-        });
-        let steps_per_byte = steps.fold(0, u64::saturating_add);
+            times.copied().unwrap_or(MAX_VISITS_PER_PAIR)
+        };
+        let all = |steps: fn(&Node) -> u64| {
+            let each = nodes.iter().enumerate();
+            let each = each.map(|(at, node)| steps(node).saturating_mul(times(at)));
+            each.fold(0, u64::saturating_add)
+        };
+        let steps_per_byte = all(Node::steps_per_byte);
+        let listed_per_value = all(Node::listed_per_value);
         Self {
             nodes,
             rank,
             by_rank,
             paths,
             steps_per_byte,
+            listed_per_value,
         }
     }
 
@@ -162,6 +194,10 @@ impl Graph {
 
     pub(super) fn steps_per_byte(&self) -> u64 {
         self.steps_per_byte
+    }
+
+    pub(super) fn listed_per_value(&self) -> u64 {
+        self.listed_per_value
     }
 }
 

@@ -9,7 +9,8 @@
 //!   applies it: every branch of every combination, whatever the others say.
 //! - A **pair** is a subschema and a place that are visited at least once.
 //! - A **step** is one unit of what a visit costs beyond itself: a byte of text times the size of
-//!   the pattern that it is held against, a value compared by `uniqueItems`, a member of an object.
+//!   the pattern that it is held against, a value compared by `uniqueItems`, a member of an object, a
+//!   name or a value that the subschema lists.
 //!
 //! ```text
 //! builder reads a document
@@ -35,7 +36,8 @@ pub use ways::TwoWays;
 pub(crate) use ways::two_ways;
 
 use graph::Graph;
-use limits::MAX_PAIRS;
+pub(crate) use limits::Measure;
+use limits::{MAX_FAILURES, MAX_PAIRS};
 use walk::Count;
 
 /// What checking values against one schema takes.
@@ -52,12 +54,12 @@ impl Effort {
     }
 
     /// Why a value is not checked: in our words, without what the value holds.
-    pub(crate) fn refusal(&self, value: &Value) -> Option<String> {
-        if self.is_plain_for(value) {
+    pub(crate) fn refusal(&self, value: &Value, measure: Measure) -> Option<String> {
+        if self.is_plain_for(value, measure) {
             return None;
         }
-        let count = walk::count(&self.graph, value, MAX_PAIRS);
-        refused(&count)
+        let count = walk::count(&self.graph, value, MAX_PAIRS, measure);
+        refused(&count, measure)
     }
 
     /// Whether values are counted one by one.
@@ -73,36 +75,61 @@ impl Effort {
                 return false;
             }
         }
-        let count = walk::count(&self.graph, value, visits);
+        let count = walk::count(&self.graph, value, visits, Measure::Listed);
         count.ended_early || count.visits > visits || count.steps > MAX_STEPS
+    }
+
+    /// Whether a value may break more rules than there is room for.
+    pub(crate) fn may_fail_too_often(&self, value: &Value) -> bool {
+        if self.graph.paths_are_few() {
+            let (values, _) = walk::size(value);
+            let rules = self
+                .graph
+                .paths()
+                .saturating_add(self.graph.listed_per_value());
+            if values.saturating_mul(rules) <= MAX_FAILURES {
+                return false;
+            }
+        }
+        let count = walk::count(&self.graph, value, MAX_FAILURES, Measure::Listed);
+        count.ended_early || count.failures > MAX_FAILURES
     }
 
     /// Whether no value of this size can take too much: without a recursion, each place is visited
     /// by each subschema as often as there are paths to it.
-    fn is_plain_for(&self, value: &Value) -> bool {
+    fn is_plain_for(&self, value: &Value, measure: Measure) -> bool {
         if !self.graph.paths_are_few() {
             return false;
         }
-        if self.graph.steps_per_byte() == 0 {
+        if self.graph.steps_per_byte() == 0 && measure == Measure::Unlisted {
             return true;
         }
         let (values, bytes) = walk::size(value);
         let size = values.saturating_add(bytes);
-        self.graph.steps_per_byte().saturating_mul(size) <= MAX_STEPS
+        let steps = self.graph.steps_per_byte().saturating_mul(size);
+        match measure {
+            Measure::Unlisted => steps <= MAX_STEPS,
+            Measure::Listed => {
+                let listed = self.graph.listed_per_value().saturating_mul(values);
+                let visits = self.graph.paths().saturating_mul(values);
+                steps.saturating_add(listed) <= MAX_STEPS && visits <= MAX_PAIRS
+            }
+        }
     }
 
     #[cfg(test)]
     fn count(&self, value: &Value) -> Count {
-        walk::count(&self.graph, value, MAX_PAIRS)
+        walk::count(&self.graph, value, MAX_PAIRS, Measure::Listed)
     }
 }
 
-fn refused(count: &Count) -> Option<String> {
+fn refused(count: &Count, measure: Measure) -> Option<String> {
     let Count {
         visits,
         pairs,
         steps,
         ended_early,
+        ..
     } = *count;
     if ended_early {
         return Some(format!(
@@ -120,12 +147,17 @@ fn refused(count: &Count) -> Option<String> {
              ktsu validate names where the schema comes to one definition by two ways"
         ));
     }
-    (steps > MAX_STEPS).then(|| {
-        format!(
+    (steps > MAX_STEPS).then(|| match measure {
+        Measure::Unlisted => format!(
             "checking this value against pattern, lengths and uniqueItems takes more than \
              {MAX_STEPS} steps; send shorter texts or lists, or bound them with maxLength and \
              maxItems and a smaller pattern"
-        )
+        ),
+        Measure::Listed => format!(
+            "checking this value against patterns, lengths, uniqueItems and the names and values \
+             that the schema lists takes more than {MAX_STEPS} steps; send shorter texts or lists, \
+             or bound them with maxLength and maxItems and list fewer names"
+        ),
     })
 }
 

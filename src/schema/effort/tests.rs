@@ -163,12 +163,94 @@ fn a_large_plain_document_is_checked_without_a_walk() {
         {"type": "integer"}, {"type": "string", "pattern": "^[a-z]{1,64}$"}]}});
     let list: Vec<u32> = (0..150_000).collect();
     let value = json!(list);
-    assert!(effort(&schema).is_plain_for(&value));
+    assert!(effort(&schema).is_plain_for(&value, Measure::Listed));
     assert_eq!(Schema::of_value(&schema).unwrap().check(&value), []);
     // Of a recursion as well, each place of a long list is visited a few times.
     let tree = json!({"anyOf": [{"type": "integer"}, {"items": {"$ref": "#"}}]});
-    assert!(!effort(&tree).is_plain_for(&value));
+    assert!(!effort(&tree).is_plain_for(&value, Measure::Listed));
     assert_eq!(Schema::of_value(&tree).unwrap().check(&value), []);
+}
+
+/// Names that differ.
+fn names(count: usize) -> Vec<String> {
+    (0..count).map(|at| format!("name{at}")).collect()
+}
+
+/// An object with the same under each name.
+fn each(count: usize, value: &Value) -> Value {
+    names(count)
+        .into_iter()
+        .map(|name| (name, value.clone()))
+        .collect()
+}
+
+#[test]
+fn long_values_are_refused_by_schemas_that_list_much() {
+    let objects = json!(vec![json!({}); 30_000]);
+    let texts = json!(vec!["x"; 30_000]);
+    let lists = json!(vec![json!([1]); 300]);
+    let others: Value = json!(names(700));
+    for (schema, value) in [
+        (
+            json!({"items": {"properties": each(700, &json!({}))}}),
+            &objects,
+        ),
+        (json!({"items": {"required": names(700)}}), &objects),
+        (
+            json!({"items": {"dependentRequired": {"a": others}}}),
+            &objects,
+        ),
+        (json!({"items": {"dependencies": {"a": others}}}), &objects),
+        (
+            json!({"items": {"dependentSchemas": each(700, &json!({}))}}),
+            &objects,
+        ),
+        (json!({"items": {"enum": names(700)}}), &texts),
+        (json!({"items": {"enum": [vec![0; 60_000]]}}), &lists),
+        (json!({"items": {"anyOf": vec![json!({}); 700]}}), &texts),
+        (
+            json!({"patternProperties": {"^a1": {}, "^name[0-9]{3}$": {}, "^b": {}, "^c": {},
+                "^d": {}, "^e": {}, "^f[a-z]{70}": {}}}),
+            &each(30_000, &json!(1)),
+        ),
+    ] {
+        let schema = Schema::of_value(&schema).unwrap();
+        let found = schema.check(value);
+        assert_eq!(found.len(), 1, "{schema:?}");
+        assert_eq!(found[0].rule, TOO_EXPENSIVE, "{found:?}");
+        // As it was before this counted.
+        let unlisted = schema.refusal(value, Measure::Unlisted);
+        assert_eq!(unlisted, None);
+        let few = match value {
+            Value::Array(items) => json!(items[..20]),
+            _ => json!({"name123": 1}),
+        };
+        assert!(schema.too_expensive(&few).is_none(), "{few}");
+    }
+}
+
+#[test]
+fn a_value_that_may_break_very_many_rules_is_answered_with_one() {
+    let wide = json!({"anyOf": [{"const": 0}, {"const": 1}, {"oneOf": [{}, {}]}, {"const": 2}]});
+    let wide = Schema::of_value(&json!({"items": wide})).unwrap();
+    assert_eq!(wide.check(&json!(vec!["x"; 14_000])).len(), 16);
+    assert_eq!(wide.check(&json!(vec!["x"; 15_000])).len(), 1);
+    let required = Schema::of_value(&json!({"items": {"required": names(500)}})).unwrap();
+    assert_eq!(required.check(&json!(vec![json!({}); 190])).len(), 16);
+    assert_eq!(required.check(&json!(vec![json!({}); 210])).len(), 1);
+    // What breaks none passes as before.
+    assert_eq!(wide.check(&json!(vec![0; 100_000])), []);
+    let right = json!({"items": {"type": "integer"}});
+    let right = Schema::of_value(&right).unwrap();
+    assert_eq!(right.check(&json!(vec![0; 200_000])), []);
+}
+
+#[test]
+fn a_wide_table_is_checked() {
+    let schema = json!({"items": {"properties": each(100, &json!({"type": "integer"})),
+        "required": ["name1"], "additionalProperties": false}});
+    let rows = json!(vec![each(8, &json!(1)); 10_000]);
+    assert_eq!(Schema::of_value(&schema).unwrap().check(&rows), []);
 }
 
 #[test]

@@ -39,8 +39,13 @@ impl PatternCost {
 
     /// Steps for a text of so many bytes.
     pub(super) fn steps(self, bytes: u64) -> u64 {
-        let most = self.most_bytes.unwrap_or(u64::MAX);
-        let read = bytes.min(most.saturating_add(1));
+        self.steps_of_texts(1, bytes)
+    }
+
+    /// Steps for so many texts that have so many bytes together.
+    pub(super) fn steps_of_texts(self, texts: u64, bytes: u64) -> u64 {
+        let most = self.most_bytes.unwrap_or(u64::MAX).saturating_add(1);
+        let read = bytes.min(most.saturating_mul(texts));
         self.places.saturating_mul(read)
     }
 }

@@ -10,7 +10,7 @@ use std::collections::BinaryHeap;
 use serde_json::{Map, Value, map};
 
 use super::graph::{Graph, Node, NodeId, STEPS_TO_COMPARE};
-use super::limits::MAX_STEPS;
+use super::limits::{MAX_STEPS, Measure};
 
 /// What checking one value takes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -18,6 +18,8 @@ pub(super) struct Count {
     pub(super) visits: u64,
     pub(super) pairs: u64,
     pub(super) steps: u64,
+    /// Rules that the value can break at the most.
+    pub(super) failures: u64,
     /// There are more pairs than were to be counted.
     pub(super) ended_early: bool,
 }
@@ -42,9 +44,10 @@ pub(super) fn size(value: &Value) -> (u64, u64) {
 }
 
 /// Counts what checking a value takes, up to so many pairs.
-pub(super) fn count(graph: &Graph, value: &Value, most_pairs: u64) -> Count {
+pub(super) fn count(graph: &Graph, value: &Value, most_pairs: u64, measure: Measure) -> Count {
     let mut walk = Walk {
         graph,
+        measure,
         count: Count::default(),
         times: vec![0; graph.nodes.len()],
         waiting: BinaryHeap::new(),
@@ -98,6 +101,7 @@ impl<'v> Open<'v> {
 
 struct Walk<'g> {
     graph: &'g Graph,
+    measure: Measure,
     count: Count,
     /// How often each subschema visits the place that is looked at, by its rank.
     times: Vec<u64>,
@@ -132,6 +136,7 @@ impl<'g> Walk<'g> {
             true => u64::MAX,
             false => self.count.visits.saturating_add(times),
         };
+        self.count.failures = self.count.failures.saturating_add(times);
     }
 
     fn step(&mut self, times: u64, steps: u64) {
@@ -148,6 +153,9 @@ impl<'g> Walk<'g> {
             self.counted(node, times);
             for next in &node.in_place {
                 self.times_of(*next, times);
+            }
+            if self.measure == Measure::Listed {
+                self.listed(node, times, value);
             }
             match value {
                 Value::String(text) => self.text(node, times, text.len() as u64),
@@ -200,12 +208,26 @@ impl<'g> Walk<'g> {
         }
     }
 
+    /// What looking for each name and each value costs that a subschema lists.
+    fn listed(&mut self, node: &Node, times: u64, value: &Value) {
+        let (names, values) = match value {
+            Value::Object(_) => {
+                let missing = node.required_names.saturating_mul(times);
+                self.count.failures = self.count.failures.saturating_add(missing);
+                (node.listed_names, node.listed.all)
+            }
+            Value::Array(_) => (0, node.listed.all),
+            _ => (0, node.listed.count),
+        };
+        self.step(times, names.saturating_add(values));
+    }
+
     /// What looking through the names of an object costs.
     fn names(&mut self, node: &Node, times: u64, (members, bytes): (u64, u64)) {
-        let patterns = node
-            .patterns
-            .iter()
-            .map(|pattern| pattern.cost.steps(bytes));
+        let patterns = node.patterns.iter().map(|pattern| match self.measure {
+            Measure::Listed => pattern.cost.steps_of_texts(members, bytes),
+            Measure::Unlisted => pattern.cost.steps(bytes),
+        });
         let steps = patterns.fold(members, u64::saturating_add);
         self.step(times, steps);
     }
