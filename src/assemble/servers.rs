@@ -15,6 +15,7 @@ use ktsu_environment::{Environment, Principals};
 use ktsu_kit::Kit;
 use ktsu_kit::server::KitServer;
 use ktsu_ledger::id::covers;
+use ktsu_orchestrator::BuiltinServer;
 use ktsu_secret::Redactor;
 use ktsu_tools::{self as tools, ExcludedTool};
 
@@ -67,7 +68,15 @@ pub async fn tools(
             Err(why) => Err(why),
         };
         let listed = listed.map(|mut listed| {
-            listed.unmatched = unmatched(kit, path, server, &listed);
+            let left_out = listed.left_out.iter().map(|one| &one.tool);
+            let tools: Vec<&str> = listed
+                .digests
+                .keys()
+                .chain(left_out)
+                .map(String::as_str)
+                .collect();
+            let unmatched = unmatched(kit, path, server, &tools);
+            listed.unmatched = unmatched;
             let permitted = |tool: &str| permitted(kit, path, server, tool);
             listed.digests.retain(|tool, _| permitted(tool));
             listed.left_out.retain(|one| permitted(&one.tool));
@@ -77,6 +86,18 @@ pub async fn tools(
         found.push((path.clone(), listed));
     }
     Ok(found)
+}
+
+/// The entries of allowlists that cover no tool of a built-in server, by the path of the server.
+pub fn unmatched_of_builtin(kit: &Kit) -> Vec<(String, Vec<UnmatchedEntry>)> {
+    let builtin = kit.servers.iter().filter_map(|(path, server)| {
+        let name = path.strip_prefix("ktsu/")?;
+        let name = name.split_once('@').map_or(name, |(name, _)| name);
+        let tools = BuiltinServer::from_name(name)?.tool_names();
+        let tools: Vec<&str> = tools.iter().map(String::as_str).collect();
+        Some((path.clone(), unmatched(kit, path, server, &tools)))
+    });
+    builtin.collect()
 }
 
 /// The tools a server offers.
@@ -113,22 +134,10 @@ async fn list(client: &egress::Client, asked: &ServerQuery) -> Result<ListedTool
 
 /// The entries of the server's list, and of those of agents that use it, that cover none of its
 /// tools. One that covers a tool that is not offered has been answered with the reason.
-fn unmatched(
-    kit: &Kit,
-    path: &str,
-    server: &KitServer,
-    listed: &ListedTools,
-) -> Vec<UnmatchedEntry> {
+fn unmatched(kit: &Kit, path: &str, server: &KitServer, tools: &[&str]) -> Vec<UnmatchedEntry> {
     let uses = kit.uses.values().flatten().filter(|one| one.server == path);
     let of_agents = uses.flat_map(|one| one.allowlist.patterns());
     let entries: BTreeSet<&str> = server.allowlist.patterns().chain(of_agents).collect();
-    let left_out = listed.left_out.iter().map(|one| one.tool.as_str());
-    let tools: Vec<&str> = listed
-        .digests
-        .keys()
-        .map(String::as_str)
-        .chain(left_out)
-        .collect();
     let entries = entries.into_iter().filter(|entry| *entry != "*");
     let matching = |entry: &&str| tools.iter().any(|tool| covers(entry, tool));
     let unmatched = entries.filter(|entry| !matching(entry));
@@ -231,33 +240,19 @@ mod tests {
     #[test]
     fn entries_that_cover_no_tool_are_found_with_the_tool_that_may_be_meant() {
         let (_dir, kit) = load();
-        let unmatched = |path: &str, tools: &[&str], left_out: &[&'static str]| {
-            let tools = tools.iter().map(|&name| (name.to_owned(), String::new()));
-            let left_out = left_out.iter().map(|&tool| ExcludedTool {
-                tool: tool.to_owned(),
-                reason: "for the test",
-            });
-            let listed = ListedTools {
-                digests: tools.collect(),
-                left_out: left_out.collect(),
-                unmatched: Vec::new(),
-            };
-            let found = super::unmatched(&kit, path, &kit.servers[path], &listed);
+        let unmatched = |path: &str, tools: &[&str]| {
+            let found = super::unmatched(&kit, path, &kit.servers[path], tools);
             let pairs = found.into_iter().map(|one| (one.entry, one.near));
             pairs.collect::<Vec<_>>()
         };
         let (crm, mail) = ("servers/crm.server.yaml", "servers.yaml#mail");
         let entry =
             |entry: &str, near: Option<&str>| vec![(entry.to_owned(), near.map(str::to_owned))];
-        assert_eq!(unmatched(crm, &["crm-read", "other"], &[]), []);
-        assert_eq!(unmatched(crm, &["other"], &["crm-read"]), []);
-        assert_eq!(unmatched(crm, &["mail-send"], &[]), entry("crm-*", None));
-        assert_eq!(
-            unmatched(mail, &["raed", "x"], &[]),
-            entry("read", Some("raed"))
-        );
+        assert_eq!(unmatched(crm, &["crm-read", "other"]), []);
+        assert_eq!(unmatched(crm, &["mail-send"]), entry("crm-*", None));
+        assert_eq!(unmatched(mail, &["raed", "x"]), entry("read", Some("raed")));
         // Every tool may be called, and there is none.
-        assert_eq!(unmatched("servers/lone.server.yaml", &[], &[]), []);
+        assert_eq!(unmatched("servers/lone.server.yaml", &[]), []);
     }
 
     #[tokio::test]

@@ -1,18 +1,52 @@
 //! Files that commands write.
 
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
 use super::Failure;
 
 /// The failure of a file that cannot be read.
 pub(super) fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::could_not_run(format!("cannot read {}: {error}", path.display()))
+    let why = why(path, error);
+    Failure::could_not_run(format!("cannot read {}: {why}", path.display()))
 }
 
 /// The failure of a file that cannot be written.
 pub(super) fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::could_not_run(format!("cannot write {}: {error}", path.display()))
+    let failure =
+        |why: String| Failure::could_not_run(format!("cannot write {}: {why}", path.display()));
+    match missing_folder(path) {
+        Some(folder) if error.kind() == ErrorKind::NotFound => {
+            let folder = folder.display();
+            failure(format!("the folder {folder} does not exist"))
+                .hint(format!("mkdir -p {folder}"))
+        }
+        _ => failure(why(path, error)),
+    }
+}
+
+/// The folder of a file, if there is none.
+fn missing_folder(file: &Path) -> Option<&Path> {
+    let folder = file
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    folder.filter(|folder| !folder.exists())
+}
+
+/// What is wrong with a file, in our words where they say more than the system's.
+fn why(path: &Path, error: &std::io::Error) -> String {
+    match error.kind() {
+        ErrorKind::NotFound => "there is no such file".to_owned(),
+        ErrorKind::AlreadyExists => "it already exists".to_owned(),
+        ErrorKind::PermissionDenied => "permission denied".to_owned(),
+        ErrorKind::IsADirectory => "it is a folder".to_owned(),
+        ErrorKind::NotADirectory => {
+            let folder = path.parent().unwrap_or(path);
+            format!("{} is not a folder", folder.display())
+        }
+        ErrorKind::StorageFull => "the disk is full".to_owned(),
+        _ => error.to_string(),
+    }
 }
 
 /// Creates the folder of a file.

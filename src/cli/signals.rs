@@ -46,9 +46,8 @@ impl Signals {
 
     /// Waits for SIGINT or SIGTERM.
     pub(super) async fn next(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
+        while self.next_of_service().await == ServiceSignal::Reload {
+            tracing::info!("SIGHUP is ignored: this command reads nothing again");
         }
     }
 

@@ -204,11 +204,11 @@ impl AddressRules {
         Ok(RequestTarget { url, place, listed })
     }
 
-    /// Judges a name that is always this machine (RFC 6761), before anything resolves it.
+    /// Judges a name that is always this machine, before anything resolves it.
     pub(super) fn check_name(&self, url: &str) -> Result<(), EgressError> {
         let target = self.target(url)?;
         let host = target.url.host_str().map(bare).unwrap_or_default();
-        let is_local = host == "localhost" || host.ends_with(".localhost");
+        let is_local = is_this_machine(host);
         let loopback = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
         let may_reach = |address: &IpAddr| self.permits(*address, target.listed).is_ok();
         match is_local && !loopback.iter().any(may_reach) {
@@ -243,6 +243,17 @@ impl AddressRules {
             .iter()
             .any(|(name, only)| name == bare(host) && only.is_none_or(|only| only == port))
     }
+}
+
+/// Whether a name is always this machine: those of RFC 6761, and those that systems give it.
+fn is_this_machine(host: &str) -> bool {
+    const NAMES: [&str; 4] = [
+        "localhost",
+        "localhost.localdomain",
+        "ip6-localhost",
+        "ip6-loopback",
+    ];
+    NAMES.contains(&host) || host.ends_with(".localhost")
 }
 
 /// A host without the dot that marks it as absolute.

@@ -33,6 +33,10 @@ use ktsu_evidence::store_stream::StoreStream;
 
 /// How often due runs are looked for.
 const SWEEP_INTERVAL: Duration = Duration::from_mins(10);
+
+/// How soon due runs are looked for again if the ledger could not be read: another process may have been
+/// recovering its log.
+const RETRY: Duration = Duration::from_secs(10);
 /// How many rows are looked at at a time.
 const ROWS: usize = 500;
 /// How many frames are read at a time to learn which blobs they name.
@@ -245,15 +249,21 @@ pub(super) async fn sweep_regularly(shared: Weak<Shared>) {
             true => Ok(0),
             false => sweep(&strong).await,
         };
-        match swept {
-            Ok(0) => {}
-            Ok(removed) => tracing::info!(removed, "retention removed runs"),
-            Err(why) => tracing::warn!(%why, "retention stopped; it is tried again later"),
-        }
+        let wait = match swept {
+            Ok(0) => SWEEP_INTERVAL,
+            Ok(removed) => {
+                tracing::info!(removed, "retention removed runs");
+                SWEEP_INTERVAL
+            }
+            Err(why) => {
+                tracing::warn!(%why, "retention stopped; it is tried again in {} s", RETRY.as_secs());
+                RETRY
+            }
+        };
         let mut stopping = strong.runs.stopping();
         drop(strong);
         let stopped = stopping.wait_for(|stopping| *stopping);
-        if tokio::time::timeout(SWEEP_INTERVAL, stopped).await.is_ok() {
+        if tokio::time::timeout(wait, stopped).await.is_ok() {
             return;
         }
     }

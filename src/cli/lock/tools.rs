@@ -7,7 +7,7 @@ use ktsu_ledger::event::lock::{Kind, Lock};
 use serde::Serialize;
 
 use super::Arguments;
-use crate::assemble::servers::{self, ListToolsError, ToolDigests};
+use crate::assemble::servers::{self, ListToolsError, ToolDigests, UnmatchedEntry};
 use crate::cli::Failure;
 use crate::cli::engine::{load_environment, process_environment, quoted};
 use ktsu_kit::Kit;
@@ -97,6 +97,15 @@ pub(in crate::cli) struct ToolWarnings {
 }
 
 impl ToolWarnings {
+    fn add_unmatched(&mut self, path: &str, entries: Vec<UnmatchedEntry>) {
+        let entries = entries.into_iter().map(|one| EntryWithoutTool {
+            path: path.to_owned(),
+            entry: one.entry,
+            near: one.near,
+        });
+        self.unmatched.extend(entries);
+    }
+
     /// Each in words.
     pub(in crate::cli) fn words(&self) -> impl Iterator<Item = String> {
         let left_out = self.left_out.iter().map(ToolNotOffered::words);
@@ -132,6 +141,9 @@ pub(in crate::cli) async fn list_what_answers(
     let found = servers::tools(kit, environment.as_ref(), &process_environment()).await;
     let found = found.map_err(Failure::could_not_run)?;
     let mut tools = ServerTools::default();
+    for (path, unmatched) in servers::unmatched_of_builtin(kit) {
+        tools.warnings.add_unmatched(&path, unmatched);
+    }
     let mut silent = Vec::new();
     for (path, listed) in found {
         match listed {
@@ -142,12 +154,7 @@ pub(in crate::cli) async fn list_what_answers(
                     reason: one.reason,
                 });
                 tools.warnings.left_out.extend(left_out);
-                let unmatched = listed.unmatched.into_iter().map(|one| EntryWithoutTool {
-                    path: path.clone(),
-                    entry: one.entry,
-                    near: one.near,
-                });
-                tools.warnings.unmatched.extend(unmatched);
+                tools.warnings.add_unmatched(&path, listed.unmatched);
                 tools.offered.insert(path, listed.digests);
             }
             Err(why) => silent.push((path, why)),

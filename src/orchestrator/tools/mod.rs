@@ -111,6 +111,14 @@ impl BuiltinServer {
         }
     }
 
+    /// The names of all its tools.
+    pub fn tool_names(self) -> Vec<String> {
+        let tools = self.tools(&[]);
+        let names = tools.as_array().into_iter().flatten();
+        let names = names.filter_map(|tool| tool["name"].as_str());
+        names.map(str::to_owned).collect()
+    }
+
     fn tools(self, resume_steps: &[String]) -> Value {
         match self {
             Self::Kv => kv::tools(),

@@ -160,6 +160,33 @@ async fn a_tool_that_can_only_be_called_as_a_task_is_offered_to_no_one_and_locki
     assert!(!frames.out.contains("\"export\""), "{}", frames.out);
 }
 
+#[test]
+fn entries_of_allowlists_of_built_in_servers_that_match_no_tool_are_warned_of() {
+    let desk = Desk::new();
+    let agent = "name: keeper\nversion: 1.0.0\nmodel: std\nprompt: {system: s, user: u}\n\
+        servers:\n  - {name: notes, path: ktsu/kv@1.0.0, access: {allowlist: [kv-get, kv-putt]}}\n\
+        output: {schema: {type: object}}\n";
+    desk.write_file("kit/kit.yaml", "name: kit\nversion: 1.0.0\n");
+    desk.write_file("kit/gateway.yaml", GATEWAY);
+    desk.write_file(
+        "kit/rules.yaml",
+        "rules: []\ndefault: {reply: {done: true}}\n",
+    );
+    desk.write_file("kit/agents/keeper.agent.yaml", agent);
+    let flow = "kind: workflow\nname: keep\nversion: 1.0.0\npipeline:\n  \
+        - {id: keep, agent: ./agents/keeper.agent.yaml}\n";
+    desk.write_file("kit/workflows/keep.workflow.yaml", flow);
+    let said = desk.ktsu(&["validate", "kit", "--tools"]);
+    said.is(0);
+    assert!(
+        said.err
+            .contains("the allowlist entry \"kv-putt\" matches no tool"),
+        "{}",
+        said.err
+    );
+    assert!(!said.err.contains("kv-get\""), "{}", said.err);
+}
+
 /// An entry that covers no tool is a slip, or a tool that is gone; tools that no entry names are
 /// nobody's loss.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

@@ -49,7 +49,7 @@ fn a_ticket_that_was_triaged_wrongly_is_mended_and_both_runs_are_evidence() {
         "--kit",
         &triage,
         "--reason",
-        "a sign-in nobody can explain is urgent",
+        "a sign-in that no one can explain is urgent",
         "--json",
     ]);
     let branch = mended.is(0).json();
