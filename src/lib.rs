@@ -3,5 +3,6 @@
 pub mod answers;
 pub mod assemble;
 pub mod cli;
+pub mod eval_file;
 pub mod project;
 pub mod receiver;

@@ -1,4 +1,4 @@
-//! Checks a whole project folder: the kit, its gateway and its environments.
+//! Checks a whole project folder: the kit, its gateway, its environments and its evals.
 //!
 //! `kit` knows nothing of gateways and environments, and vice versa; this module checks them
 //! together before anything starts.
@@ -8,7 +8,7 @@ mod budgets;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::assemble;
+use crate::{assemble, eval_file};
 use ktsu_config::fault::{Fault, Faults};
 use ktsu_egress as egress;
 use ktsu_environment::principals::{PrincipalDeclaration, PrincipalRole};
@@ -95,7 +95,9 @@ pub fn check(
     let unpriced = judged.kit.as_ref();
     let unpriced = unpriced.map(|kit| budgets::unpriced(kit, dir, chosen.as_ref()));
     judged.faults.faults.extend(unpriced.unwrap_or_default());
-    for faults in broken.into_iter().chain(own).chain(Some(gateway)) {
+    let evals = eval_file::faults_of(dir);
+    let found = broken.into_iter().chain(own).chain(Some(gateway));
+    for faults in found.chain(evals) {
         judged.take(faults);
     }
     if let Some(environment) = &chosen {

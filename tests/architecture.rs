@@ -34,9 +34,20 @@ const FORBIDDEN: [(&str, &[&str]); 6] = [
 ];
 
 /// What the pure crates may depend on.
-const PURE: [(&str, &[&str]); 5] = [
+const PURE: [(&str, &[&str]); 6] = [
     ("codes", &[]),
     ("delivery", &["codes", "ledger"]),
+    (
+        "eval",
+        &[
+            "codes",
+            "config",
+            "ledger",
+            "projections",
+            "schema",
+            "workflow",
+        ],
+    ),
     ("schema", &["codes", "ledger"]),
     ("projections", &["ledger"]),
     ("workflow", &["codes", "ledger", "projections", "schema"]),

@@ -13,6 +13,8 @@ use ktsu_projections::step_name::path_in;
 use super::output::{BOLD, DIM, line, note, painted, row, sheet};
 use super::reading::{find_run, open};
 use super::{Common, Failure, json, text};
+use ktsu_eval::Filter;
+use ktsu_history::checked_run::{self, CheckedRunError};
 use ktsu_history::frame_page::{self, FramePage, FrameSelection, PageLimit};
 use ktsu_history::frame_types::FrameTypes;
 
@@ -36,6 +38,10 @@ pub(super) struct Arguments {
     /// Only frames of this type, such as review.decided; may be repeated
     #[arg(long = "type", value_name = "TYPE")]
     types: Vec<String>,
+    /// Only frames that match: KEY=GLOB, where KEY is type, scope, step, item, tool, server, model,
+    /// status, actor or expr; may be repeated, and all have to match
+    #[arg(long = "where", value_name = "KEY=GLOB", conflicts_with = "follow")]
+    filter: Vec<String>,
     /// Continues until the run has ended
     #[arg(long)]
     follow: bool,
@@ -56,7 +62,15 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
     })?;
     let (reader, place) = open(common)?;
     let (stream, scope) = find_run(&reader, &arguments.run)?;
+    let only = (!arguments.filter.is_empty()).then(|| {
+        let filter = filter(&arguments.filter)?;
+        checked_run::matching(&reader, &stream, &filter).map_err(|error| match error {
+            CheckedRunError::Read(error) => error.into(),
+            error => Failure::of(error),
+        })
+    });
     let selection = FrameSelection {
+        only: only.transpose()?,
         scope,
         world: arguments.world,
         types,
@@ -94,6 +108,16 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn filter(words: &[String]) -> Result<Filter, Failure> {
+    Filter::from_words(words).map_err(|error| {
+        let failure = Failure::could_not_run(format!("--where: {error}"));
+        match error.hint {
+            Some(hint) => failure.hint(hint),
+            None => failure,
+        }
+    })
 }
 
 fn has_ended(reader: &dyn Reader, stream: &StreamId) -> Result<bool, Failure> {

@@ -11,6 +11,7 @@ mod approvals;
 mod backup;
 mod baseline_run;
 mod capture;
+mod check;
 mod comparison;
 mod completions;
 mod content;
@@ -63,6 +64,7 @@ mod transfer;
 mod tree;
 mod validate;
 mod verify;
+mod workspace;
 mod world;
 mod world_tree;
 
@@ -186,6 +188,8 @@ enum Command {
     Capture(capture::Arguments),
     /// Tests a kit against baseline files, with new model calls
     Test(test::Arguments),
+    /// Judges a finished run by the invariants of a file
+    Check(check::Arguments),
     /// Verifies the ledger: every byte, every hash, every run
     Verify(verify::Arguments),
     /// Exports and verifies archives for auditors, and manages the signing key
@@ -360,6 +364,7 @@ fn dispatch(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Replay(arguments) => replay::run(&common, &arguments),
         Command::Recompute(arguments) => in_runtime(recompute::run(&common, arguments)),
         Command::Capture(arguments) => capture::run(&common, arguments),
+        Command::Check(arguments) => check::run(&common, &arguments),
         Command::Test(arguments) => in_runtime(test::run(&common, arguments)),
         Command::Verify(arguments) => verify::run(&common, &arguments),
         Command::Evidence(arguments) => in_runtime(evidence::run(&common, arguments)),

@@ -11,6 +11,7 @@ use crate::answers::ANSWERS;
 use ktsu_config::shape::MapShape;
 use ktsu_config::shape::json::document;
 use ktsu_environment::shape::ENVIRONMENT;
+use ktsu_eval::EVAL;
 use ktsu_gateway as gateway;
 use ktsu_kit::lock::shape::LOCK;
 use ktsu_kit::shape::{agent, kit, server, workflow, world};
@@ -31,6 +32,8 @@ enum SchemaKind {
     Answers,
     /// environments/NAME.env.yaml
     Environment,
+    /// evals/NAME.eval.yaml
+    Eval,
     /// gateway.yaml
     Gateway,
     /// kit.yaml
@@ -55,6 +58,7 @@ impl SchemaKind {
             Self::Agent => ("An agent of ktsu", &agent::AGENT),
             Self::Answers => ("Answers in place of people, of ktsu", &ANSWERS),
             Self::Environment => ("An environment of ktsu", &ENVIRONMENT),
+            Self::Eval => ("Invariants of a finished run, of ktsu", &EVAL),
             Self::Gateway => ("gateway.yaml of ktsu", &gateway::GATEWAY),
             Self::Kit => ("kit.yaml of ktsu", &kit::KIT),
             Self::Lock => ("The lock of a kit of ktsu", &LOCK),

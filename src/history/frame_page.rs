@@ -1,6 +1,8 @@
 //! Pages of frames for the API, exports and people: the stored bytes, and what is derived from
 //! them.
 
+use std::collections::BTreeSet;
+
 use ktsu_ledger::branch::{Ancestry, BranchOrder};
 use ktsu_ledger::event::AgentEvent;
 use ktsu_ledger::store::{Reader, StoreError};
@@ -44,6 +46,8 @@ pub struct FrameSelection {
     pub world: bool,
     /// Only frames of these types.
     pub types: FrameTypes,
+    /// Only frames with these numbers.
+    pub only: Option<BTreeSet<u64>>,
     /// Values that are stored as blobs stand in their frames.
     pub expand: bool,
 }
@@ -52,6 +56,10 @@ impl FrameSelection {
     fn has(&self, frame: &Frame) -> bool {
         is_within(&frame.scope, &self.scope)
             && self.types.has(frame.event.kind())
+            && self
+                .only
+                .as_ref()
+                .is_none_or(|only| only.contains(&frame.seq))
             && (!self.world || is_world_frame(frame))
     }
 }

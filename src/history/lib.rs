@@ -2,6 +2,7 @@
 
 pub mod approvals;
 mod argument_lines;
+pub mod checked_run;
 mod current_output;
 pub mod diff;
 pub mod emitted;

@@ -105,6 +105,7 @@ pub(super) async fn frames(
     let mut start = wanted.from;
     let last = LastEventId::PARAMETER.header(&headers)?.and_then(whole);
     let selection = FrameSelection {
+        only: None,
         scope: run.scope.clone(),
         world: wanted.world,
         types: types(wanted.types.as_deref())?,

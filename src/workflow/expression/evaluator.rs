@@ -58,6 +58,12 @@ impl<'t, V: EvaluatedValue> Evaluator<'t, V> {
         }
     }
 
+    /// Starts again with nothing spent.
+    pub fn refill(&mut self) {
+        self.work = Self::MAX_WORK;
+        self.bytes = MAX_BYTES;
+    }
+
     /// See [`Tracker::inspect`].
     pub fn inspect(&mut self, places: V::Provenance) {
         self.tracker.inspect(places);

@@ -25,7 +25,7 @@ mod value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use jmespath::Rcvar;
+pub use jmespath::Rcvar;
 use jmespath::ast::Ast;
 
 use analysis::NodeScope;

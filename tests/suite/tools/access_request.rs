@@ -3,6 +3,10 @@
 
 use std::path::Path;
 
+use ktsu::eval_file::EvalFile;
+use ktsu_eval::{CheckStatus, Subject, VerdictStatus, judge, verdict};
+use ktsu_history::checked_run::CheckedRun;
+use ktsu_ledger::StreamId;
 use ktsu_ledger::store::StoreError;
 use serde_json::{Value, json};
 
@@ -100,6 +104,32 @@ providers: [{{name: office, type: scripted, config: {{rules: '{rules}'}}}}]
         called
     }
 
+    /// The verdict of the kit's own eval on a finished run.
+    async fn verdict(&self, run: &str) -> (VerdictStatus, Vec<String>) {
+        let stream = StreamId::run(run).unwrap();
+        let readers = self.lab.engine.orchestrator.readers();
+        let checked =
+            readers.with(move |reader| Ok::<_, StoreError>(CheckedRun::read(reader, &stream)));
+        let checked = checked.await.unwrap().unwrap();
+        let file = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let file = file.join("kits/access-request/evals/access.eval.yaml");
+        let spec = EvalFile::load(&file, &file).unwrap().spec;
+        let subject = Subject {
+            envelope: &checked.envelope,
+            frames: &checked.frames,
+            workspace: None,
+        };
+        let results = judge(&spec, &subject);
+        let failed = results
+            .iter()
+            .filter(|one| one.status != CheckStatus::Passed);
+        let failed = failed.map(|one| format!("{}: {}", one.name, one.reason));
+        (
+            verdict(&results, spec.pass_threshold).status,
+            failed.collect(),
+        )
+    }
+
     /// What was recorded is evidence to both verifiers.
     async fn is_evidence(&self) {
         let readers = self.lab.engine.orchestrator.readers();
@@ -150,6 +180,7 @@ async fn a_grant_is_written_once_and_only_after_a_person_approved_it() {
     assert_eq!(told, ["/approvals", "/access"]);
     assert_eq!(heard[0].json()["approval_id"], asked["approval_id"]);
     office.is_evidence().await;
+    assert_eq!(office.verdict(&run).await, (VerdictStatus::Passed, vec![]));
 }
 
 #[tokio::test]

@@ -1,0 +1,108 @@
+//! What the checks of a run share: the frames, and a budget of work, so that no spec can take long.
+
+use ktsu_workflow::expression::{
+    EvaluationError, Evaluator, Expression, Rcvar, from_value, truthy,
+};
+use serde_json::Value;
+
+use crate::filter::Filter;
+use crate::frames::FrameView;
+
+/// The most comparisons of frames with globs.
+const MAX_COMPARISONS: u64 = 200_000_000;
+
+/// Why a check could not be made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct CheckError {
+    /// A lower-case fragment.
+    pub(crate) message: String,
+    /// Whether the budget of expressions ran out.
+    pub(crate) is_spent: bool,
+}
+
+/// The frames, and what may still be spent on them.
+pub(crate) struct Bench<'r, 't> {
+    pub(crate) frames: &'r [FrameView],
+    pub(crate) evaluator: Evaluator<'t, Rcvar>,
+    comparisons: u64,
+    /// Converted once it is needed.
+    envelope: Option<Rcvar>,
+}
+
+impl CheckError {
+    pub(crate) fn new(message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            is_spent: false,
+        }
+    }
+}
+
+impl From<EvaluationError> for CheckError {
+    fn from(error: EvaluationError) -> Self {
+        Self {
+            is_spent: matches!(error.code, "expression_cost" | "result_size"),
+            message: error.message,
+        }
+    }
+}
+
+impl<'r, 't> Bench<'r, 't> {
+    pub(crate) fn new(frames: &'r [FrameView], evaluator: Evaluator<'t, Rcvar>) -> Self {
+        Self {
+            frames,
+            evaluator,
+            comparisons: MAX_COMPARISONS,
+            envelope: None,
+        }
+    }
+
+    /// Counts comparisons against the budget.
+    pub(crate) fn spend(&mut self, cost: u64) -> Result<(), CheckError> {
+        let left = self.comparisons.checked_sub(cost);
+        let words = "the checks compare too many frames";
+        self.comparisons = left.ok_or_else(|| CheckError::new(words))?;
+        Ok(())
+    }
+
+    /// The frames that match a filter.
+    pub(crate) fn matches(&mut self, filter: &Filter) -> Result<Vec<&'r FrameView>, CheckError> {
+        let frames = self.frames;
+        self.spend(filter.cost().saturating_mul(frames.len() as u64))?;
+        let mut found = Vec::new();
+        for frame in frames {
+            let matches = filter.matches_within(frame, &mut self.evaluator);
+            if matches.map_err(|error| at(frame, &error))? {
+                found.push(frame);
+            }
+        }
+        Ok(found)
+    }
+
+    /// The value of an expression over the envelope, which is the same for all checks.
+    pub(crate) fn value_of(
+        &mut self,
+        expression: &Expression,
+        envelope: &Value,
+    ) -> Result<Rcvar, CheckError> {
+        let envelope = self.envelope.get_or_insert_with(|| from_value(envelope));
+        Ok(expression.evaluate_on(envelope, &mut self.evaluator)?)
+    }
+
+    /// Whether an expression is true of a frame.
+    pub(crate) fn holds(
+        &mut self,
+        expression: &Expression,
+        frame: &FrameView,
+    ) -> Result<bool, CheckError> {
+        let value = expression.evaluate_on(&frame.value, &mut self.evaluator);
+        Ok(truthy(&value.map_err(|error| at(frame, &error))?))
+    }
+}
+
+/// An error of an expression, with the frame it was evaluated on.
+fn at(frame: &FrameView, error: &EvaluationError) -> CheckError {
+    let mut failed = CheckError::from(error.clone());
+    failed.message = format!("{} (frame {}, {})", failed.message, frame.seq, frame.kind);
+    failed
+}

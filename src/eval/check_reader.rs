@@ -1,0 +1,451 @@
+//! Reads a single check.
+
+use ktsu_config::fault::{Fault, FaultCode};
+use ktsu_config::read::{ConfigReader, Fields, rounded};
+use ktsu_config::shape::MapShape;
+use ktsu_config::yaml::{YamlNode, YamlValue};
+use ktsu_schema::Schema;
+use ktsu_workflow::expression::Expression;
+use regex::{Regex, RegexBuilder};
+use serde_json::{Number, Value};
+
+use crate::filter::{self, Filter, FilterError, GLOB_KEYS};
+use crate::glob::{Glob, MAX_GLOB_BYTES};
+use crate::shapes;
+use crate::spec::{CheckKind, Content, CountRange, OutputCheck, ToolPattern, ToolUse, TraceCheck};
+
+/// The most bytes that a compiled pattern takes.
+const MAX_PATTERN_BYTES: usize = 1 << 20;
+
+/// The most globs of a list of tools.
+const MAX_TOOLS: usize = 200;
+
+/// The value that is checked if no expression is given.
+const OUTPUT: &str = "output";
+
+/// The types that are checked.
+const TYPES: [(&str, &MapShape); 6] = [
+    ("output", &shapes::OUTPUT),
+    ("trace", &shapes::TRACE),
+    ("forbidden", &shapes::FORBIDDEN_CHECK),
+    ("file_exists", &shapes::FILE_EXISTS),
+    ("file_absent", &shapes::FILE_ABSENT),
+    ("file_content", &shapes::FILE_CONTENT),
+];
+
+/// The types that are read, and not checked yet.
+const LATER: [(&str, &MapShape); 5] = [
+    ("command_exit", &shapes::COMMAND_EXIT),
+    ("sql", &shapes::SQL),
+    ("http_mock_assertions", &shapes::HTTP_MOCK),
+    ("custom", &shapes::CUSTOM),
+    ("llm_as_judge", &shapes::LLM_AS_JUDGE),
+];
+
+/// Reads a check.
+pub(crate) fn check(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<CheckKind> {
+    let fields = reader.open_map(node, "the check")?;
+    let kind = reader.required(&fields, "type", "the check")?;
+    let word = reader.string(kind, "type")?;
+    if let Some((name, shape)) = LATER.iter().find(|(name, _)| *name == word) {
+        let fields = reader.shaped(node, shape)?;
+        later(reader, &fields);
+        return Some(CheckKind::Later(name));
+    }
+    let Some((_, shape)) = TYPES.iter().find(|(name, _)| *name == word) else {
+        return unknown_type(reader, kind, word);
+    };
+    let fields = reader.shaped(node, shape)?;
+    Some(match word {
+        "output" => CheckKind::Output(Box::new(output(reader, &fields)?)),
+        "trace" => CheckKind::Trace(Box::new(trace(reader, &fields)?)),
+        "forbidden" => CheckKind::Forbidden(filter(reader, fields.get("where")?)?),
+        "file_exists" => CheckKind::FileExists(path(reader, &fields)?),
+        "file_absent" => CheckKind::FileAbsent(path(reader, &fields)?),
+        _ => CheckKind::FileContent(Box::new(content(reader, &fields)?)),
+    })
+}
+
+fn unknown_type<T>(reader: &mut ConfigReader<'_>, node: &YamlNode, word: &str) -> Option<T> {
+    let known: Vec<&str> = TYPES.iter().chain(&LATER).map(|(name, _)| *name).collect();
+    let words = format!("there is no type of checks {word:?}");
+    let fault = Fault::new(FaultCode::BadValue, node.place, words);
+    let otherwise = format!("known types: {}", known.join(", "));
+    reader.reject(fault.suggest_or(word, known, otherwise))
+}
+
+/// A map with any keys, as JSON.
+pub(crate) fn map_of(reader: &mut ConfigReader<'_>, node: &YamlNode, what: &str) -> Option<Value> {
+    reader.open_map(node, what)?;
+    Some(node.to_value())
+}
+
+/// Checks the fields of a type that is not checked yet.
+fn later(reader: &mut ConfigReader<'_>, fields: &Fields<'_>) {
+    for name in [
+        "command",
+        "query",
+        "service",
+        "script",
+        "model",
+        "criteria",
+        "input_from",
+        "prompt_template",
+    ] {
+        text(reader, fields, name);
+    }
+    let exit = |node| reader.integer(node, "exit_code", 0, 255);
+    fields.read("exit_code", exit);
+    let places = ["host", "sandbox"].map(|word| (word, ()));
+    fields.read("runs_in", |node| reader.keyword(node, "runs_in", &places));
+    fields.read("samples", |node| reader.integer(node, "samples", 1, 100));
+    fields.read("temperature", |node| {
+        reader.number(node, "temperature", 0.0, 2.0)
+    });
+    fields.read("pass_threshold", |node| {
+        reader.number(node, "pass_threshold", 0.0, 1.0)
+    });
+    if let Some(fields) = fields.read("rubric", |node| reader.shaped(node, &shapes::RUBRIC)) {
+        text(reader, &fields, "pass");
+        text(reader, &fields, "fail");
+    }
+    let assertions = fields.read("assertions", |node| reader.list(node, "assertions"));
+    for node in assertions.unwrap_or_default() {
+        assertion(reader, node);
+    }
+}
+
+fn assertion(reader: &mut ConfigReader<'_>, node: &YamlNode) {
+    let Some(fields) = reader.shaped(node, &shapes::ASSERTION) else {
+        return;
+    };
+    text(reader, &fields, "field");
+    fields.read("filters", |node| map_of(reader, node, "filters"));
+    only_one(reader, &fields, &["contains", "equals"], "the assertion");
+}
+
+fn text(reader: &mut ConfigReader<'_>, fields: &Fields<'_>, name: &str) -> Option<String> {
+    fields.read(name, |node| reader.string(node, name).map(str::to_owned))
+}
+
+/// The one key of some that is there; reports none or several.
+fn only_one<'k>(
+    reader: &mut ConfigReader<'_>,
+    fields: &Fields<'_>,
+    keys: &[&'k str],
+    what: &str,
+) -> Option<&'k str> {
+    let mut given = keys.iter().filter(|key| fields.key(key).is_some());
+    match (given.next(), given.next()) {
+        (Some(key), None) => Some(key),
+        (Some(_), Some(second)) => {
+            let place = fields.key(second).unwrap_or(fields.place);
+            let words = format!("{what} has more than one of {}", keys.join(", "));
+            reader.reject(Fault::new(FaultCode::BadValue, place, words))
+        }
+        (None, _) => missing_one(reader, fields, keys, what),
+    }
+}
+
+fn missing_one<T>(
+    reader: &mut ConfigReader<'_>,
+    fields: &Fields<'_>,
+    keys: &[&str],
+    what: &str,
+) -> Option<T> {
+    let words = format!("{what} needs one of {}", keys.join(", "));
+    reader.reject(Fault::new(FaultCode::MissingKey, fields.place, words))
+}
+
+/// Reads a filter of frames.
+pub(crate) fn filter(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<Filter> {
+    let fields = reader.shaped(node, &shapes::FILTER)?;
+    let before = reader.faults.len();
+    let mut filter = Filter::default();
+    for key in GLOB_KEYS.into_iter().chain(["expr"]) {
+        let Some(node) = fields.get(key) else {
+            continue;
+        };
+        if let Some(text) = globs(reader, node, key)
+            && let Err(error) = filter.add(key, &text)
+        {
+            refuse(reader, node, key == "expr", error);
+        }
+    }
+    if filter.cost() == 1 && reader.faults.len() == before {
+        return missing_one(reader, &fields, &shapes::FILTER.names(), "the filter");
+    }
+    (reader.faults.len() == before).then_some(filter)
+}
+
+/// The text of a condition; a list of globs is joined with commas.
+fn globs(reader: &mut ConfigReader<'_>, node: &YamlNode, key: &str) -> Option<String> {
+    match &node.data {
+        YamlValue::Number(number) if key == "item" => Some(number.to_string()),
+        YamlValue::List(items) if key != "expr" => {
+            let texts = items.iter().map(|item| reader.string(item, key));
+            let texts: Option<Vec<&str>> = texts.collect();
+            texts.map(|texts| texts.join(","))
+        }
+        _ => reader.string(node, key).map(str::to_owned),
+    }
+}
+
+fn refuse(reader: &mut ConfigReader<'_>, node: &YamlNode, is_expression: bool, error: FilterError) {
+    let code = match is_expression {
+        true => FaultCode::BadExpression,
+        false => FaultCode::BadValue,
+    };
+    let fault = Fault::new(code, node.place, error.message);
+    reader.fault(match error.hint {
+        Some(hint) => fault.hint(hint),
+        None => fault,
+    });
+}
+
+fn expression(
+    reader: &mut ConfigReader<'_>,
+    fields: &Fields<'_>,
+    name: &str,
+) -> Option<Expression> {
+    let node = fields.get(name)?;
+    let text = reader.string(node, name)?;
+    match filter::expression(text) {
+        Ok(expression) => Some(expression),
+        Err(error) => {
+            refuse(reader, node, true, error);
+            None
+        }
+    }
+}
+
+fn pattern(reader: &mut ConfigReader<'_>, fields: &Fields<'_>) -> Option<Regex> {
+    let node = fields.get("pattern")?;
+    let text = reader.string(node, "pattern")?;
+    let mut builder = RegexBuilder::new(text);
+    match builder.size_limit(MAX_PATTERN_BYTES).build() {
+        Ok(pattern) => Some(pattern),
+        Err(_) => {
+            let words = "pattern is not a regular expression, or takes too much room";
+            reader.bad_value(node, words)
+        }
+    }
+}
+
+fn output(reader: &mut ConfigReader<'_>, fields: &Fields<'_>) -> Option<OutputCheck> {
+    let before = reader.faults.len();
+    let expression = match fields.get("expr") {
+        Some(_) => expression(reader, fields, "expr"),
+        None => filter::expression(OUTPUT).ok(),
+    };
+    let check = OutputCheck {
+        expression: expression?,
+        schema: fields.read("schema", |node| schema(reader, node)),
+        equals: value(fields, "equals"),
+        not_equals: value(fields, "not_equals"),
+        min: number(reader, fields, "min"),
+        max: number(reader, fields, "max"),
+        contains: value(fields, "contains"),
+        pattern: pattern(reader, fields),
+    };
+    (reader.faults.len() == before).then_some(check)
+}
+
+/// A value that may be null.
+fn value(fields: &Fields<'_>, name: &str) -> Option<Value> {
+    fields.key(name)?;
+    let node = fields.get(name);
+    Some(node.map_or(Value::Null, YamlNode::to_value))
+}
+
+fn number(reader: &mut ConfigReader<'_>, fields: &Fields<'_>, name: &str) -> Option<Number> {
+    let node = fields.get(name)?;
+    reader.number(node, name, f64::MIN, f64::MAX)?;
+    match &node.data {
+        YamlValue::Number(number) => Some(number.clone()),
+        _ => None,
+    }
+}
+
+fn schema(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<Schema> {
+    reader.report_nested_duplicates(node);
+    match Schema::of_value(&node.to_value()) {
+        Ok(schema) => Some(schema),
+        Err(error) => {
+            let place = node.at(&error.pointer).place;
+            reader.reject(Fault::new(FaultCode::BadSchema, place, error.message))
+        }
+    }
+}
+
+fn trace(reader: &mut ConfigReader<'_>, fields: &Fields<'_>) -> Option<TraceCheck> {
+    let key = only_one(reader, fields, &shapes::TRACE_KEYS, "the check")?;
+    let node = reader.required(fields, key, "the check")?;
+    if shapes::WITH_WHERE.contains(&key) {
+        let matching = reader.required(fields, "where", "the check")?;
+        let matching = filter(reader, matching)?;
+        return of_matches(reader, fields, (key, node), matching);
+    }
+    if let Some(place) = fields.key("where") {
+        let words = format!("where does not go with {key}");
+        reader.fault(Fault::new(FaultCode::MisplacedKey, place, words));
+    }
+    Some(match key {
+        "no_tool_without_approval" => TraceCheck::ApprovedTools(approved_tools(reader, node)?),
+        "tools_used" => TraceCheck::ToolsUsed(tools_used(reader, node)?),
+        "cost_usd" => TraceCheck::Cost(cost(reader, node)?),
+        "model_calls" => TraceCheck::ModelCalls(count(reader, node)?),
+        _ => {
+            let fields = reader.shaped(node, &shapes::LONGEST)?;
+            let most = fields.read("max", |node| reader.duration(node, "max"))?;
+            TraceCheck::Duration(most.saturating_mul(1_000))
+        }
+    })
+}
+
+/// The condition on the frames that match.
+fn of_matches(
+    reader: &mut ConfigReader<'_>,
+    fields: &Fields<'_>,
+    (key, node): (&str, &YamlNode),
+    matching: Filter,
+) -> Option<TraceCheck> {
+    Some(match key {
+        "count" => TraceCheck::Count(matching, count(reader, node)?),
+        "before" => TraceCheck::Before(matching, filter(reader, node)?),
+        "after" => TraceCheck::After(matching, filter(reader, node)?),
+        "all" => TraceCheck::All(matching, expression(reader, fields, "all")?),
+        _ => {
+            if !reader.flag(node, "none")? {
+                return reader.bad_value(node, "none can only be true");
+            }
+            TraceCheck::None(matching)
+        }
+    })
+}
+
+fn count(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<CountRange> {
+    let fields = reader.shaped(node, &shapes::COUNT)?;
+    let mut bound = |name: &str| {
+        let node = fields.get(name)?;
+        let bound = reader.integer(node, name, 0, i64::MAX)?;
+        u64::try_from(bound).ok()
+    };
+    let range = CountRange {
+        min: bound("min"),
+        max: bound("max"),
+        equals: bound("equals"),
+    };
+    bounded(reader, &fields, range, shapes::COUNT.any_of, "the count")
+}
+
+fn cost(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<CountRange> {
+    let fields = reader.shaped(node, &shapes::COST)?;
+    let mut bound = |name: &str| {
+        let node = fields.get(name)?;
+        let dollars = reader.number(node, name, 0.0, shapes::MAX_WEIGHT)?;
+        Some(rounded(dollars * 1e6))
+    };
+    let range = CountRange {
+        min: bound("min"),
+        max: bound("max"),
+        equals: None,
+    };
+    bounded(reader, &fields, range, shapes::COST.any_of, "cost_usd")
+}
+
+/// A range with at least one bound that can be met.
+fn bounded(
+    reader: &mut ConfigReader<'_>,
+    fields: &Fields<'_>,
+    range: CountRange,
+    keys: &[&str],
+    what: &str,
+) -> Option<CountRange> {
+    if !keys.iter().any(|key| fields.get(key).is_some()) {
+        return missing_one(reader, fields, keys, what);
+    }
+    if let (Some(min), Some(max)) = (range.min, range.max)
+        && min > max
+    {
+        let place = fields.key("min").unwrap_or(fields.place);
+        let words = format!("{what} has a min above its max");
+        return reader.reject(Fault::new(FaultCode::BadValue, place, words));
+    }
+    Some(range)
+}
+
+fn approved_tools(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<ToolPattern> {
+    let name = "no_tool_without_approval";
+    match &node.data {
+        YamlValue::Bool(true) => Some(ToolPattern(Glob::new("*"))),
+        YamlValue::Bool(false) => {
+            reader.bad_value(node, format!("{name} is true, or a pattern of tools"))
+        }
+        _ => Some(ToolPattern(tool(reader, node, name)?)),
+    }
+}
+
+fn tools_used(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<ToolUse> {
+    let fields = reader.shaped(node, &shapes::TOOLS_USED)?;
+    let keys = shapes::TOOLS_USED.any_of;
+    if !keys.iter().any(|key| fields.get(key).is_some()) {
+        return missing_one(reader, &fields, keys, "tools_used");
+    }
+    let only = fields.read("only", |node| tools(reader, node, "only"));
+    let all_of = fields.read("all_of", |node| tools(reader, node, "all_of"));
+    let none_of = fields.read("none_of", |node| tools(reader, node, "none_of"));
+    Some(ToolUse {
+        only,
+        all_of: all_of.unwrap_or_default(),
+        none_of: none_of.unwrap_or_default(),
+    })
+}
+
+fn tools(reader: &mut ConfigReader<'_>, node: &YamlNode, name: &str) -> Option<Vec<Glob>> {
+    let items = reader.list(node, name)?;
+    if items.len() > MAX_TOOLS {
+        return reader.bad_value(node, format!("{name} has more than {MAX_TOOLS} tools"));
+    }
+    let tools = items.iter().map(|item| tool(reader, item, name));
+    tools.collect()
+}
+
+fn tool(reader: &mut ConfigReader<'_>, node: &YamlNode, name: &str) -> Option<Glob> {
+    let text = reader.string(node, name)?;
+    match text.len() {
+        1..=MAX_GLOB_BYTES => Some(Glob::new(text)),
+        _ => {
+            let words = format!("{name} needs patterns of 1 to {MAX_GLOB_BYTES} bytes");
+            reader.bad_value(node, words)
+        }
+    }
+}
+
+fn content(reader: &mut ConfigReader<'_>, fields: &Fields<'_>) -> Option<Content> {
+    let before = reader.faults.len();
+    let keys = shapes::FILE_CONTENT.any_of;
+    if !keys.iter().any(|key| fields.get(key).is_some()) {
+        return missing_one(reader, fields, keys, "the check");
+    }
+    let content = Content {
+        path: path(reader, fields)?,
+        contains: text(reader, fields, "contains"),
+        not_contains: text(reader, fields, "not_contains"),
+        pattern: pattern(reader, fields),
+    };
+    (reader.faults.len() == before).then_some(content)
+}
+
+/// A path that stays in the workspace.
+fn path(reader: &mut ConfigReader<'_>, fields: &Fields<'_>) -> Option<String> {
+    let node = fields.get("path")?;
+    let text = reader.string(node, "path")?;
+    let leads_out = text.starts_with('/') || text.split('/').any(|part| part == "..");
+    if text.is_empty() || leads_out || text.contains(['\0', '\\']) {
+        let words = "path must be relative to the workspace, and stay within it";
+        let fault = Fault::new(FaultCode::BadValue, node.place, words);
+        return reader.reject(fault.hint("path: out/report.json, for instance"));
+    }
+    Some(text.to_owned())
+}

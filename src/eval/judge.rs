@@ -1,0 +1,85 @@
+//! All checks of a spec, one after another.
+
+use ktsu_workflow::expression::{Evaluator, Tracker};
+use serde_json::Value;
+
+use crate::bench::{Bench, CheckError};
+use crate::content::{self, Workspace};
+use crate::frames::FrameView;
+use crate::output;
+use crate::results::{CheckResult, CheckStatus, Finding};
+use crate::spec::{CheckKind, EvalSpec, Invariant};
+use crate::trace;
+
+/// How often the budget of expressions is filled again: no run of checks takes more than this many
+/// times what one expression may take.
+const MAX_REFILLS: u32 = 16;
+
+/// What is checked.
+#[derive(Clone, Copy)]
+pub struct Subject<'s> {
+    /// The envelope of the run, whole: as `ktsu runs get --json` shows it.
+    pub envelope: &'s Value,
+    /// All of its frames, in order.
+    pub frames: &'s [FrameView],
+    /// The files it left, if there is a folder with them.
+    pub workspace: Option<&'s dyn Workspace>,
+}
+
+/// The result of every check, in the order of the file. The same spec and subject give the same
+/// results.
+pub fn judge(spec: &EvalSpec, subject: &Subject<'_>) -> Vec<CheckResult> {
+    let mut tracker = Tracker::default();
+    let mut bench = Bench::new(subject.frames, Evaluator::new(&mut tracker));
+    let mut refills = MAX_REFILLS;
+    let mut results = Vec::with_capacity(spec.invariants.len());
+    for invariant in &spec.invariants {
+        let mut found = find(&invariant.check, subject, &mut bench);
+        // Earlier checks may have spent what this one needs.
+        if found.as_ref().is_err_and(|error| error.is_spent) && refills > 0 {
+            refills -= 1;
+            bench.evaluator.refill();
+            found = find(&invariant.check, subject, &mut bench);
+        }
+        let found = found.unwrap_or_else(|error| Finding::error(&error.message));
+        results.push(result(invariant, found));
+    }
+    results
+}
+
+fn find(
+    check: &CheckKind,
+    subject: &Subject<'_>,
+    bench: &mut Bench<'_, '_>,
+) -> Result<Finding, CheckError> {
+    match check {
+        CheckKind::Output(check) => output::find(check, subject.envelope, bench),
+        CheckKind::Trace(check) => trace::find(check, bench),
+        CheckKind::Forbidden(filter) => trace::none(filter, bench),
+        CheckKind::FileExists(path) => content::exists(path, true, subject.workspace),
+        CheckKind::FileAbsent(path) => content::exists(path, false, subject.workspace),
+        CheckKind::FileContent(check) => content::find(check, subject.workspace),
+        CheckKind::Later(name) => {
+            let words = format!("checks of type {name} are not supported yet");
+            Err(CheckError::new(words))
+        }
+    }
+}
+
+fn result(invariant: &Invariant, found: Finding) -> CheckResult {
+    let score = match found.status {
+        CheckStatus::Passed => 1.0,
+        CheckStatus::Failed | CheckStatus::Error => 0.0,
+    };
+    CheckResult {
+        index: invariant.index,
+        name: invariant.name.clone(),
+        check: invariant.check.name().to_owned(),
+        status: found.status,
+        score,
+        weight: invariant.weight,
+        gate: invariant.gate,
+        reason: found.reason,
+        looked_at: found.looked_at,
+    }
+}

@@ -1,0 +1,40 @@
+//! Evals: checks of a finished run, their results, and the verdict (decisions V1 to V6).
+//!
+//! Everything here is pure. The caller reads the spec's text, the run's envelope and frames, and the
+//! files of a workspace.
+//!
+//! ```text
+//! text ─EvalSpec::parse─▶ EvalSpec ─┐
+//! records ─FrameFold─▶ FrameView ───┼─judge─▶ CheckResult ─verdict─▶ Verdict
+//! envelope, workspace ──────────────┘
+//! ```
+
+mod bench;
+mod check_reader;
+mod content;
+mod filter;
+mod frames;
+mod glob;
+mod judge;
+mod output;
+mod results;
+mod score;
+mod shapes;
+mod spec;
+mod spec_reader;
+mod trace;
+
+pub use content::Workspace;
+pub use filter::{Filter, FilterError};
+pub use frames::{FrameFold, FrameView, FrameViewError};
+pub use judge::{Subject, judge};
+pub use results::{CheckResult, CheckStatus, LookedAt, MAX_FRAMES_NAMED};
+pub use score::{Verdict, VerdictStatus, rounded, verdict};
+pub use shapes::EVAL;
+pub use spec::{
+    CheckKind, Content, CountRange, EvalSpec, Invariant, MAX_FILE, MAX_INVARIANTS, OutputCheck,
+    ToolPattern, ToolUse, TraceCheck,
+};
+
+#[cfg(test)]
+mod tests;

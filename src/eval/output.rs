@@ -1,0 +1,122 @@
+//! Checks of a value of the envelope.
+
+use std::cmp::Ordering;
+
+use ktsu_schema::{TOO_EXPENSIVE, message_at};
+use ktsu_workflow::expression::{compare_numbers, from_value, into_value, truthy};
+use serde_json::{Number, Value};
+
+use crate::bench::{Bench, CheckError};
+use crate::results::{Finding, LookedAt, shown};
+use crate::spec::OutputCheck;
+
+/// Whether the value is what it has to be.
+pub(crate) fn find(
+    check: &OutputCheck,
+    envelope: &Value,
+    bench: &mut Bench<'_, '_>,
+) -> Result<Finding, CheckError> {
+    let value = into_value(bench.value_of(&check.expression, envelope)?);
+    let missed = missed(check, &value)?;
+    let found = format!("{} is {}", check.expression.source(), shown(&value));
+    let reason = match &missed {
+        Some(missed) => format!("{found}, expected {missed}"),
+        None => found,
+    };
+    let looked_at = LookedAt::value(&value);
+    Ok(Finding::of(missed.is_none(), reason, looked_at))
+}
+
+/// What the first condition expects that the value does not meet.
+fn missed(check: &OutputCheck, value: &Value) -> Result<Option<String>, CheckError> {
+    if check.is_bare() {
+        let holds = truthy(&from_value(value));
+        return Ok((!holds).then(|| "a value that is true".to_owned()));
+    }
+    if let Some(missed) = missed_equality(check, value) {
+        return Ok(Some(missed));
+    }
+    if let Some(missed) = missed_bound(check, value).or_else(|| missed_text(check, value)) {
+        return Ok(Some(missed));
+    }
+    missed_schema(check, value)
+}
+
+fn missed_equality(check: &OutputCheck, value: &Value) -> Option<String> {
+    if let Some(wanted) = check.equals.as_ref().filter(|wanted| !equal(wanted, value)) {
+        return Some(shown(wanted));
+    }
+    let unwanted = check.not_equals.as_ref();
+    let unwanted = unwanted.filter(|unwanted| equal(unwanted, value))?;
+    Some(format!("anything but {}", shown(unwanted)))
+}
+
+fn missed_bound(check: &OutputCheck, value: &Value) -> Option<String> {
+    let is = |bound: &Number, wrong: Ordering| match value {
+        Value::Number(number) => compare_numbers(number, bound) != wrong,
+        _ => false,
+    };
+    if let Some(min) = check.min.as_ref().filter(|min| !is(min, Ordering::Less)) {
+        return Some(format!("a number of at least {min}"));
+    }
+    let max = check.max.as_ref();
+    let max = max.filter(|max| !is(max, Ordering::Greater))?;
+    Some(format!("a number of at most {max}"))
+}
+
+fn missed_text(check: &OutputCheck, value: &Value) -> Option<String> {
+    let has = |part: &Value| match (value, part) {
+        (Value::String(text), Value::String(part)) => text.contains(part.as_str()),
+        (Value::Array(items), part) => items.iter().any(|item| equal(item, part)),
+        _ => false,
+    };
+    if let Some(part) = check.contains.as_ref().filter(|part| !has(part)) {
+        return Some(format!("something that contains {}", shown(part)));
+    }
+    let pattern = check.pattern.as_ref()?;
+    let matches = value.as_str().is_some_and(|text| pattern.is_match(text));
+    (!matches).then(|| format!("text that matches /{pattern}/"))
+}
+
+fn missed_schema(check: &OutputCheck, value: &Value) -> Result<Option<String>, CheckError> {
+    let Some(schema) = &check.schema else {
+        return Ok(None);
+    };
+    let violations = schema.check(value);
+    let Some(first) = violations.first() else {
+        return Ok(None);
+    };
+    if first.rule == TOO_EXPENSIVE {
+        return Err(CheckError::new(first.message.clone()));
+    }
+    let words = message_at(&first.message, &first.pointer);
+    Ok(Some(format!("a value that fits the schema: {words}")))
+}
+
+/// Equality of JSON: numbers by their value, so 1 equals 1.0.
+fn equal(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::Number(a), Value::Number(b)) => compare_numbers(a, b) == Ordering::Equal,
+        (Value::Array(a), Value::Array(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| equal(a, b))
+        }
+        (Value::Object(a), Value::Object(b)) => {
+            let same = |(key, a): (&String, &Value)| b.get(key).is_some_and(|b| equal(a, b));
+            a.len() == b.len() && a.iter().all(same)
+        }
+        (a, b) => a == b,
+    }
+}
+
+impl OutputCheck {
+    /// Whether no condition is given.
+    fn is_bare(&self) -> bool {
+        self.schema.is_none()
+            && self.equals.is_none()
+            && self.not_equals.is_none()
+            && self.min.is_none()
+            && self.max.is_none()
+            && self.contains.is_none()
+            && self.pattern.is_none()
+    }
+}

@@ -1,0 +1,96 @@
+//! The composite score of a scenario, and its verdict (decisions V2 and V4).
+
+use serde::{Deserialize, Serialize};
+
+use crate::results::{CheckResult, CheckStatus};
+
+/// The verdict on a scenario. Persisted, keep stable.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Verdict {
+    /// How it ended.
+    pub status: VerdictStatus,
+    /// The composite score, rounded to 12 decimals. A check that could not be made counts as 0.
+    pub composite: f64,
+}
+
+/// How a scenario ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum VerdictStatus {
+    /// The composite reaches the threshold.
+    Passed,
+    /// It does not.
+    Failed,
+    /// A check could not be made.
+    Error,
+}
+
+/// The verdict that follows from results, in the order of their index.
+pub fn verdict(results: &[CheckResult], pass_threshold: f64) -> Verdict {
+    let mut ordered: Vec<&CheckResult> = results.iter().collect();
+    ordered.sort_by_key(|result| result.index);
+    let composite = composite(&ordered);
+    let is_error = |result: &&CheckResult| result.status == CheckStatus::Error;
+    let status = match composite {
+        _ if ordered.iter().any(is_error) => VerdictStatus::Error,
+        None => VerdictStatus::Error,
+        Some(composite) if composite >= pass_threshold => VerdictStatus::Passed,
+        Some(_) => VerdictStatus::Failed,
+    };
+    Verdict {
+        status,
+        composite: composite.unwrap_or(0.0),
+    }
+}
+
+/// The rounded composite; none where scores or weights are not what a spec and a check can give.
+fn composite(ordered: &[&CheckResult]) -> Option<f64> {
+    let (mut sum, mut total) = (0.0_f64, 0.0_f64);
+    for result in ordered {
+        if !(0.0..=1.0).contains(&result.score) || result.weight < 0.0 {
+            return None;
+        }
+        sum += result.weight * result.score;
+        total += result.weight;
+    }
+    if !total.is_finite() || total <= 0.0 {
+        return None;
+    }
+    let gates = ordered.iter().filter(|result| result.gate);
+    let mut gates = gates;
+    match gates.any(|gate| gate.score < 1.0) {
+        true => Some(0.0),
+        false => Some(rounded(sum / total)),
+    }
+}
+
+/// A number from 0 to 1, its exact binary value rounded to 12 decimals, half to even. Anything else
+/// is returned as it is.
+pub fn rounded(number: f64) -> f64 {
+    const UNITS: u128 = 1_000_000_000_000;
+    if !(0.0..=1.0).contains(&number) {
+        return number;
+    }
+    // The number is mantissa / 2^shift, exactly; the mantissa has 53 bits, so the product has 93.
+    let bits = number.to_bits();
+    let exponent = bits >> 52;
+    let mantissa = bits & ((1 << 52) - 1);
+    let (mantissa, shift) = match exponent {
+        0 => (mantissa, 1_074),
+        _ => (mantissa | 1 << 52, 1_075 - exponent),
+    };
+    let product = u128::from(mantissa) * UNITS;
+    // Everything below half a unit is 0.
+    if shift > 95 {
+        return 0.0;
+    }
+    let (whole, rest) = (product >> shift, product & ((1 << shift) - 1));
+    let half = 1_u128 << (shift - 1);
+    let is_up = rest > half || (rest == half && whole & 1 == 1);
+    let units = u64::try_from(whole + u128::from(is_up)).unwrap_or_default();
+    // Both are exact, and division rounds to the nearest: the number that the decimals read as.
+    #[expect(clippy::cast_precision_loss, reason = "at most 10^12, which is exact")]
+    let number = units as f64 / 1e12;
+    number
+}

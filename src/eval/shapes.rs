@@ -1,0 +1,324 @@
+//! The shape of a spec: its keys, for the reader and for editors.
+
+use ktsu_config::shape::FieldType::{
+    Any, Each, Either, Filled, Flag, Integer, Keywords, List, Map, Note, Number, Schema, Text,
+};
+use ktsu_config::shape::{DURATION, FieldType, KeyShape, MapShape, NAME, optional, required};
+
+/// The largest weight.
+pub(crate) const MAX_WEIGHT: f64 = 1e9;
+
+/// A file of checks: `NAME.eval.yaml`.
+pub const EVAL: MapShape = MapShape::new(
+    "the file",
+    &[
+        optional("agent", Any).doc("Not used by ktsu check"),
+        optional("audit", Any).doc("Not used by ktsu check"),
+        optional("base", Any).doc("Not used by ktsu check"),
+        optional("description", Note).doc("For readers"),
+        optional("determinism", Any).doc("Not used by ktsu check"),
+        optional("extends", Any).doc("Not used by ktsu check"),
+        optional("fixtures", Any).doc("Not used by ktsu check"),
+        optional("forbidden", List(&Map(&FORBIDDEN)))
+            .doc("Frames that must not be there, each a gate of weight 1"),
+        optional("id", Any).doc("Not used by ktsu check"),
+        optional("invariants", Each(&Map(&INVARIANT))).doc("What has to hold, by name"),
+        optional("network", Any).doc("Not used by ktsu check"),
+        optional("parallelism", Any).doc("Not used by ktsu check"),
+        optional("resources", Any).doc("Not used by ktsu check"),
+        optional("scoring", Map(&SCORING)).doc("When the run passes"),
+        optional("secrets", Any).doc("Not used by ktsu check"),
+        optional("services", Any).doc("Not used by ktsu check"),
+        optional("setup", Any).doc("Not used by ktsu check"),
+        optional("task", Any).doc("Not used by ktsu check"),
+        optional("version", Any).doc("Not used by ktsu check"),
+    ],
+)
+.any_of(&["invariants", "forbidden"]);
+
+/// The keys of a file that only other commands use.
+pub(crate) const UNUSED: [&str; 13] = [
+    "agent",
+    "audit",
+    "base",
+    "determinism",
+    "extends",
+    "fixtures",
+    "network",
+    "parallelism",
+    "resources",
+    "secrets",
+    "services",
+    "setup",
+    "task",
+];
+
+pub(crate) const FORBIDDEN: MapShape = MapShape::new(
+    "the forbidden entry",
+    &[
+        optional("name", NAME).doc("Its name in results; forbidden[N] if absent"),
+        required("where", Map(&FILTER)).doc("The frames that must not be there"),
+    ],
+);
+
+pub(crate) const SCORING: MapShape = MapShape::new(
+    "scoring",
+    &[
+        optional("pass_threshold", Number(0.0, 1.0))
+            .doc("The composite score at which the run passes; 1 by default"),
+        optional(
+            "replica_aggregation",
+            Either(&[Keywords(&AGGREGATIONS), Each(&Any)]),
+        )
+        .doc("How the verdicts of replicas are combined"),
+    ],
+);
+
+/// How the verdicts of replicas can be combined, where no number is needed.
+pub(crate) const AGGREGATIONS: [&str; 4] = ["all", "any", "majority", "mean"];
+
+pub(crate) const INVARIANT: MapShape = MapShape::new(
+    "the invariant",
+    &[
+        required(
+            "check",
+            Either(&[
+                Map(&OUTPUT),
+                Map(&TRACE),
+                Map(&FORBIDDEN_CHECK),
+                Map(&FILE_EXISTS),
+                Map(&FILE_ABSENT),
+                Map(&FILE_CONTENT),
+                Map(&COMMAND_EXIT),
+                Map(&SQL),
+                Map(&HTTP_MOCK),
+                Map(&CUSTOM),
+                Map(&LLM_AS_JUDGE),
+            ]),
+        )
+        .doc("How it is checked"),
+        optional("description", Note).doc("What has to hold, for readers"),
+        optional("gate", Flag)
+            .doc("Whether a score below 1 makes the composite 0; false by default"),
+        optional("weight", Number(0.0, MAX_WEIGHT))
+            .doc("How much it counts in the composite; 1 by default"),
+    ],
+);
+
+/// A filter of frames. Its values may also be lists, one entry of which has to fit.
+pub(crate) const FILTER: MapShape = MapShape::new(
+    "the filter",
+    &[
+        optional("actor", GLOBS).doc("Who appended it: principal:*"),
+        optional("expr", Text)
+            .doc("JMESPath over the frame, with the fields of its call as `call`"),
+        optional("item", Either(&[GLOBS, Integer(0, u32::MAX as i64)]))
+            .doc("The item of a fan-out, from 0"),
+        optional("model", GLOBS).doc("The model of its call"),
+        optional("scope", GLOBS).doc("The inline child; empty for the run itself"),
+        optional("server", GLOBS).doc("The tool server of its call"),
+        optional("status", GLOBS).doc("approved, rejected, ok, error, not_sent, …"),
+        optional("step", GLOBS).doc("The step; with a slash, its path within the run"),
+        optional("tool", GLOBS).doc("The tool of its call: pay, pay_*, bank__pay"),
+        optional("type", GLOBS).doc("The type of the frame: tool.called, tool.*"),
+    ],
+);
+
+const GLOBS: FieldType = Either(&[Text, Filled(&Text)]);
+
+const EXPRESSION: KeyShape =
+    optional("expr", Text).doc("JMESPath over the whole envelope; `output` if absent");
+
+pub(crate) const OUTPUT: MapShape = MapShape::new(
+    "the check",
+    &[
+        optional("contains", Any).doc("A part of the text, or an element of the list"),
+        optional("equals", Any).doc("What the value is"),
+        EXPRESSION,
+        optional("max", Number(f64::MIN, f64::MAX)).doc("The largest number"),
+        optional("min", Number(f64::MIN, f64::MAX)).doc("The least number"),
+        optional("not_equals", Any).doc("What the value is not"),
+        optional("pattern", Text).doc("A regular expression that matches within the text"),
+        optional("schema", Schema).doc("A JSON Schema that the value fits"),
+        required("type", Keywords(&["output"])),
+    ],
+);
+
+pub(crate) const TRACE: MapShape = MapShape::new(
+    "the check",
+    &[
+        optional("after", Map(&FILTER)).doc("Every match comes after the last match of this"),
+        optional("all", Text).doc("JMESPath that is true of every match"),
+        optional("before", Map(&FILTER)).doc("Every match comes before the first match of this"),
+        optional("cost_usd", Map(&COST)).doc("What the run cost, in US dollars"),
+        optional("count", Map(&COUNT)).doc("How many frames match"),
+        optional("duration", Map(&LONGEST)).doc("From the first frame to the last"),
+        optional("model_calls", Map(&COUNT)).doc("How many model calls there are"),
+        optional("no_tool_without_approval", Either(&[Flag, Text]))
+            .doc("Every call of these tools was approved before it was sent; true: of all"),
+        optional("none", Flag).doc("true: no frame matches"),
+        optional("tools_used", Map(&TOOLS_USED)).doc("Which tools were called"),
+        required("type", Keywords(&["trace"])),
+        optional("where", Map(&FILTER))
+            .doc("The frames that it is about")
+            .with(&WITH_WHERE),
+    ],
+)
+.one_of(&[&TRACE_KEYS]);
+
+/// The conditions on the frames that `where` selects.
+pub(crate) const WITH_WHERE: [&str; 5] = ["count", "none", "before", "after", "all"];
+
+/// The conditions of a `trace` check, one of which is given.
+pub(crate) const TRACE_KEYS: [&str; 10] = [
+    "count",
+    "none",
+    "before",
+    "after",
+    "all",
+    "no_tool_without_approval",
+    "tools_used",
+    "cost_usd",
+    "model_calls",
+    "duration",
+];
+
+const COUNT_BOUND: FieldType = Integer(0, i64::MAX);
+
+pub(crate) const COUNT: MapShape = MapShape::new(
+    "the count",
+    &[
+        optional("equals", COUNT_BOUND).doc("Exactly so many"),
+        optional("max", COUNT_BOUND).doc("The most"),
+        optional("min", COUNT_BOUND).doc("The least"),
+    ],
+)
+.any_of(&["equals", "max", "min"]);
+
+pub(crate) const COST: MapShape = MapShape::new(
+    "cost_usd",
+    &[
+        optional("max", Number(0.0, MAX_WEIGHT)).doc("The most"),
+        optional("min", Number(0.0, MAX_WEIGHT)).doc("The least"),
+    ],
+)
+.any_of(&["max", "min"]);
+
+pub(crate) const LONGEST: MapShape = MapShape::new(
+    "duration",
+    &[required("max", DURATION).doc("The longest: 5m")],
+);
+
+pub(crate) const TOOLS_USED: MapShape = MapShape::new(
+    "tools_used",
+    &[
+        optional("all_of", List(&Text)).doc("Each of these was called"),
+        optional("none_of", List(&Text)).doc("None of these was called"),
+        optional("only", List(&Text)).doc("No others were called"),
+    ],
+)
+.any_of(&["all_of", "none_of", "only"]);
+
+pub(crate) const FORBIDDEN_CHECK: MapShape = MapShape::new(
+    "the check",
+    &[
+        required("type", Keywords(&["forbidden"])),
+        required("where", Map(&FILTER)).doc("The frames that must not be there"),
+    ],
+);
+
+const PATH: KeyShape = required("path", Text).doc("The file, within the workspace");
+
+pub(crate) const FILE_EXISTS: MapShape = MapShape::new(
+    "the check",
+    &[PATH, required("type", Keywords(&["file_exists"]))],
+);
+
+pub(crate) const FILE_ABSENT: MapShape = MapShape::new(
+    "the check",
+    &[PATH, required("type", Keywords(&["file_absent"]))],
+);
+
+pub(crate) const FILE_CONTENT: MapShape = MapShape::new(
+    "the check",
+    &[
+        optional("contains", Text).doc("Text that the file has"),
+        optional("not_contains", Text).doc("Text that the file does not have"),
+        PATH,
+        optional("pattern", Text).doc("A regular expression that matches within the file"),
+        required("type", Keywords(&["file_content"])),
+    ],
+)
+.any_of(&["contains", "not_contains", "pattern"]);
+
+pub(crate) const COMMAND_EXIT: MapShape = MapShape::new(
+    "the check",
+    &[
+        required("command", Text).doc("What sh -c runs in the workspace"),
+        optional("exit_code", Integer(0, 255)).doc("The exit code; 0 by default"),
+        required("type", Keywords(&["command_exit"])),
+    ],
+);
+
+pub(crate) const SQL: MapShape = MapShape::new(
+    "the check",
+    &[
+        required("equals", Any).doc("The first column of the first row"),
+        required("query", Text).doc("The query"),
+        required("service", Text).doc("The name of a database"),
+        required("type", Keywords(&["sql"])),
+    ],
+);
+
+pub(crate) const HTTP_MOCK: MapShape = MapShape::new(
+    "the check",
+    &[
+        required("assertions", Filled(&Map(&ASSERTION))).doc("Each must hold"),
+        required("service", Text).doc("The name of an http_mock service"),
+        required("type", Keywords(&["http_mock_assertions"])),
+    ],
+);
+
+pub(crate) const ASSERTION: MapShape = MapShape::new(
+    "the assertion",
+    &[
+        optional("contains", Any).doc("What the field has within it"),
+        optional("equals", Any).doc("What the field is"),
+        required("field", Text).doc("request_count, last_request.body, requests[0].headers, …"),
+        optional("filters", Each(&Any)).doc("The requests that count: method, path, headers"),
+    ],
+)
+.one_of(&[&["contains", "equals"]]);
+
+pub(crate) const CUSTOM: MapShape = MapShape::new(
+    "the check",
+    &[
+        optional("runs_in", Keywords(&["host", "sandbox"])).doc("Where; host by default"),
+        required("script", Text).doc("The script"),
+        required("type", Keywords(&["custom"])),
+    ],
+);
+
+pub(crate) const LLM_AS_JUDGE: MapShape = MapShape::new(
+    "the check",
+    &[
+        required("criteria", Text).doc("What is evaluated"),
+        optional("input_from", Text)
+            .doc("agent_output, stdout, workspace or SERVICE.FIELD; agent_output by default"),
+        required("model", Text).doc("The model group of the judge"),
+        optional("pass_threshold", Number(0.0, 1.0)).doc("The score that passes; 0.5 by default"),
+        optional("prompt_template", Text).doc("The prompt, in place of the usual one"),
+        optional("rubric", Map(&RUBRIC)).doc("What passes and what fails, for the judge"),
+        optional("samples", Integer(1, 100)).doc("How often the judge is asked; the median counts"),
+        optional("temperature", Number(0.0, 2.0)).doc("0 by default"),
+        required("type", Keywords(&["llm_as_judge"])),
+    ],
+);
+
+pub(crate) const RUBRIC: MapShape = MapShape::new(
+    "the rubric",
+    &[
+        optional("fail", Text).doc("What fails"),
+        optional("pass", Text).doc("What passes"),
+    ],
+);

@@ -1,0 +1,212 @@
+//! A spec: what is checked of a finished run, and how much each check counts.
+
+use std::path::PathBuf;
+
+use ktsu_schema::Schema;
+use ktsu_workflow::expression::Expression;
+use regex::Regex;
+use serde_json::{Number, Value};
+
+use crate::filter::Filter;
+use crate::glob::Glob;
+
+/// The most bytes of a file.
+pub const MAX_FILE: usize = 1 << 20;
+
+/// The most invariants of a file, forbidden ones included.
+pub const MAX_INVARIANTS: usize = 1_000;
+
+/// A file `NAME.eval.yaml`, read.
+#[derive(Debug, Clone)]
+pub struct EvalSpec {
+    /// The file.
+    pub path: PathBuf,
+    /// In the order of the file; what is forbidden comes last.
+    pub invariants: Vec<Invariant>,
+    /// The composite at which a scenario passes.
+    pub pass_threshold: f64,
+    /// How the verdicts of replicas are combined, as it is written.
+    pub replica_aggregation: Option<Value>,
+}
+
+/// What has to hold once a run has finished.
+#[derive(Debug, Clone)]
+pub struct Invariant {
+    /// Its place in the file, from 0.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+    /// For readers.
+    pub description: Option<String>,
+    /// Its weight in the composite.
+    pub weight: f64,
+    /// Whether a score below 1 makes the composite 0.
+    pub gate: bool,
+    /// How it is checked.
+    pub check: CheckKind,
+}
+
+/// How an invariant is checked.
+#[derive(Debug, Clone)]
+pub enum CheckKind {
+    /// A value of the envelope.
+    Output(Box<OutputCheck>),
+    /// The frames.
+    Trace(Box<TraceCheck>),
+    /// No frame may match.
+    Forbidden(Filter),
+    /// A file is there.
+    FileExists(String),
+    /// A file is not there.
+    FileAbsent(String),
+    /// What a file holds.
+    FileContent(Box<Content>),
+    /// A type that is read, and not supported yet, by its name.
+    Later(&'static str),
+}
+
+/// What a value of the envelope has to be. All given conditions must hold.
+#[derive(Debug, Clone)]
+pub struct OutputCheck {
+    /// Over the whole envelope; `output` unless the file has another.
+    pub expression: Expression,
+    /// A JSON Schema that it fits.
+    pub schema: Option<Schema>,
+    /// What it is.
+    pub equals: Option<Value>,
+    /// What it is not.
+    pub not_equals: Option<Value>,
+    /// The least number.
+    pub min: Option<Number>,
+    /// The largest number.
+    pub max: Option<Number>,
+    /// A part of the text, or an element of the list.
+    pub contains: Option<Value>,
+    /// What matches within the text.
+    pub pattern: Option<Regex>,
+}
+
+/// What has to hold of the frames.
+#[derive(Debug, Clone)]
+pub enum TraceCheck {
+    /// How many frames match.
+    Count(Filter, CountRange),
+    /// No frame matches.
+    None(Filter),
+    /// Every match of the first comes before the first match of the second.
+    Before(Filter, Filter),
+    /// Every match of the first comes after the last match of the second.
+    After(Filter, Filter),
+    /// An expression is true of every match.
+    All(Filter, Expression),
+    /// Every call of these tools was approved before it was sent.
+    ApprovedTools(ToolPattern),
+    /// Which tools were called.
+    ToolsUsed(ToolUse),
+    /// What the run cost, in millionths of a US dollar.
+    Cost(CountRange),
+    /// How many model calls there are.
+    ModelCalls(CountRange),
+    /// The most microseconds from the first frame to the last.
+    Duration(u64),
+}
+
+/// A pattern of tools.
+#[derive(Debug, Clone)]
+pub struct ToolPattern(pub(crate) Glob);
+
+/// Which tools may and have to be called.
+#[derive(Debug, Clone, Default)]
+pub struct ToolUse {
+    /// Only these.
+    pub(crate) only: Option<Vec<Glob>>,
+    /// Each of these at least once.
+    pub(crate) all_of: Vec<Glob>,
+    /// None of these.
+    pub(crate) none_of: Vec<Glob>,
+}
+
+/// Bounds of a count, both included.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CountRange {
+    /// The least.
+    pub min: Option<u64>,
+    /// The most.
+    pub max: Option<u64>,
+    /// Exactly.
+    pub equals: Option<u64>,
+}
+
+/// What a file has to hold. All given conditions must hold.
+#[derive(Debug, Clone)]
+pub struct Content {
+    /// The file, within the workspace.
+    pub path: String,
+    /// Text that it has.
+    pub contains: Option<String>,
+    /// Text that it does not have.
+    pub not_contains: Option<String>,
+    /// What matches within it.
+    pub pattern: Option<Regex>,
+}
+
+impl EvalSpec {
+    /// The first invariant whose type of check is not supported yet, and the type.
+    pub fn not_supported(&self) -> Option<(&Invariant, &'static str)> {
+        self.invariants.iter().find_map(|one| match one.check {
+            CheckKind::Later(name) => Some((one, name)),
+            CheckKind::Output(_)
+            | CheckKind::Trace(_)
+            | CheckKind::Forbidden(_)
+            | CheckKind::FileExists(_)
+            | CheckKind::FileAbsent(_)
+            | CheckKind::FileContent(_) => None,
+        })
+    }
+
+    /// Whether any check reads files of a workspace.
+    pub fn needs_workspace(&self) -> bool {
+        self.invariants.iter().any(|one| {
+            matches!(
+                one.check,
+                CheckKind::FileExists(_) | CheckKind::FileAbsent(_) | CheckKind::FileContent(_)
+            )
+        })
+    }
+}
+
+impl CheckKind {
+    /// The type, as the file has it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Output(_) => "output",
+            Self::Trace(_) => "trace",
+            Self::Forbidden(_) => "forbidden",
+            Self::FileExists(_) => "file_exists",
+            Self::FileAbsent(_) => "file_absent",
+            Self::FileContent(_) => "file_content",
+            Self::Later(name) => name,
+        }
+    }
+}
+
+impl CountRange {
+    /// Whether a count is within the bounds.
+    pub fn has(&self, count: u64) -> bool {
+        self.min.is_none_or(|min| count >= min)
+            && self.max.is_none_or(|max| count <= max)
+            && self.equals.is_none_or(|equals| count == equals)
+    }
+
+    /// The bounds in words, each number as `shown` has it.
+    pub(crate) fn words(&self, shown: impl Fn(u64) -> String) -> String {
+        let bounds = [
+            ("exactly", self.equals),
+            ("at least", self.min),
+            ("at most", self.max),
+        ];
+        let given = bounds.into_iter();
+        let given = given.filter_map(|(word, bound)| Some(format!("{word} {}", shown(bound?))));
+        given.collect::<Vec<_>>().join(", ")
+    }
+}

@@ -1,0 +1,217 @@
+//! Reads a spec, and reports every fault at its place.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use ktsu_config::fault::{Fault, FaultCode, Faults, Severity};
+use ktsu_config::read::{self, ConfigReader, Fields};
+use ktsu_config::yaml::{SourceSpan, YamlNode, YamlValue};
+use ktsu_ledger::id::is_name;
+
+use crate::check_reader::{self, map_of};
+use crate::shapes::{AGGREGATIONS, EVAL, FORBIDDEN, INVARIANT, MAX_WEIGHT, SCORING, UNUSED};
+use crate::spec::{CheckKind, EvalSpec, Invariant, MAX_FILE, MAX_INVARIANTS};
+
+impl EvalSpec {
+    /// Reads a spec, and the warnings about it.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it, warnings included.
+    pub fn parse(path: &Path, text: &str) -> Result<(Self, Vec<Fault>), Faults> {
+        let mut faults = Faults::default();
+        faults.sources.insert(path.to_owned(), text.to_owned());
+        let read = parse(path, text, &mut faults);
+        faults.sort();
+        match read.filter(|_| !faults.has_errors()) {
+            Some(spec) => Ok((spec, faults.faults)),
+            None => Err(faults),
+        }
+    }
+}
+
+fn parse(path: &Path, text: &str, faults: &mut Faults) -> Option<EvalSpec> {
+    if text.len() > MAX_FILE {
+        let words = "the file is larger than 1 MiB";
+        let fault = Fault::new(FaultCode::FileTooLarge, SourceSpan::default(), words);
+        faults.add(fault.in_file(path));
+        return None;
+    }
+    let node = read::tree(text, path, faults)?;
+    let mut reader = ConfigReader::new(path, text);
+    let spec = spec(&mut reader, &node);
+    faults.faults.append(&mut reader.faults);
+    spec
+}
+
+fn spec(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<EvalSpec> {
+    let fields = reader.shaped(node, &EVAL)?;
+    warn_of_unused(reader, &fields);
+    let mut invariants = invariants(reader, &fields);
+    forbidden(reader, &fields, &mut invariants);
+    check_number(reader, &fields, &invariants);
+    check_weights(reader, &fields, &invariants);
+    let mut spec = EvalSpec {
+        path: reader.file.to_owned(),
+        invariants,
+        pass_threshold: 1.0,
+        replica_aggregation: None,
+    };
+    if let Some(node) = fields.get("scoring") {
+        scoring(reader, node, &mut spec);
+    }
+    let is_good = |fault: &Fault| fault.severity == Severity::Warning;
+    reader.faults.iter().all(is_good).then_some(spec)
+}
+
+fn warn_of_unused(reader: &mut ConfigReader<'_>, fields: &Fields<'_>) {
+    for name in UNUSED {
+        if let Some(place) = fields.key(name) {
+            let words = format!("{name} is not used by ktsu check");
+            reader.fault(Fault::new(FaultCode::MisplacedKey, place, words).warning());
+        }
+    }
+}
+
+fn invariants(reader: &mut ConfigReader<'_>, fields: &Fields<'_>) -> Vec<Invariant> {
+    let Some(node) = fields.get("invariants") else {
+        return Vec::new();
+    };
+    let members = reader.members(node, "invariants");
+    let members = members.iter().take(MAX_INVARIANTS + 1);
+    let mut all = Vec::new();
+    for (key, node) in members {
+        if !is_name(&key.text) {
+            let words = format!(
+                "{:?} is not a name: letters, digits, '.', '_' and '-', at most 64",
+                key.text
+            );
+            reader.fault(Fault::new(FaultCode::BadValue, key.place, words));
+        }
+        let before = reader.faults.len();
+        match invariant(reader, &key.text, index(&all), node) {
+            Some(invariant) => all.push(invariant),
+            None if reader.faults.len() > before => {}
+            None => {
+                let words = "the invariant cannot be read";
+                reader.bad_value::<()>(node, words);
+            }
+        }
+    }
+    all
+}
+
+fn invariant(
+    reader: &mut ConfigReader<'_>,
+    name: &str,
+    index: u32,
+    node: &YamlNode,
+) -> Option<Invariant> {
+    let fields = reader.shaped(node, &INVARIANT)?;
+    let description = fields.get("description");
+    if description.is_none() {
+        let words = format!("the invariant {name} has no description");
+        let fault = Fault::new(FaultCode::MissingKey, node.place, words);
+        reader.fault(fault.hint("description: what has to hold").warning());
+    }
+    let weight = fields.read("weight", |node| {
+        reader.number(node, "weight", 0.0, MAX_WEIGHT)
+    });
+    let gate = fields.read("gate", |node| reader.flag(node, "gate"));
+    let description = description.and_then(|node| match &node.data {
+        YamlValue::Text(text) => Some(text.clone()),
+        _ => None,
+    });
+    Some(Invariant {
+        index,
+        name: name.to_owned(),
+        description,
+        weight: weight.unwrap_or(1.0),
+        gate: gate.unwrap_or(false),
+        check: check_reader::check(reader, fields.get("check")?)?,
+    })
+}
+
+/// Adds what the file forbids.
+fn forbidden(reader: &mut ConfigReader<'_>, fields: &Fields<'_>, all: &mut Vec<Invariant>) {
+    let entries = fields.read("forbidden", |node| reader.list(node, "forbidden"));
+    let mut taken: BTreeSet<String> = all.iter().map(|one| one.name.clone()).collect();
+    let entries = entries.unwrap_or_default().iter().take(MAX_INVARIANTS + 1);
+    for (at, node) in entries.enumerate() {
+        let Some(fields) = reader.shaped(node, &FORBIDDEN) else {
+            continue;
+        };
+        let given = reader.name(&fields);
+        let filter = fields.read("where", |node| check_reader::filter(reader, node));
+        let name = match given {
+            Some((name, place)) if taken.contains(&name) => {
+                let words = format!("the name {name:?} is taken");
+                reader.fault(Fault::new(FaultCode::DuplicateName, place, words));
+                continue;
+            }
+            Some((name, _)) => name,
+            None => format!("forbidden[{at}]"),
+        };
+        taken.insert(name.clone());
+        if let Some(filter) = filter {
+            all.push(Invariant {
+                index: index(all),
+                name,
+                description: None,
+                weight: 1.0,
+                gate: true,
+                check: CheckKind::Forbidden(filter),
+            });
+        }
+    }
+}
+
+fn index(all: &[Invariant]) -> u32 {
+    u32::try_from(all.len()).unwrap_or(u32::MAX)
+}
+
+/// Reports too many invariants, or none at all.
+fn check_number(reader: &mut ConfigReader<'_>, fields: &Fields<'_>, all: &[Invariant]) {
+    let place = fields.key("invariants").or(fields.key("forbidden"));
+    let place = place.unwrap_or(fields.place);
+    if all.len() > MAX_INVARIANTS {
+        let words = format!("there are more than {MAX_INVARIANTS} invariants");
+        reader.fault(Fault::new(FaultCode::BadValue, place, words));
+    }
+    let is_error = |fault: &Fault| fault.severity == Severity::Error;
+    if all.is_empty() && !reader.faults.iter().any(is_error) {
+        let words = "the file has no invariants and forbids nothing";
+        let fault = Fault::new(FaultCode::MissingKey, place, words);
+        reader.fault(fault.hint("invariants: {NAME: {description: …, check: {type: output}}}"));
+    }
+}
+
+/// Reports weights that give no composite.
+fn check_weights(reader: &mut ConfigReader<'_>, fields: &Fields<'_>, all: &[Invariant]) {
+    let total = all.iter().fold(0.0, |sum, one| sum + one.weight);
+    let is_error = |fault: &Fault| fault.severity == Severity::Error;
+    if total > 0.0 || all.is_empty() || reader.faults.iter().any(is_error) {
+        return;
+    }
+    let place = fields.key("invariants").unwrap_or(fields.place);
+    let words = "the weights of all invariants are 0 in total";
+    let fault = Fault::new(FaultCode::BadValue, place, words);
+    reader.fault(fault.hint("weight: 1, for one of them"));
+}
+
+fn scoring(reader: &mut ConfigReader<'_>, node: &YamlNode, spec: &mut EvalSpec) {
+    let Some(fields) = reader.shaped(node, &SCORING) else {
+        return;
+    };
+    let threshold = fields.read("pass_threshold", |node| {
+        reader.number(node, "pass_threshold", 0.0, 1.0)
+    });
+    spec.pass_threshold = threshold.unwrap_or(1.0);
+    if let Some(node) = fields.get("replica_aggregation") {
+        let known = AGGREGATIONS.map(|word| (word, ()));
+        match &node.data {
+            YamlValue::Text(_) => drop(reader.keyword(node, "replica_aggregation", &known)),
+            _ => drop(map_of(reader, node, "replica_aggregation")),
+        }
+        spec.replica_aggregation = Some(node.to_value());
+    }
+}

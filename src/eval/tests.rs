@@ -1,0 +1,7 @@
+//! What a spec says, and what comes of it.
+
+mod filter_tests;
+mod judge_tests;
+mod score_tests;
+mod spec_tests;
+mod support;

@@ -1,0 +1,211 @@
+//! Checks of the frames.
+
+use ktsu_projections::lineage::dollars;
+use ktsu_workflow::expression::Expression;
+
+use crate::bench::{Bench, CheckError};
+use crate::filter::{Filter, is_tool};
+use crate::frames::FrameView;
+use crate::glob::Glob;
+use crate::results::{Finding, LookedAt};
+use crate::spec::{CountRange, ToolPattern, ToolUse, TraceCheck};
+
+/// The type of the frames that send a call.
+const TOOL_CALLED: &str = "tool.called";
+
+type Found = Result<Finding, CheckError>;
+
+/// Whether the frames are as they have to be.
+pub(crate) fn find(check: &TraceCheck, bench: &mut Bench<'_, '_>) -> Found {
+    match check {
+        TraceCheck::Count(filter, range) => count(filter, range, bench),
+        TraceCheck::None(filter) => none(filter, bench),
+        TraceCheck::Before(filter, other) => order(filter, other, true, bench),
+        TraceCheck::After(filter, other) => order(filter, other, false, bench),
+        TraceCheck::All(filter, expression) => all(filter, expression, bench),
+        TraceCheck::ApprovedTools(pattern) => approved(pattern, bench),
+        TraceCheck::ToolsUsed(tools) => tools_used(tools, bench),
+        TraceCheck::Cost(range) => cost(range, bench),
+        TraceCheck::ModelCalls(range) => model_calls(range, bench),
+        TraceCheck::Duration(most) => Ok(duration(*most, bench.frames)),
+    }
+}
+
+/// Whether no frame matches.
+pub(crate) fn none(filter: &Filter, bench: &mut Bench<'_, '_>) -> Found {
+    let matches = bench.matches(filter)?;
+    let reason = match matches.first() {
+        Some(first) => format!("{}, expected none: {}", frames(&matches), named(first)),
+        None => "no frame matches".to_owned(),
+    };
+    let looked_at = LookedAt::frames(&matches);
+    Ok(Finding::of(matches.is_empty(), reason, looked_at))
+}
+
+fn count(filter: &Filter, range: &CountRange, bench: &mut Bench<'_, '_>) -> Found {
+    let matches = bench.matches(filter)?;
+    let wanted = range.words(|bound| bound.to_string());
+    let holds = range.has(matches.len() as u64);
+    let reason = format!("{}, expected {wanted}", frames(&matches));
+    Ok(Finding::of(holds, reason, LookedAt::frames(&matches)))
+}
+
+/// Whether every match of one filter comes before the first match of another, or after the last.
+fn order(filter: &Filter, other: &Filter, before: bool, bench: &mut Bench<'_, '_>) -> Found {
+    let matches = bench.matches(filter)?;
+    let others = bench.matches(other)?;
+    let (border, word) = match before {
+        true => (others.first(), "before"),
+        false => (others.last(), "after"),
+    };
+    let is_wrong = |frame: &&&FrameView| {
+        border.is_some_and(|border| match before {
+            true => frame.seq >= border.seq,
+            false => frame.seq <= border.seq,
+        })
+    };
+    let wrong = matches.iter().find(is_wrong);
+    let reason = match (wrong, border) {
+        (Some(wrong), Some(border)) => {
+            format!("{} is not {word} {}", named(wrong), named(border))
+        }
+        (_, Some(border)) => format!("{}, all {word} {}", frames(&matches), named(border)),
+        (_, None) => format!("{}, and none to be {word}", frames(&matches)),
+    };
+    let holds = wrong.is_none();
+    let mut looked_at: Vec<&FrameView> = matches.iter().chain(&others).copied().collect();
+    looked_at.sort_by_key(|frame| frame.seq);
+    looked_at.dedup_by_key(|frame| frame.seq);
+    Ok(Finding::of(holds, reason, LookedAt::frames(&looked_at)))
+}
+
+fn all(filter: &Filter, expression: &Expression, bench: &mut Bench<'_, '_>) -> Found {
+    let matches = bench.matches(filter)?;
+    let mut wrong = None;
+    for frame in &matches {
+        if !bench.holds(expression, frame)? {
+            wrong = Some(frame);
+            break;
+        }
+    }
+    let source = expression.source();
+    let reason = match wrong {
+        Some(frame) => format!("{source} is not true of {}", named(frame)),
+        None => format!("{source} is true of {}", frames(&matches)),
+    };
+    let holds = wrong.is_none();
+    Ok(Finding::of(holds, reason, LookedAt::frames(&matches)))
+}
+
+fn approved(pattern: &ToolPattern, bench: &mut Bench<'_, '_>) -> Found {
+    let calls = called(bench, std::slice::from_ref(&pattern.0))?;
+    let wrong = calls.iter().find(|call| !call.approved);
+    let reason = match wrong {
+        Some(call) => format!("{} was not approved before it was sent", tool_call(call)),
+        None => format!("{} calls, each approved before it was sent", calls.len()),
+    };
+    let holds = wrong.is_none();
+    Ok(Finding::of(holds, reason, LookedAt::frames(&calls)))
+}
+
+fn tools_used(tools: &ToolUse, bench: &mut Bench<'_, '_>) -> Found {
+    let calls = called(bench, &[])?;
+    let globs = tools.all_of.iter().chain(&tools.none_of);
+    let globs = globs.chain(tools.only.iter().flatten());
+    let cost: u64 = globs.map(Glob::cost).sum();
+    bench.spend(cost.saturating_mul(calls.len() as u64))?;
+    let missed = missed_tools(tools, &calls);
+    let reason = missed.clone();
+    let reason = reason.unwrap_or_else(|| format!("{} calls, as expected", calls.len()));
+    let looked_at = LookedAt::frames(&calls);
+    Ok(Finding::of(missed.is_none(), reason, looked_at))
+}
+
+/// The first rule that calls break, in words.
+fn missed_tools(tools: &ToolUse, calls: &[&FrameView]) -> Option<String> {
+    let covered = |globs: &[Glob], call: &FrameView| globs.iter().any(|glob| is_tool(glob, call));
+    if let Some(only) = &tools.only
+        && let Some(call) = calls.iter().find(|call| !covered(only, call))
+    {
+        return Some(format!(
+            "{} is not one of the allowed tools",
+            tool_call(call)
+        ));
+    }
+    if let Some(call) = calls.iter().find(|call| covered(&tools.none_of, call)) {
+        return Some(format!("{} is one of the forbidden tools", tool_call(call)));
+    }
+    let unused = |glob: &&Glob| !calls.iter().any(|call| is_tool(glob, call));
+    let unused = tools.all_of.iter().find(unused)?;
+    Some(format!("{} was never called", unused.as_str()))
+}
+
+fn cost(range: &CountRange, bench: &mut Bench<'_, '_>) -> Found {
+    bench.spend(bench.frames.len() as u64)?;
+    let costs = bench.frames.iter().map(|frame| frame.cost_micro_usd);
+    let cost = costs.fold(0_u64, u64::saturating_add);
+    let reason = format!(
+        "the run cost {}, expected {}",
+        dollars(cost),
+        range.words(dollars)
+    );
+    let counted = bench.frames.iter().filter(|frame| frame.cost_micro_usd > 0);
+    let looked_at = LookedAt::frames(&counted.collect::<Vec<_>>());
+    Ok(Finding::of(range.has(cost), reason, looked_at))
+}
+
+fn model_calls(range: &CountRange, bench: &mut Bench<'_, '_>) -> Found {
+    bench.spend(bench.frames.len() as u64)?;
+    let calls = bench.frames.iter().map(|frame| frame.model_calls);
+    let calls = calls.fold(0_u64, u64::saturating_add);
+    let wanted = range.words(|bound| bound.to_string());
+    let reason = format!("{calls} model calls, expected {wanted}");
+    let counted = bench.frames.iter().filter(|frame| frame.model_calls > 0);
+    let looked_at = LookedAt::frames(&counted.collect::<Vec<_>>());
+    Ok(Finding::of(range.has(calls), reason, looked_at))
+}
+
+fn duration(most: u64, frames: &[FrameView]) -> Finding {
+    let (first, last) = (frames.first(), frames.last());
+    let micros = match (first, last) {
+        (Some(first), Some(last)) => last.at.as_micros().saturating_sub(first.at.as_micros()),
+        (_, _) => 0,
+    };
+    let shown = |micros: u64| format!("{}.{:03} ms", micros / 1_000, micros % 1_000);
+    let reason = format!(
+        "{} from the first frame to the last, expected at most {}",
+        shown(micros),
+        shown(most)
+    );
+    let mut ends: Vec<&FrameView> = first.into_iter().chain(last).collect();
+    ends.dedup_by_key(|frame| frame.seq);
+    Finding::of(micros <= most, reason, LookedAt::frames(&ends))
+}
+
+/// The frames that send a call of these tools; of any, if no globs are given.
+fn called<'r>(bench: &mut Bench<'r, '_>, globs: &[Glob]) -> Result<Vec<&'r FrameView>, CheckError> {
+    let frames = bench.frames;
+    let cost = 1 + globs.iter().map(Glob::cost).sum::<u64>();
+    bench.spend(cost.saturating_mul(frames.len() as u64))?;
+    let calls = frames.iter().filter(|frame| {
+        let is_meant = globs.is_empty() || globs.iter().any(|glob| is_tool(glob, frame));
+        frame.kind == TOOL_CALLED && is_meant
+    });
+    Ok(calls.collect())
+}
+
+fn frames(matches: &[&FrameView]) -> String {
+    match matches.len() {
+        1 => "1 frame matches".to_owned(),
+        count => format!("{count} frames match"),
+    }
+}
+
+fn named(frame: &FrameView) -> String {
+    format!("frame {} ({})", frame.seq, frame.kind)
+}
+
+fn tool_call(frame: &FrameView) -> String {
+    let tool = frame.tool.as_deref().unwrap_or_default();
+    format!("the call of {tool} in frame {}", frame.seq)
+}

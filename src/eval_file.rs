@@ -1,0 +1,55 @@
+//! Files of invariants: `evals/NAME.eval.yaml`.
+
+use std::path::{Path, PathBuf};
+
+use ktsu_config::fault::Faults;
+use ktsu_config::read;
+use ktsu_eval::EvalSpec;
+use ktsu_ledger::Hash;
+
+/// The folder of a kit that holds them.
+const FOLDER: &str = "evals";
+
+/// What their names end with.
+const SUFFIX: &str = ".eval.yaml";
+
+/// A file of invariants.
+#[derive(Debug, Clone)]
+pub struct EvalFile {
+    /// What it says.
+    pub spec: EvalSpec,
+    /// BLAKE3 of its text.
+    pub digest: Hash,
+    /// What is unusual about it.
+    pub warnings: Faults,
+}
+
+impl EvalFile {
+    /// Reads a file, which is `shown` by another name.
+    ///
+    /// # Errors
+    /// What is wrong with it, warnings included.
+    pub fn load(path: &Path, shown: &Path) -> Result<Self, Faults> {
+        let mut warnings = Faults::default();
+        let Some(text) = read::source(path, shown, &mut warnings) else {
+            return Err(warnings);
+        };
+        let (spec, found) = EvalSpec::parse(shown, &text)?;
+        warnings.faults = found;
+        Ok(Self {
+            spec,
+            digest: Hash::of(text.as_bytes()),
+            warnings,
+        })
+    }
+}
+
+/// What is wrong with the files of a kit, and unusual about them.
+pub(crate) fn faults_of(kit: &Path) -> Vec<Faults> {
+    let names = ktsu_kit::file_names(&kit.join(FOLDER)).into_iter();
+    let files = names.filter(|name| name.ends_with(SUFFIX));
+    let files = files.map(|name| PathBuf::from(FOLDER).join(name));
+    let loaded = files.map(|file| EvalFile::load(&kit.join(&file), &file));
+    let found = loaded.map(|loaded| loaded.map_or_else(|faults| faults, |file| file.warnings));
+    found.collect()
+}
