@@ -254,7 +254,7 @@ pub(crate) fn of(effort: Effort, table: &mut Table) {
             thousands(frames.len() as f64)
         ),
         figure: ms(told + answered),
-        bare: format!("telling the run again: {}", ms(told)),
+        bare: format!("deciding the run again: {}", ms(told)),
         ratio: format!(
             "{} frames/s",
             thousands(per_second(frames.len(), told + answered))

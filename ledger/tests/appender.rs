@@ -173,7 +173,7 @@ fn ten() -> Vec<Entry> {
 }
 
 #[test]
-fn what_waits_goes_as_one_transaction_and_is_told_in_order() {
+fn what_waits_goes_as_one_transaction_and_is_answered_in_order() {
     let (store, _, stage) = staged();
     stage.hold(true);
     let (appender, thread) = Appender::start(store, Options::default()).unwrap();
@@ -195,7 +195,7 @@ fn what_waits_goes_as_one_transaction_and_is_told_in_order() {
 
 /// Who hears that an entry is durable may stop everything: what follows must know of it by then.
 #[test]
-fn what_was_appended_is_handed_on_before_its_caller_is_told() {
+fn what_was_appended_is_handed_on_before_its_caller_is_answered() {
     let (store, _, _) = staged();
     let order = Arc::new(Mutex::new(Vec::new()));
     let handed = Arc::clone(&order);
@@ -307,7 +307,7 @@ fn a_checkpoint_that_fails_and_a_panic_are_final_too() {
 }
 
 #[test]
-fn shutdown_drains_and_later_entries_are_told() {
+fn shutdown_drains_and_later_entries_are_answered() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ledger.db");
     let store = Box::new(SqliteStore::open(&path).unwrap());
@@ -457,7 +457,7 @@ fn room_is_looked_at_before_every_commit() {
 
 /// Told to stop, it appends nothing and leaves the log where it is.
 #[test]
-fn an_appender_that_is_told_to_stop_writes_nothing_more() {
+fn an_appender_that_is_asked_to_stop_writes_nothing_more() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ledger.db");
     let store = Box::new(SqliteStore::open(&path).unwrap());

@@ -29,7 +29,7 @@ fn small(path: &Path) {
 }
 
 #[test]
-fn one_owner_at_a_time_and_its_name_is_told() {
+fn one_owner_at_a_time_and_its_name_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("new/ledger.db");
     assert_eq!(holder(&path), None);

@@ -989,7 +989,7 @@ fn many_middling_members_move_until_the_frame_fits_and_crumbs_are_refused() {
 }
 
 #[test]
-fn an_unknown_version_or_type_is_told_from_damage() {
+fn an_unknown_version_or_type_is_distinguished_from_damage() {
     let sealed = seal(support::ended().event).unwrap();
     let with = |from: &str, to: &str| Record {
         body: sealed.record.body.replace(from, to),

@@ -513,7 +513,7 @@ fn nothing_is_removed_without_a_frame_that_says_so() {
 }
 
 #[test]
-fn missing_positions_are_told_with_their_neighbours() {
+fn missing_positions_are_reported_with_their_neighbours() {
     let folder = tempfile::tempdir().unwrap();
     let path = closed(folder.path());
     // The end of run b, behind which run a goes on.

@@ -152,7 +152,7 @@ fn an_outcome_that_stays_unknown_ends_the_appender_which_acknowledges_nothing() 
 }
 
 #[test]
-fn an_appender_that_is_told_to_stop_sends_nothing_again() {
+fn an_appender_that_is_asked_to_stop_sends_nothing_again() {
     let remote = Remote::new();
     let (appender, thread) = start(&remote, Options::default());
     remote.script(&[Fate::RequestLost]);

@@ -76,7 +76,7 @@ mod tests {
     use super::StepName;
 
     #[test]
-    fn steps_and_items_are_told_apart_and_read_back() {
+    fn steps_and_items_are_distinguished_and_read_back() {
         for (text, path, item, shown) in [
             ("triage", "triage", None, "triage"),
             ("step.triage", "triage", None, "triage"),

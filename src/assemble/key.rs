@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_key_is_told_with_the_way_out() {
+    fn a_damaged_key_is_reported_with_the_way_out() {
         let folder = tempfile::tempdir().unwrap();
         let ledger = LedgerPlace::File(folder.path().join("ledger.db"));
         std::fs::write(folder.path().join("ledger.db.key"), "short").unwrap();

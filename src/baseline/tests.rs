@@ -69,7 +69,7 @@ fn a_baseline_reads_back_as_it_was_written() {
 }
 
 #[test]
-fn what_was_changed_is_told_in_one_line() {
+fn what_was_changed_is_described_in_one_line() {
     let text = baseline().write().unwrap();
     for (from, to, words) in [
         ("good day", "bad day", "input_hash_mismatch"),

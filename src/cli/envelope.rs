@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_of_an_agent_tells_what_it_said_and_used() {
+    fn a_step_of_an_agent_shows_what_it_said_and_used() {
         let step = json!({"id": "think", "type": "agent", "status": "complete", "attempt": 2,
             "reflected": true, "confidence": 0.8, "flags": ["odd"],
             "metrics": {"llm_calls": 3, "reflect_calls": 1, "tokens_in": 100, "tokens_out": 10}});
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fan_out_tells_how_its_items_ended() {
+    fn a_fan_out_shows_how_its_items_ended() {
         let step = json!({"id": "each", "type": "agent", "status": "complete", "reflected": true,
             "counts": {"succeeded": 3, "failed": 1, "skipped": 2}, "metrics": {"llm_calls": 4}});
         assert_eq!(

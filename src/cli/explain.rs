@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_code_is_found_however_its_words_are_joined_and_a_slip_is_told() {
+    fn a_code_is_found_however_its_words_are_joined_and_a_slip_is_reported() {
         assert_eq!(page_of("INVALID-PARAMS").unwrap().0, "invalid_params");
         let told = format!("{:?}", page_of("invalid_parms").unwrap_err());
         assert!(told.contains("did you mean invalid_params?"), "{told}");

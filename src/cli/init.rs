@@ -17,6 +17,9 @@ pub(super) struct Arguments {
     /// The folder, created if it does not exist; the kit is named after it
     #[arg(default_value = ".")]
     dir: PathBuf,
+    /// Adds invariants for `ktsu check`: evals/NAME.eval.yaml
+    #[arg(long)]
+    eval: bool,
 }
 
 /// The placeholder for the kit's name in the files and in their names.
@@ -54,13 +57,21 @@ const FILES: [(&str, &str); 10] = [
     ),
 ];
 
+/// What `--eval` adds.
+const EVAL: (&str, &str) = (
+    "evals/{{NAME}}.eval.yaml",
+    include_str!("starter/eval.yaml"),
+);
+
 /// Makes a kit, or nothing at all.
 pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
     let dir = &arguments.dir;
     std::fs::create_dir_all(dir).map_err(|error| unwritable(dir, &error))?;
     let name = name_of(dir);
+    let eval = arguments.eval.then_some(&EVAL);
     let files: Vec<(String, String)> = FILES
         .iter()
+        .chain(eval)
         .map(|(path, text)| (path.replace(NAME, &name), text.replace(NAME, &name)))
         .collect();
     for (path, _) in &files {
@@ -77,7 +88,8 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
         }
         written.push(dir.join(path));
     }
-    let next = next(dir);
+    let eval = eval.map(|(path, _)| path.replace(NAME, &name));
+    let next = next(dir, eval.as_deref());
     if common.json {
         let paths: Vec<&String> = files.iter().map(|(path, _)| path).collect();
         let body = json!({
@@ -99,7 +111,7 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
 }
 
 /// What to type now.
-fn next(dir: &Path) -> Vec<(String, &'static str)> {
+fn next(dir: &Path, eval: Option<&str>) -> Vec<(String, &'static str)> {
     let mut next = Vec::new();
     if dir != Path::new(".") {
         next.push((
@@ -120,6 +132,8 @@ fn next(dir: &Path) -> Vec<(String, &'static str)> {
         ),
     ];
     next.extend(rest.map(|(command, what)| (command.to_owned(), what)));
+    let check = eval.map(|path| (format!("ktsu check RUN --spec {path}"), "judge a run"));
+    next.extend(check);
     next
 }
 

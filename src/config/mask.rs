@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_stands_behind_a_key_secret_is_hidden_and_templates_are_not() {
+    fn what_follows_a_key_secret_is_hidden_and_templates_are_not() {
         for (line, shown) in [
             ("  secret: hunter2", "  secret: *******"),
             (

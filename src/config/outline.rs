@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_shown_and_values_are_not_whatever_stands_in_them() {
+    fn keys_are_shown_and_values_are_not_whatever_is_in_them() {
         for (text, shown) in [
             ("egress:", "egress:"),
             ("name: prod # hunter2, 'x'", "name: **** * ******** ***"),

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_caret_stands_under_the_place_and_a_hint_below() {
+    fn a_caret_is_under_the_place_and_a_hint_below() {
         let text = text(&faults(), false);
         assert_eq!(
             text,

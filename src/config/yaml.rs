@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_told_in_words_of_ours_and_at_its_place() {
+    fn what_cannot_be_read_is_described_in_words_of_ours_and_at_its_place() {
         for (text, line, column, words) in [
             ("a: 1\nb: .inf\n", 2, 4, "a number must be finite"),
             ("a: -.inf\n", 1, 4, "a number must be finite"),

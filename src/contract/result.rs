@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn structured_content_is_told_where_there_is_no_text() {
+    fn structured_content_is_reported_where_there_is_no_text() {
         let structured = json!({"a": 1});
         let said = json!([{"type": "text", "text": "{\"a\": 1}"}]);
         assert_eq!(text(&said, Some(&structured)), "{\"a\": 1}");

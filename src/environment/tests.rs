@@ -53,7 +53,7 @@ fn unknown_keys_and_unquoted_numbers_are_refused_at_their_line() {
 }
 
 #[test]
-fn whoever_writes_principals_and_names_no_one_is_told() {
+fn whoever_writes_principals_and_names_no_one_is_warned() {
     for value in ["", " []"] {
         let (_dir, path) = file(&format!("name: x\nprincipals:{value}\n"));
         let faults = Environment::load(&path).unwrap_err();
@@ -145,7 +145,7 @@ fn the_process_goes_before_the_file_for_tokens_too() {
 
 /// K3, with principals: a secret that each of those who may start runs has is nothing to miss.
 #[test]
-fn a_secret_needs_no_value_for_everybody_where_each_has_their_own() {
+fn a_secret_needs_no_value_for_everyone_where_each_has_their_own() {
     let (environment, principals) = people(PEOPLE);
     let principals = principals.unwrap();
     let declared = [variable("KEY", true, None)];

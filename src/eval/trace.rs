@@ -102,7 +102,10 @@ fn approved(pattern: &ToolPattern, bench: &mut Bench<'_, '_>) -> Found {
     let wrong = calls.iter().find(|call| !call.approved);
     let reason = match wrong {
         Some(call) => format!("{} was not approved before it was sent", tool_call(call)),
-        None => format!("{} calls, each approved before it was sent", calls.len()),
+        None => format!(
+            "{}, each approved before it was sent",
+            calls_in_words(calls.len())
+        ),
     };
     let holds = wrong.is_none();
     Ok(Finding::of(holds, reason, LookedAt::frames(&calls)))
@@ -116,7 +119,7 @@ fn tools_used(tools: &ToolUse, bench: &mut Bench<'_, '_>) -> Found {
     bench.spend(cost.saturating_mul(calls.len() as u64))?;
     let missed = missed_tools(tools, &calls);
     let reason = missed.clone();
-    let reason = reason.unwrap_or_else(|| format!("{} calls, as expected", calls.len()));
+    let reason = reason.unwrap_or_else(|| format!("{}, as expected", calls_in_words(calls.len())));
     let looked_at = LookedAt::frames(&calls);
     Ok(Finding::of(missed.is_none(), reason, looked_at))
 }
@@ -159,7 +162,11 @@ fn model_calls(range: &CountRange, bench: &mut Bench<'_, '_>) -> Found {
     let calls = bench.frames.iter().map(|frame| frame.model_calls);
     let calls = calls.fold(0_u64, u64::saturating_add);
     let wanted = range.words(|bound| bound.to_string());
-    let reason = format!("{calls} model calls, expected {wanted}");
+    let words = match calls {
+        1 => "1 model call".to_owned(),
+        calls => format!("{calls} model calls"),
+    };
+    let reason = format!("{words}, expected {wanted}");
     let counted = bench.frames.iter().filter(|frame| frame.model_calls > 0);
     let looked_at = LookedAt::frames(&counted.collect::<Vec<_>>());
     Ok(Finding::of(range.has(calls), reason, looked_at))
@@ -198,6 +205,13 @@ fn frames(matches: &[&FrameView]) -> String {
     match matches.len() {
         1 => "1 frame matches".to_owned(),
         count => format!("{count} frames match"),
+    }
+}
+
+fn calls_in_words(calls: usize) -> String {
+    match calls {
+        1 => "1 call".to_owned(),
+        calls => format!("{calls} calls"),
     }
 }
 

@@ -334,9 +334,12 @@ fn read(text: &[u8]) -> Result<ParsedExport, String> {
     let mut lines = (1..).zip(body.split(|byte| *byte == b'\n'));
     let header: Header = match lines.next() {
         None | Some((_, b"")) => return Err("not an export of ktsu: it is empty".to_owned()),
-        Some((number, line)) => serde_json::from_slice(line).map_err(|error| {
-            let why = format!("not an export of ktsu: {error}");
-            wrong(number, line, &why)
+        Some((number, line)) => serde_json::from_slice(line).map_err(|_| {
+            wrong(
+                number,
+                line,
+                &"not an export of ktsu, whose first line counts what follows",
+            )
         })?,
     };
     if header.ktsu_export != FORMAT {
@@ -354,7 +357,8 @@ fn read(text: &[u8]) -> Result<ParsedExport, String> {
         }
         let line = std::str::from_utf8(bytes).map_err(|_| wrong(&"its bytes are not UTF-8"))?;
         if line.starts_with("{\"blob\"") {
-            let line: BlobLine<'_> = serde_json::from_str(line).map_err(|error| wrong(&error))?;
+            let line: BlobLine<'_> =
+                serde_json::from_str(line).map_err(|_| wrong(&"not the line of a blob"))?;
             let bytes = line.text.get().as_bytes();
             let text = CanonicalJson::parse(bytes).map_err(|error| wrong(&error))?;
             if text.as_str().as_bytes() != bytes || Hash::of(bytes) != line.blob {
@@ -365,7 +369,8 @@ fn read(text: &[u8]) -> Result<ParsedExport, String> {
             }
             continue;
         }
-        let line: FrameLine<'_> = serde_json::from_str(line).map_err(|error| wrong(&error))?;
+        let line: FrameLine<'_> =
+            serde_json::from_str(line).map_err(|_| wrong(&"not the line of a frame"))?;
         let mut record = Record {
             seq: 0,
             hash: line.hash,

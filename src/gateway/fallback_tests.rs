@@ -103,7 +103,7 @@ async fn where_no_door_opens_in_time_each_is_named() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_one_waits_for_turns_that_come_too_late_wherever_they_stand() {
+async fn no_one_waits_for_turns_that_come_too_late_wherever_they_are() {
     let minute = "rate_limit: {requests_per_minute: 1},";
     let peer = pair("deadline: 1m", [minute, minute], "rules: [{text: x}]");
     let seen = answered(&peer, 7).await;

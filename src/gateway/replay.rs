@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn failures_and_panics_are_told_and_not_kept() {
+    async fn failures_and_panics_are_reported_and_not_kept() {
         let replies = Arc::new(ReplyCache::default());
         let fails = async { Err(GatewayError::upstream(500, "no")) };
         let failure = replies.ask(name(1), fails).await.unwrap_err();
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_failure_that_was_paid_for_is_told_again_and_not_paid_for_again() {
+    async fn a_failure_that_was_paid_for_is_reported_again_and_not_paid_for_again() {
         let replies = Arc::new(ReplyCache::default());
         let fails = async {
             let mut failure = GatewayError::new(Code::InternalError, "empty");

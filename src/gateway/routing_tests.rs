@@ -196,7 +196,7 @@ async fn nothing_is_tried_again_unless_the_file_says_so() {
 }
 
 #[tokio::test]
-async fn who_is_told_to_wait_waits_and_never_beyond_the_deadline() {
+async fn who_is_asked_to_wait_waits_and_never_beyond_the_deadline() {
     let group = "retry: {attempts: 2, backoff: 1ms}, deadline: 30s";
     let (peer, mut seen) = desk(group, "", vec![vec![busy("1"), fine()]]).await;
     let started = std::time::Instant::now();

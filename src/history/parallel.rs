@@ -50,7 +50,7 @@ mod tests {
     use super::each;
 
     #[test]
-    fn answers_stand_in_the_order_of_what_was_asked_about() {
+    fn answers_are_in_the_order_of_what_was_asked_about() {
         let about: Vec<u32> = (0..1000).collect();
         let begin = || Ok::<u32, ()>(7);
         let answers = each(&about, begin, |mine, one| *mine * one).unwrap();

@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn every_rule_that_covers_a_tool_is_heard_in_whatever_order_they_stand() {
+    fn every_rule_that_covers_a_tool_is_heard_in_whatever_order_they_are() {
         let entries = [("*", 0), ("crm-*", 1), ("crm-del-*", 0), ("crm-del-a", 3)];
         let told = [
             ("mail", 0),

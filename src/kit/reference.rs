@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_version_stands_behind_the_last_at_and_is_no_path() {
+    fn a_version_follows_the_last_at_and_is_no_path() {
         for (name, path, version) in [
             ("a.agent.yaml", "a.agent.yaml", None),
             ("a.agent.yaml@1.0.0", "a.agent.yaml", Some("1.0.0")),

@@ -187,7 +187,7 @@ fn a_file_without_turns_or_version_gets_the_defaults() {
 }
 
 #[test]
-fn a_mid_string_wildcard_in_an_allowlist_is_told_with_the_entry() {
+fn a_mid_string_wildcard_in_an_allowlist_is_reported_with_the_entry() {
     let cases: serde_json::Value =
         serde_json::from_str(include_str!("../../tests/cases/ktsu-cases.json")).unwrap();
     let mut cases = cases.as_array().unwrap().iter();
@@ -338,7 +338,7 @@ fn a_file_over_one_mebibyte_is_refused() {
 }
 
 #[test]
-fn every_fault_of_every_file_is_told_in_order() {
+fn every_fault_of_every_file_is_described_in_order() {
     let dir = kit(&[
         (
             "workflows/b.workflow.yaml",

@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_runtime_hears_which_of_its_tasks_stand_still_until_their_run_continues() {
+    fn a_runtime_learns_which_of_its_tasks_are_suspended_until_their_run_continues() {
         let lab = Lab::new();
         lab.watch("a");
         let still = || {
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_mailbox_is_told_at_the_next_tick() {
+    fn a_full_mailbox_is_tried_again_at_the_next_tick() {
         let mut lab = Lab::new();
         for step in ["a", "b", "c", "d", "e", "f", "g", "h", "i"] {
             lab.watch(step);

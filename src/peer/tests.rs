@@ -98,7 +98,7 @@ async fn a_peer_that_takes_too_long_is_silent_here_and_elsewhere() {
 }
 
 #[tokio::test]
-async fn no_one_at_the_port_is_told_in_the_systems_words() {
+async fn no_one_at_the_port_is_reported_in_the_systems_words() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);

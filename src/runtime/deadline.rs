@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn time_that_stands_still_is_over_by_as_much_later() {
+    async fn time_that_is_suspended_is_over_by_as_much_later() {
         let started = Instant::now();
         let time = PausableDeadline::of(Duration::from_secs(10));
         let steered = time.clone();

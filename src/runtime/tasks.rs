@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_time_of_a_task_that_is_named_stands_still_until_it_is_not() {
+    async fn the_time_of_a_task_that_is_named_is_suspended_until_it_is_not() {
         let tasks = Arc::<TaskRegistry>::default();
         let (held, other) = (hour(), hour());
         let key_of = |step: &str| ("run_1".to_owned(), step.to_owned());

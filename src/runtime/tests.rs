@@ -511,7 +511,7 @@ async fn a_completion_says_what_went_wrong_and_a_fatal_draft_is_not_reflected_on
 }
 
 #[tokio::test]
-async fn before_the_orchestrator_stands_a_report_waits() {
+async fn a_report_waits_until_the_orchestrator_is_up() {
     let (orchestrator, mut heard) = Orchestrator::new();
     let (gateway, _) = Gateway::new([Say::Text("{}")]);
     let late = Arc::new(OnceLock::new());

@@ -204,7 +204,7 @@ mod tests {
         #![proptest_config(ktsu_campaign::config(256))]
 
         #[test]
-        fn what_stands_between_two_places_is_what_stood_there(
+        fn what_is_between_two_places_is_what_was_there(
             parts in proptest::collection::vec(
                 prop_oneof!["[a&;é]{0,3}", Just("&amp;".to_owned()), Just("&#233;".to_owned())],
                 0..12,

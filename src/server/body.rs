@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_strict_json_is_told_apart_from_what_is_not_an_object() {
+    fn what_is_not_strict_json_is_distinguished_from_what_is_not_an_object() {
         for text in [
             "{",
             "nope",

@@ -65,7 +65,7 @@ fn response(error: Option<CallError>) -> Event {
 }
 
 #[test]
-fn a_reply_is_told_by_its_numbers_and_not_by_its_words() {
+fn a_reply_is_reported_by_its_numbers_and_not_by_its_words() {
     let told = milestone(&frame("child", response(None))).unwrap();
     assert_eq!((told.level, told.words), (Level::DEBUG, "model answered"));
     assert_eq!(told.fields.step.as_deref(), Some("child/work"));
@@ -85,7 +85,7 @@ fn a_reply_is_told_by_its_numbers_and_not_by_its_words() {
 
 /// Nobody was called, so that metrics of calls say nothing of it.
 #[test]
-fn a_repeated_reply_is_told_and_not_counted() {
+fn a_repeated_reply_is_reported_and_not_counted() {
     let mut event = response(None);
     if let Event::Agent(AgentEvent::Response(answer)) = &mut event {
         answer.repeats = Some(2);
@@ -139,7 +139,7 @@ fn a_persons_word_names_who_and_not_why() {
 }
 
 #[test]
-fn what_needs_a_person_is_told_to_whoever_reads_only_the_life_of_runs() {
+fn what_needs_a_person_is_reported_to_whoever_reads_only_the_life_of_runs() {
     let doubt = Event::Agent(AgentEvent::ToolInDoubt(ToolInDoubt {
         attempt: 1,
         called: 4,

@@ -104,7 +104,7 @@ async fn the_query_of_a_url_stays_where_the_stream_is_below_its_path() {
 }
 
 #[tokio::test]
-async fn credentials_that_the_stream_refuses_are_told_before_the_post_that_no_one_takes() {
+async fn credentials_that_the_stream_refuses_are_reported_before_the_post_that_no_one_takes() {
     for (status, code) in [
         ("401 Unauthorized", Unauthorized),
         ("403 Forbidden", Unauthorized),

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn violations_are_told_in_our_words() {
+    fn violations_are_described_in_our_words() {
         assert_eq!(
             first(json!({"required": ["x"]}), json!({})),
             " required: missing required field: x"

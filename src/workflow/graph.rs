@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_of_a_layer_stand_in_file_order() {
+    fn steps_of_a_layer_are_in_file_order() {
         let layers = named(&[("c", &["b"]), ("b", &[]), ("a", &[])]).unwrap();
         assert_eq!(layers, [vec!["b", "a"], vec!["c"]]);
     }

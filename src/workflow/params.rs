@@ -507,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn more_nulls_than_a_schema_tells_of_at_a_time_are_left_out() {
+    fn more_nulls_than_a_schema_names_at_a_time_are_left_out() {
         let names: Vec<String> = (0..200).map(|n| format!("p{n}")).collect();
         let integers = names
             .iter()

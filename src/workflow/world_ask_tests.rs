@@ -158,7 +158,7 @@ fn a_reply_with_a_schema_passes_reserved_fields_and_the_air_lock() {
 }
 
 #[test]
-fn a_failed_question_fails_the_run_unless_its_responder_may_go_on() {
+fn a_failed_question_fails_the_run_unless_its_responder_may_continue() {
     let asked = |more: Value| {
         let mut run = run(json!([asking(json!({}), more)]));
         let address = open(&run).remove(0);

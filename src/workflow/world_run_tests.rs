@@ -106,7 +106,7 @@ fn two_runs_of_the_same_goal_make_the_same_objects_and_end_with_the_same_world()
 }
 
 #[test]
-fn responders_react_to_completed_steps_which_stand_in_the_world() {
+fn responders_react_to_completed_steps_which_are_in_the_world() {
     let seen = emits(json!([object(
         "Note",
         json!({"about": "{{ object.data.result }}"})

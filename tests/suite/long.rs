@@ -68,7 +68,7 @@ fn on_little_stack(work: impl FnOnce() + Send) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn where_a_value_came_from_is_told_however_long_its_history_is() {
+async fn where_a_value_came_from_is_reported_however_long_its_history_is() {
     let (children, transforms) = shape();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ledger.db");

@@ -191,7 +191,7 @@ async fn a_step_names_the_overlays_it_saw_and_none_that_came_later() {
 }
 
 #[tokio::test]
-async fn what_ran_under_the_definition_before_is_told_by_that_definition() {
+async fn what_ran_under_the_definition_before_is_reported_by_that_definition() {
     let desk = Desk::new().await;
     let changed = ROOT
         .replace("{v: step.a.result.v}", "{v: params.m}")
@@ -235,7 +235,7 @@ fn golden(name: &str) -> Vec<Frame> {
 }
 
 #[test]
-fn a_step_is_told_complete_failed_stopped_and_never_begun() {
+fn a_step_is_reported_complete_failed_stopped_and_never_begun() {
     let frames = golden("v1-failure");
     let why = because(&frames, "fine", "complete", &[("fine", "it completed")]);
     assert!(why.because[0].frame.is_some());
@@ -277,7 +277,7 @@ fn a_step_is_told_complete_failed_stopped_and_never_begun() {
 }
 
 #[test]
-fn a_condition_is_told_with_the_values_that_decided_it() {
+fn a_condition_is_reported_with_the_values_that_decided_it() {
     let frames = golden("v1-conditions");
     let why = because(
         &frames,
@@ -307,7 +307,7 @@ fn what_an_agent_skipped_and_what_waited_for_it_leads_to_its_words() {
 }
 
 #[test]
-fn what_is_not_done_is_told_by_what_it_waits_for() {
+fn what_is_not_done_is_reported_by_what_it_waits_for() {
     let frames = golden("v1-failure");
     let sent = |frame: &Frame| frame.event.kind() == "webhook.sent";
     let sent = frames.iter().rposition(sent).unwrap();
@@ -398,7 +398,7 @@ async fn what_begins_again_and_what_waits_for_a_person_say_so() {
 }
 
 #[test]
-fn a_step_that_is_not_there_is_told_with_those_that_are() {
+fn a_step_that_is_not_there_is_reported_with_those_that_are() {
     let frames = golden("v1-failure");
     let story = TracedRun::of(&frames).unwrap();
     let error = why_not::why_not(&story, "", "nobody");

@@ -45,7 +45,7 @@ async fn open(path: &Path, kit: &KitDir) -> Result<Engine, OpenEngineError> {
 }
 
 #[tokio::test]
-async fn a_second_owner_is_told_who_the_first_is_until_it_is_killed() {
+async fn a_second_owner_learns_who_the_first_is_until_it_is_killed() {
     let kit = kit();
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("ledger.db");

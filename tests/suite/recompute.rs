@@ -173,7 +173,7 @@ async fn the_same_answers_again_are_clean_and_touch_neither_the_run_nor_the_worl
 }
 
 #[tokio::test]
-async fn another_value_is_told_by_path_and_only_where_it_is() {
+async fn another_value_is_reported_by_path_and_only_where_it_is() {
     let desk = Desk::new(|user| match user {
         "two" => Said::json(&json!({"answer": "two!", "more": [1]})),
         _ => Said::answer(user),
@@ -199,7 +199,7 @@ async fn another_value_is_told_by_path_and_only_where_it_is() {
 }
 
 #[tokio::test]
-async fn a_broken_schema_is_told_together_with_the_value() {
+async fn a_broken_schema_is_reported_together_with_the_value() {
     let desk = Desk::new(|user| match user {
         "one" => Said::json(&json!({"reply": "one"})),
         _ => Said::answer(user),

@@ -194,7 +194,7 @@ fn a_body_that_was_not_sent_is_shown_with_the_words_that_its_hash_differs() {
 }
 
 #[test]
-fn what_cannot_be_rendered_says_so_and_the_rest_is_told() {
+fn what_cannot_be_rendered_says_so_and_the_rest_is_shown() {
     let mut frames = noted("none");
     let Event::Run(RunEvent::Created(created)) = &mut frames[0].event else {
         panic!("{:?}", frames[0]);
@@ -212,7 +212,7 @@ fn what_cannot_be_rendered_says_so_and_the_rest_is_told() {
 }
 
 #[test]
-fn bodies_beyond_the_room_there_is_are_left_out_and_their_length_is_told() {
+fn bodies_beyond_the_room_there_is_are_left_out_and_their_length_is_reported() {
     let frames = noted(&"n".repeat(LARGE));
     let whole = requests(&frames, |_| true, usize::MAX);
     let (seq, request) = whole.first_key_value().unwrap();
@@ -226,7 +226,7 @@ fn bodies_beyond_the_room_there_is_are_left_out_and_their_length_is_told() {
 }
 
 #[tokio::test]
-async fn whoever_may_not_read_frames_is_not_told_what_was_sent() {
+async fn whoever_may_not_read_frames_does_not_learn_what_was_sent() {
     let environment = "
 egress: {allow: [127.0.0.1]}
 variables: {T_OLGA: token-of-olga, T_VERA: token-of-vera}

@@ -434,7 +434,7 @@ fn a_run_decided_again_from_the_same_inputs_is_the_same_run() {
 
 /// Every field is told with the value it has, whatever people said about the run.
 #[test]
-fn every_field_of_a_run_that_people_had_a_say_in_is_told_with_its_value() {
+fn every_field_of_a_run_that_people_had_a_say_in_is_reported_with_its_value() {
     let mut told = 0;
     for (name, one) in super::exports::streams() {
         let frames = one.frames();

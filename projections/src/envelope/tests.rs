@@ -245,7 +245,7 @@ fn what_an_agent_has_to_show_for_its_error_is_its_raw_output() {
 }
 
 #[test]
-fn items_stand_one_by_one_and_their_sum_on_the_step() {
+fn items_are_listed_one_by_one_and_their_sum_on_the_step() {
     let story = Story::begun()
         .started("each", Some(3))
         .item(0)

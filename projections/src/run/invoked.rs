@@ -259,7 +259,7 @@ mod tests {
     use super::InvokedPath;
 
     #[test]
-    fn the_path_of_an_invoked_child_is_told_from_that_of_a_step() {
+    fn the_path_of_an_invoked_child_is_distinguished_from_that_of_a_step() {
         for (text, scope, step, item) in [
             ("a/verify.0", "", "a", None),
             ("call/a/verify.12", "call", "a", None),

@@ -356,7 +356,7 @@ fn a_child_opens_once_under_the_step_that_names_it() {
 }
 
 #[test]
-fn what_does_not_stand_in_its_place_is_refused() {
+fn what_is_not_in_its_place_is_refused() {
     let run = Given::a_run(two_transforms());
     let link = run.state.link();
     let now = run.state.at();

@@ -139,7 +139,7 @@ fn a_definition_is_read_as_its_type_reads_it_wherever_it_is_broken() {
 }
 
 #[test]
-fn what_does_not_fit_is_told_with_its_place_and_in_our_words() {
+fn what_does_not_fit_is_reported_with_its_place_and_in_our_words() {
     let told = |place: &str, with: Value| {
         let mut spoilt = definition();
         *spoilt.pointer_mut(place).unwrap() = with;

@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_variables_that_a_server_is_told_are_needed_and_the_missing_one_is_named() {
+    fn only_the_variables_that_a_server_is_given_are_needed_and_the_missing_one_is_named() {
         let (_dir, kit) = load();
         let crm = "servers/crm.server.yaml";
         let why = |pairs: &[(&str, &str)]| ask(&kit, crm, pairs).err().map(|why| why.to_string());

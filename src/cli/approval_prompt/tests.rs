@@ -315,7 +315,7 @@ async fn what_is_no_answer_is_asked_again_and_nothing_is_sent() {
 }
 
 #[tokio::test]
-async fn when_no_one_sits_there_any_more_every_question_is_told() {
+async fn when_no_one_sits_there_any_more_every_question_is_listed() {
     let mut desk = Desk::new();
     for (task, request) in [("a", 1), ("b", 2), ("c", 3)] {
         desk.waits(task, request, 1).await;

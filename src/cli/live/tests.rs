@@ -115,7 +115,7 @@ fn a_pipe_gets_a_line_for_every_event_of_an_agent_that_matters() {
 }
 
 #[test]
-fn a_fan_out_tells_how_far_it_is_and_how_its_items_ended() {
+fn a_fan_out_shows_how_far_it_is_and_how_its_items_ended() {
     let view = |terminal| {
         View::new(terminal)
             .then("step.started", "each", None, json!({"items": 4}))
@@ -223,7 +223,7 @@ fn nothing_an_agent_says_steers_the_terminal() {
 }
 
 #[test]
-fn calls_of_tools_are_told_with_what_people_said_to_them() {
+fn calls_of_tools_are_reported_with_what_people_said_to_them() {
     let put = |call: u64| json!({"response": 3, "call": call, "server": "desk", "tool": "put"});
     let by = json!({"id": "ann", "auth": "token"});
     let view = |terminal| {
@@ -284,7 +284,7 @@ fn calls_of_tools_are_told_with_what_people_said_to_them() {
 }
 
 #[test]
-fn what_waited_for_people_is_told_apart_from_what_took_time() {
+fn what_waited_for_people_is_distinguished_from_what_took_time() {
     let asked = |call: u64| json!({"call": call, "tool": "put", "server": "desk"});
     let view = View::new(false)
         .then("step.started", "each", None, json!({"items": 2}))
@@ -337,7 +337,7 @@ fn what_waited_for_people_is_told_apart_from_what_took_time() {
 }
 
 #[test]
-fn what_people_say_about_the_whole_run_is_told_with_who_said_it() {
+fn what_people_say_about_the_whole_run_is_reported_with_who_said_it() {
     let word = |reason: &str| json!({"by": {"id": "olga", "auth": "token"}, "reason": reason});
     for (terminal, begin) in [(false, ""), (true, "  ! ")] {
         let view = View::new(terminal)

@@ -60,7 +60,7 @@ mod tests {
     use super::super::parse;
 
     #[test]
-    fn every_limit_is_told_at_its_line_in_words_of_ours() {
+    fn every_limit_is_reported_at_its_line_in_words_of_ours() {
         let nested = (1..14).map(|n| format!("a{n}: &a{n} [*a{}]\n", n - 1));
         let nested = format!("a0: &a0 [1]\n{}", nested.collect::<String>());
         let bomb = "a: &a [x,x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a,*a]\n\

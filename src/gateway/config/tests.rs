@@ -69,7 +69,7 @@ fn groups_and_their_models_are_read_without_any_key() {
 }
 
 #[test]
-fn every_fault_is_told_at_once_and_at_its_place() {
+fn every_fault_is_reported_at_once_and_at_its_place() {
     let text = "env: [{name: KEY, secert: true}]
 providers:
   - {name: a, type: anthropic, config: {}}

@@ -36,7 +36,7 @@ async fn no_minute_sees_more_calls_begin_than_the_limit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_would_wait_too_long_is_told_at_once() {
+async fn who_would_wait_too_long_is_refused_at_once() {
     let door = door(Some(1), None);
     let start = Instant::now();
     door.acquire(in_seconds(1)).await.unwrap();
@@ -48,7 +48,7 @@ async fn who_would_wait_too_long_is_told_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hopeless_call_is_told_at_once_wherever_it_stands() {
+async fn a_hopeless_call_is_reported_at_once_wherever_it_is() {
     // With places it does not matter whether those ahead wait for one or for their turn.
     for concurrent in [None, Some(1), Some(2)] {
         let door = door(Some(2), concurrent);

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn other_names_are_sent_as_ones_that_fit_and_are_told_apart() {
+    fn other_names_are_sent_as_ones_that_fit_and_are_distinguished() {
         let long = "x".repeat(64);
         let own = [
             "kv.get",

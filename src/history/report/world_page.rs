@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_stands_to_the_right_of_all_that_lead_to_it() {
+    fn an_object_is_to_the_right_of_all_that_lead_to_it() {
         let diamond = diagram(4, &[(0, 1), (0, 2), (1, 3), (2, 3), (0, 3)]);
         assert_eq!(columns(&diamond), [0, 1, 1, 2]);
         let rows: Vec<usize> = places(&diamond).iter().map(|at| at.row).collect();

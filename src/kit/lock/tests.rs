@@ -81,7 +81,7 @@ fn a_lock_names_every_file_by_what_is_in_it_and_is_the_same_wherever_the_kit_lie
 }
 
 #[test]
-fn every_way_a_kit_can_differ_from_its_lock_is_told_with_its_path() {
+fn every_way_a_kit_can_differ_from_its_lock_is_reported_with_its_path() {
     let dir = kit();
     let dir = dir.path();
     let whole = lock(dir);

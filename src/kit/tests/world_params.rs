@@ -55,7 +55,7 @@ fn a_run_of_one_world_takes_and_needs_the_params_of_all() {
 }
 
 #[test]
-fn params_that_cannot_be_put_together_are_refused_where_they_stand() {
+fn params_that_cannot_be_put_together_are_refused_where_they_are() {
     let said = |a: &str, b: &str| {
         let faults = both(a, b).unwrap_err().faults;
         let errors = faults

@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_runtime_is_told_what_may_be_called_and_what_is_asked_first() {
+    fn a_runtime_learns_what_may_be_called_and_what_is_asked_first() {
         let server = server(spec(None), ServerParamValues::new());
         assert_eq!(server.allowlist, ["put-*", "get"]);
         let rule = ApprovalRule {

@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn no_part_of_a_secret_stands_at_the_cut() {
+    fn no_part_of_a_secret_is_at_the_cut() {
         for form in [SECRET, "s3cret-w0rd%2F%E2%82%AC", "czNjcmV0LXcwcmQv4oKs"] {
             for before in MAX_KEPT_BYTES - form.len() - 1..=MAX_KEPT_BYTES {
                 for after in ["", "b", &"b".repeat(500)] {
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn no_part_of_a_secret_stands_where_a_body_broke_off() {
+    fn no_part_of_a_secret_is_where_a_body_broke_off() {
         for cut in 1..=SECRET.len() {
             let body = &SECRET.as_bytes()[..cut];
             let body = format!("{}{}", "a".repeat(2_000), String::from_utf8_lossy(body));

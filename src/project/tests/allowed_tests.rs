@@ -89,7 +89,7 @@ fn confidence_may_be_declared_by_a_part_of_the_schema() {
 }
 
 #[test]
-fn what_stands_beside_a_reference_closes_nothing_before_the_draft_of_2019() {
+fn what_is_beside_a_reference_closes_nothing_before_the_draft_of_2019() {
     let params = |draft: &str| {
         format!(
             "{{$schema: \"{draft}\", $ref: \"#/definitions/p\", additionalProperties: false, \

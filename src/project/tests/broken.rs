@@ -17,7 +17,7 @@ use ktsu_kit::file_names;
 /// anywhere else (`#    ^ CODE`, or without the `#` where the column is one of the first three)
 /// in the very column under which it stands.
 #[test]
-fn broken_kits_are_told_where_they_are_broken() {
+fn broken_kits_are_reported_where_they_are_broken() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/broken");
     let cases = file_names(&folder);
     assert!(cases.len() >= 130, "{}", cases.len());

@@ -123,7 +123,7 @@ fn told(script: &[Vec<Kind>], max_turns: u32) -> (Vec<String>, Vec<String>, Fini
 }
 
 #[test]
-fn what_is_not_sent_is_told_to_the_model_with_its_reason() {
+fn what_is_not_sent_is_reported_to_the_model_with_its_reason() {
     for (kind, expected) in [
         (Kind::Answers, "- false \"Answers\""),
         (Kind::Fails, "- true \"Fails\""),

@@ -114,7 +114,7 @@ async fn a_heartbeat_names_the_tasks_and_its_answer_stops_some() {
 }
 
 #[tokio::test]
-async fn it_beats_at_once_and_until_it_is_told_to_stop() {
+async fn it_beats_at_once_and_until_it_is_asked_to_stop() {
     let mut world = world([Say::Hang]).await;
     let (told, stop) = tokio::sync::oneshot::channel::<()>();
     let runtime = world.runtime.clone();

@@ -284,7 +284,7 @@ async fn a_server_that_changes_its_tools_ends_the_task_once_its_calls_are_over()
 }
 
 #[tokio::test]
-async fn before_each_call_a_server_is_held_to_what_the_model_was_told() {
+async fn before_each_call_a_server_is_held_to_what_the_model_was_given() {
     let says = [Say::Calls(&[("echo", "{}")]), Say::Text("{}")];
     let world = local(says.clone());
     world.work(task(&world, &one("moves"))).await;

@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_two_servers_offer_is_told_in_full_by_both() {
+    fn a_name_that_two_servers_offer_is_described_in_full_by_both() {
         assert_eq!(plain(&[("a", "x"), ("b", "y")]), ["x", "y"]);
         let told = plain(&[("a", "x"), ("b", "x"), ("b", "y")]);
         assert_eq!(told, ["a__x", "b__x", "y"]);

@@ -25,7 +25,7 @@ fn commands(run: &Driven) -> Vec<Value> {
 }
 
 #[test]
-fn what_an_outcome_asks_for_stands_before_the_end_of_its_step_in_one_append() {
+fn what_an_outcome_asks_for_is_before_the_end_of_its_step_in_one_append() {
     let mut run = run_of(
         json!([agent("a", json!([]), "tells", json!({}))]),
         json!({}),
@@ -64,7 +64,7 @@ fn what_an_outcome_asks_for_stands_before_the_end_of_its_step_in_one_append() {
 }
 
 #[test]
-fn each_item_of_a_fan_out_tells_for_itself_and_those_that_fail_tell_nothing() {
+fn each_item_of_a_fan_out_emits_for_itself_and_those_that_fail_emit_nothing() {
     let each = json!({"for_each": {"concurrency": 0, "max_failures": -1, "from": "params.list"},
         "params": {"x": "{{ item }}"}});
     let steps = json!([agent("f", json!([]), "tells", each)]);
@@ -107,7 +107,7 @@ fn a_skipped_outcome_has_events_and_no_commands() {
 }
 
 #[test]
-fn a_branch_tells_only_if_it_is_to_execute_effects() {
+fn a_branch_emits_only_if_it_is_to_execute_effects() {
     let mut run = run_of(
         json!([agent("a", json!([]), "tells", json!({}))]),
         json!({}),

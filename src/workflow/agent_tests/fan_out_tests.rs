@@ -131,7 +131,7 @@ fn as_many_items_run_at_once_as_the_file_says() {
 }
 
 #[test]
-fn results_stand_in_input_order_however_the_items_end() {
+fn results_are_in_input_order_however_the_items_end() {
     let mut run = fan(json!({"max_failures": 1}), json!(["a", "b", "c", "d"]));
     run.finishes("f.3", json!({"x": [3]}));
     run.finishes("f.1", json!({"ktsu_skip_reason": "seen"}));
@@ -326,7 +326,7 @@ fn items_keep_their_types_in_params() {
 }
 
 #[test]
-fn computed_items_stand_in_the_step_and_are_pointed_at_there() {
+fn computed_items_are_in_the_step_and_are_pointed_at_there() {
     let from = "params.items[?n > `1`].n";
     let mut run = run_of(
         json!([
@@ -363,7 +363,7 @@ fn computed_items_stand_in_the_step_and_are_pointed_at_there() {
 }
 
 #[test]
-fn reports_of_two_items_may_stand_between_each_other() {
+fn reports_of_two_items_may_interleave() {
     let mut run = fan(json!({}), json!([0, 1]));
     run.asks("f.1");
     run.asks("f.0");

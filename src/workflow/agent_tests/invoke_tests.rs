@@ -200,7 +200,7 @@ fn told(run: &Driven) -> Vec<String> {
 }
 
 #[test]
-fn an_outcome_counts_as_a_whole_and_tells_after_its_last_child() {
+fn an_outcome_counts_as_a_whole_and_emits_after_its_last_child() {
     let mut run = telling(6);
     run.completes_with("a", tells_and_runs(), Default::default());
     run.finishes("a/verify.0/v", json!({}));
@@ -247,7 +247,7 @@ fn an_outcome_counts_as_a_whole_and_tells_after_its_last_child() {
 }
 
 #[test]
-fn a_step_whose_child_fails_tells_nothing() {
+fn a_step_whose_child_fails_emits_nothing() {
     let mut run = telling(6);
     run.completes_with("a", tells_and_runs(), Default::default());
     run.errs("a/verify.0/v", "agent_failed", "no");

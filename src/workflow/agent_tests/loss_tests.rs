@@ -357,7 +357,7 @@ fn a_report_that_mixes_tasks_is_refused() {
 }
 
 #[test]
-fn a_complete_stands_for_a_whole_task() {
+fn a_complete_means_a_whole_task() {
     let mut run = one();
     let metrics = ktsu_ledger::event::ClaimedMetrics {
         cost_micro_usd: 40,

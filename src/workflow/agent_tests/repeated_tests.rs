@@ -155,7 +155,7 @@ fn an_attempt_continues_with_the_results_that_are_left() {
 }
 
 #[test]
-fn what_people_said_of_a_call_then_is_what_its_model_is_told_now() {
+fn what_people_said_of_a_call_then_is_what_its_model_is_given_now() {
     for (tool, decision) in [
         ("delete-a", Some(Decision::Approved)),
         ("ask-a", Some(Decision::Rejected)),

@@ -56,7 +56,7 @@ fn once_nothing_else_moves_the_wait_is_no_time_of_the_run() {
 }
 
 #[test]
-fn a_child_that_waits_stands_still_though_its_parent_works() {
+fn a_child_that_waits_does_not_move_though_its_parent_works() {
     let inner = workflow("inner", json!([agent("a", json!([]), "acts", json!({}))]));
     let main = json!([
         child("call", json!([]), "inner", json!({})),

@@ -230,7 +230,7 @@ fn there_is_one_decision() {
 }
 
 #[test]
-fn a_rejection_fails_the_step_or_is_told_to_the_model_as_the_policy_says() {
+fn a_rejection_fails_the_step_or_is_reported_to_the_model_as_the_policy_says() {
     let mut run = gated("delete-a");
     run.decides("a", "ann", Rejected, None).unwrap();
     assert_eq!(run.envelope()["error"]["code"], "approval_rejected");
@@ -426,7 +426,7 @@ fn a_lost_call_to_a_stateful_server_waits_for_a_person_who_sends_it_again() {
 }
 
 #[test]
-fn a_lost_call_that_happened_is_told_to_the_model_and_not_sent() {
+fn a_lost_call_that_happened_is_reported_to_the_model_and_not_sent() {
     let mut run = doubted();
     run.decides("a", "ann", Happened, None).unwrap();
     malformed(&mut run, &[call(0, "w", "write")]);

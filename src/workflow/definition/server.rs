@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_secret_param_cannot_be_made_of_is_not_told() {
+    fn what_a_secret_param_cannot_be_made_of_is_not_reported() {
         let text = "{{ to_number(params.key) && abs(params.key) || abs(params.key) }}";
         let server = compiled(&[("k", param(true, text, None))], None).unwrap();
         let Value::Object(given) = json!({"key": "s3cret"}) else {

@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_negated_path_is_told_as_it_is_written_and_whole() {
+    fn a_negated_path_is_reported_as_it_is_written_and_whole() {
         for (source, dot, read, meant) in [
             ("!params.a.b", 7, "(!params).a.b", "!(params.a.b)"),
             (

@@ -118,7 +118,7 @@ fn replies_in_any_order_make_one_world() {
 }
 
 #[test]
-fn a_log_that_is_cut_after_any_frame_goes_on_to_the_same_world() {
+fn a_log_that_is_cut_after_any_frame_continues_to_the_same_world() {
     for name in ["diligence", "research"] {
         let definition = definition(&[&kit(name)]);
         let mut whole = Loop::new(&definition, "Acme");

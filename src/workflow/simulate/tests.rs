@@ -272,7 +272,7 @@ fn a_step_before_an_agent_changes_nothing_about_its_calls() {
 }
 
 #[test]
-fn a_request_names_the_frames_it_tells_of_by_their_new_numbers() {
+fn a_request_names_the_frames_it_refers_to_by_their_new_numbers() {
     let run = acted("s", "read-a", None);
     let mut events = run.frames.iter().map(|frame| &frame.event);
     let asks = |event: &&Event| event.kind() == "llm.request";

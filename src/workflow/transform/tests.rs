@@ -83,7 +83,7 @@ fn several_inputs_merge_one_level_and_a_later_scalar_replaces() {
 }
 
 #[test]
-fn large_integers_survive_and_keys_are_told_apart() {
+fn large_integers_survive_and_keys_are_distinguished() {
     let n = 9_007_199_254_740_993_i64;
     let dedupe = Op::Deduplicate { field: "@".into() };
     let input = json!([n, n - 1, n, 1, "1", null, null]);

@@ -71,7 +71,7 @@ mod tests {
     use super::likely_typo;
 
     #[test]
-    fn a_slip_of_the_finger_is_told_from_another_name() {
+    fn a_slip_of_the_finger_is_distinguished_from_another_name() {
         for (name, meant) in [
             ("subjct", "subject"),
             ("sbuject", "subject"),

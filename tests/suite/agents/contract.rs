@@ -470,7 +470,7 @@ async fn a_task_of_a_child_is_reported_with_escaped_and_with_raw_slashes() {
 }
 
 #[tokio::test]
-async fn a_heartbeat_is_told_what_no_one_waits_for_and_writes_nothing() {
+async fn a_heartbeat_learns_what_no_one_waits_for_and_writes_nothing() {
     let hand = ByHand::new(&[("one", ONE)]).await;
     let run = hand.client().invoke("one", json!({})).await;
     let task = hand.task(&run, "s1").await;

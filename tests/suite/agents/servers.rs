@@ -128,7 +128,7 @@ async fn a_dispatch_has_all_that_is_needed_to_call_its_tools() {
 }
 
 #[tokio::test]
-async fn no_frame_and_no_blob_holds_what_a_server_is_told_in_secret() {
+async fn no_frame_and_no_blob_holds_what_a_server_is_given_in_secret() {
     let (kit, runtime) = (kit(), idle().await);
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("ledger.db");
@@ -239,7 +239,7 @@ async fn a_server_param_without_a_value_fails_the_step_before_anything_is_sent()
 }
 
 #[tokio::test]
-async fn what_tools_were_locked_with_is_told_as_long_as_the_definition_is_that_one() {
+async fn what_tools_were_locked_with_is_reported_as_long_as_the_definition_is_that_one() {
     let (kit, runtime) = (kit(), idle().await);
     let mut locked = lock::generate(&kit.load()).unwrap_or_else(|faults| panic!("{faults}"));
     let digest = "0".repeat(64);

@@ -166,7 +166,7 @@ async fn names_in_a_path_never_leave_it() {
 }
 
 #[tokio::test]
-async fn methods_and_paths_that_are_not_served_are_told_apart() {
+async fn methods_and_paths_that_are_not_served_are_distinguished() {
     let (_kit, _lab, api) = lab("http://127.0.0.1:9").await;
     for (method, path, status) in [
         ("GET", "/invoke/hello", 405),

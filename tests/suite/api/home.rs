@@ -25,7 +25,7 @@ fn names(list: &Value, name: &str) -> BTreeSet<String> {
 }
 
 #[tokio::test]
-async fn where_no_one_is_asked_for_a_token_every_root_workflow_and_route_is_told() {
+async fn where_no_one_is_asked_for_a_token_every_root_workflow_and_route_is_reported() {
     let (_kit, _lab, api) = lab("http://127.0.0.1:9").await;
     let home = api.get("/").await.json();
     assert_eq!(home["name"], "ktsu");

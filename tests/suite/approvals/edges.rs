@@ -53,7 +53,7 @@ async fn asked(lab: &Lab, list: Value, count: usize) -> (String, Vec<Value>) {
 }
 
 #[tokio::test]
-async fn who_asks_for_a_step_is_told_which_of_its_items_wait() {
+async fn who_asks_for_a_step_learns_which_of_its_items_wait() {
     let kit = kit();
     let lab = Lab::new(&kit, &[]).await;
     let (run, _) = asked(&lab, json!(["keep", "let", "keep"]), 2).await;

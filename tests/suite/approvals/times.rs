@@ -27,7 +27,7 @@ async fn until(client: &Client, run: &str, kind: &str, item: u64) {
 }
 
 #[tokio::test]
-async fn time_in_which_only_people_could_move_it_is_told_apart_from_time_at_work() {
+async fn time_in_which_only_people_could_move_it_is_distinguished_from_time_at_work() {
     let kit = kit();
     let now = Arc::new(AtomicU64::new(1_800_000_000_000_000));
     let clock = Arc::clone(&now);

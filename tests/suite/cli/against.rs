@@ -265,7 +265,7 @@ fn a_webhook_that_is_sent_less_often_or_after_another_pause_is_named() {
 }
 
 #[test]
-fn a_run_that_cannot_be_held_against_a_kit_is_told_apart() {
+fn a_run_that_cannot_be_held_against_a_kit_is_counted_apart() {
     let desk = Desk::new();
     let run = desk.hello();
     desk.ktsu(&["replay", &run, "--against", &kit("triage")])
@@ -326,7 +326,7 @@ fn with_all_runs_of_other_kits_are_skipped_and_counted() {
 }
 
 #[test]
-fn an_invocation_that_the_kit_would_refuse_is_told_at_its_place() {
+fn an_invocation_that_the_kit_would_refuse_is_reported_at_its_place() {
     let desk = Desk::new();
     let workflow = |most: u32| {
         format!(

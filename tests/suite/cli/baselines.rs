@@ -90,7 +90,7 @@ fn a_recompute_ends_with_the_verdict_as_its_exit_code() {
 }
 
 #[test]
-fn baselines_are_held_against_a_kit_and_told_apart_by_exit_codes() {
+fn baselines_are_held_against_a_kit_and_distinguished_by_exit_codes() {
     let desk = Desk::new();
     kit(&desk, "{kind: cold}");
     let run = run(&desk);
@@ -164,7 +164,7 @@ fn baselines_are_held_against_a_kit_and_told_apart_by_exit_codes() {
 }
 
 #[test]
-fn a_broken_baseline_is_told_in_one_line_before_any_model_is_asked() {
+fn a_broken_baseline_is_described_in_one_line_before_any_model_is_asked() {
     let desk = Desk::new();
     kit(&desk, "{kind: cold}");
     let run = run(&desk);

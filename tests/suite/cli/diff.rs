@@ -74,7 +74,7 @@ fn two_runs(desk: &Desk) -> (String, String) {
 }
 
 #[test]
-fn what_differs_is_told_by_field_step_and_frame() {
+fn what_differs_is_reported_by_field_step_and_frame() {
     let desk = Desk::new();
     let (a, b) = two_runs(&desk);
     let told = desk.ktsu(&["diff", &a, &b, "--json"]).is(1).json();

@@ -47,7 +47,7 @@ fn a_broken_kit_is_refused_in_the_same_words_everywhere() {
 }
 
 #[test]
-fn a_valid_kit_is_told_with_its_warnings() {
+fn a_valid_kit_is_reported_with_its_warnings() {
     let desk = Desk::new();
     desk.ktsu(&["validate", &kit("intake")])
         .is(0)
@@ -91,7 +91,7 @@ fn an_environment_is_judged_on_demand() {
 
 /// What a person has to put right is told alike by every command, and nothing starts.
 #[test]
-fn an_environment_whose_principals_cannot_be_told_starts_nothing() {
+fn an_environment_whose_principals_cannot_be_told_apart_starts_nothing() {
     let desk = Desk::new();
     let hello = kit("hello");
     let text =
@@ -264,7 +264,7 @@ fn a_secret_is_one_variable_and_nothing_around_it() {
 }
 
 #[test]
-fn a_slip_in_a_file_is_told_once_in_words_that_lead_to_what_is_right() {
+fn a_slip_in_a_file_is_reported_once_in_words_that_lead_to_what_is_right() {
     let desk = Desk::new();
     let server = |timeout: &str| {
         format!(

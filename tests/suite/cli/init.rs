@@ -61,6 +61,23 @@ fn a_new_kit_is_valid_runs_is_locked_and_tests_itself() {
     assert_eq!(said.is(0).json()["output"]["topic"], "question");
 }
 
+#[test]
+fn a_new_kit_with_an_eval_judges_its_own_run() {
+    let desk = Desk::new();
+    let said = desk.ktsu(&["init", "desk", "--eval"]);
+    said.is(0)
+        .says("desk/evals/desk.eval.yaml")
+        .warns("ktsu check RUN --spec evals/desk.eval.yaml");
+    desk.ktsu(&["validate", "desk"])
+        .is(0)
+        .says("kit desk: 1 workflow, valid\n");
+    let run = desk.ktsu(&["run", "desk", "--json"]).is(0).json();
+    let run = run["run_id"].as_str().unwrap();
+    let checked = desk.ktsu(&["check", run, "--spec", "desk/evals/desk.eval.yaml"]);
+    checked.is(0).says("passed: 1 reaches 0.8");
+    assert_eq!(checked.err, "");
+}
+
 /// Nothing is retried unless a file says so (decision S5), so a new kit says so.
 #[test]
 fn a_new_kit_falls_back_and_retries_and_says_why() {

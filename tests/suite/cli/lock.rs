@@ -54,7 +54,7 @@ fn run(desk: &Desk, workflow: &str) -> String {
 }
 
 #[test]
-fn what_changed_since_it_was_locked_is_named_and_refused_by_every_command_that_is_told_to() {
+fn what_changed_since_it_was_locked_is_named_and_refused_by_every_command_that_is_asked_to() {
     let desk = Desk::new();
     kit(&desk);
     desk.ktsu(&["run", "kit", "one", "--locked"])
@@ -196,7 +196,7 @@ fn a_run_records_the_lock_it_was_started_under_and_none_that_does_not_hold() {
 }
 
 #[test]
-fn a_lock_that_cannot_be_read_is_told_at_its_place_and_can_be_written_anew() {
+fn a_lock_that_cannot_be_read_is_reported_at_its_place_and_can_be_written_anew() {
     let desk = Desk::new();
     kit(&desk);
     desk.write_file("kit/ktsu.lock.yaml", "format: 2\nfuture: {}\n");

@@ -9,7 +9,7 @@ use super::{Desk, kit, send};
 use crate::support::cannot_mount;
 
 #[test]
-fn a_second_owner_is_told_who_the_first_is_and_what_to_type() {
+fn a_second_owner_learns_who_the_first_is_and_what_to_type() {
     let desk = Desk::new();
     let owner = desk.start(&["--kit", &kit("hello")]);
     for arguments in [

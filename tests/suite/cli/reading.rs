@@ -320,7 +320,7 @@ fn a_workflow_is_shown_as_a_tree() {
 }
 
 #[test]
-fn a_verified_run_is_told_with_its_head_and_its_own_counts() {
+fn a_verified_run_is_reported_with_its_head_and_its_own_counts() {
     let desk = Desk::new();
     let run = desk.hello();
     desk.hello();

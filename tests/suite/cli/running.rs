@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use super::{Desk, kit, posting, repository, send};
 
 #[test]
-fn the_answer_stands_on_standard_output_and_the_rest_on_standard_error() {
+fn the_answer_is_on_standard_output_and_the_rest_on_standard_error() {
     let desk = Desk::new();
     let said = desk.ktsu(&["run", &kit("hello"), "--input", r#"{"name":"Ada"}"#]);
     said.is(0)
@@ -71,7 +71,7 @@ fn the_main_job_runs_with_children_and_webhooks() {
 }
 
 #[test]
-fn a_run_that_fails_is_told_with_its_step_and_exit_code_1() {
+fn a_run_that_fails_is_reported_with_its_step_and_exit_code_1() {
     let environment = repository().join("environments/test.env.yaml");
     let environment = environment.to_str().unwrap();
     let desk = Desk::new();

@@ -24,7 +24,7 @@ fn frames(desk: &Desk, run: &str) -> Vec<Value> {
 }
 
 #[test]
-fn a_chain_goes_both_ways_and_each_frame_stands_in_it_once() {
+fn a_chain_goes_both_ways_and_each_frame_is_in_it_once() {
     let desk = golden_desk();
     let run = run_of("v1-children-execute");
     let all = frames(&desk, &run);
@@ -141,7 +141,7 @@ fn a_request_that_is_not_the_recorded_one_says_so() {
 }
 
 #[test]
-fn a_frame_that_is_not_there_is_told_with_those_that_are_near() {
+fn a_frame_that_is_not_there_is_reported_with_those_that_are_near() {
     let desk = golden_desk();
     let run = run_of("v1-failure");
     let all = frames(&desk, &run);
@@ -415,7 +415,7 @@ fn get(url: &str, path: &str) -> Value {
 }
 
 #[test]
-fn an_attempt_is_told_of_a_step_as_it_is_of_an_item() {
+fn an_attempt_of_a_step_is_reported_as_that_of_an_item() {
     let desk = golden_desk();
     let mut found = 0;
     for (name, golden) in crate::golden::goldens() {

@@ -89,7 +89,7 @@ fn topic(envelope: &Value, name: &str) -> Vec<Value> {
 }
 
 #[test]
-fn the_live_view_tells_calls_cost_and_what_to_type_next() {
+fn the_live_view_shows_calls_cost_and_what_to_type_next() {
     let desk = Desk::new();
     let said = desk.ktsu(&["run", &kit("triage")]);
     said.is(0)

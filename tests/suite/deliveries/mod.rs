@@ -323,7 +323,7 @@ async fn the_key_of_an_added_subscription_is_kept_out_of_what_is_recorded_from_t
 
 /// The streams of subscriptions are part of the ledger: they are verified, and no run has them.
 #[tokio::test]
-async fn what_is_recorded_of_subscriptions_is_verified_and_stands_in_no_run() {
+async fn what_is_recorded_of_subscriptions_is_verified_and_is_in_no_run() {
     let sink = Sink::new().await;
     let kit = kit();
     let text = environment(&[entry("all", "*", &sink.url, "")]);

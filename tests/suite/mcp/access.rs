@@ -232,7 +232,7 @@ async fn the_principals_of_a_kit_are_asked_before_the_kit_is_read() {
 
 /// A failure that is none of the engine's: callers below operator hear that there was one.
 #[tokio::test]
-async fn what_fails_on_this_machine_is_told_with_paths_to_operators_alone() {
+async fn what_fails_on_this_machine_is_reported_with_paths_to_operators_alone() {
     let project = project();
     let server = serve(&project, &["--kit", "kits/broken"]);
     let client = client(&server);

@@ -53,7 +53,7 @@ pub(super) async fn call(
 }
 
 #[tokio::test]
-async fn each_request_stands_alone() {
+async fn each_request_is_on_its_own() {
     let project = Project::new();
     let server = serve(&project, &[]);
     let client = client(&server);

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{approve, asked, decide, holds, is, kinds, lab, review, seen, steer};
 
 #[tokio::test]
-async fn while_a_run_is_paused_a_decision_stands_alone_until_it_is_resumed() {
+async fn while_a_run_is_paused_a_decision_is_on_its_own_until_it_is_resumed() {
     let store = MemoryStore::new();
     let lab = lab(&store, "true").await;
     let client = &lab.client;
@@ -245,7 +245,7 @@ async fn a_step_of_a_child_is_reviewed_by_the_path_of_the_child() {
 }
 
 #[tokio::test]
-async fn time_to_decide_is_longer_by_the_pause_and_said_to_stand_still_meanwhile() {
+async fn time_to_decide_is_longer_by_the_pause_and_said_to_be_suspended_meanwhile() {
     let store = MemoryStore::new();
     let lab = lab(&store, "true").await;
     let client = &lab.client;

@@ -105,7 +105,7 @@ async fn a_run_is_terminated_in_every_state_and_nothing_of_it_continues() {
 }
 
 #[tokio::test]
-async fn a_run_is_paused_in_every_state_starts_nothing_over_a_restart_and_goes_on_when_resumed() {
+async fn a_run_is_paused_in_every_state_starts_nothing_over_a_restart_and_continues_when_resumed() {
     let mut world = World::new().await;
     let mut paused = Vec::new();
     for (state, _) in STATES {

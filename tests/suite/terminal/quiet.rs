@@ -127,7 +127,7 @@ fn run_id(of: &[Value]) -> String {
 #[test]
 fn no_command_says_anything_beside_its_json() {
     let mut desk = Desk::new();
-    desk.says(0, "init demo");
+    desk.says(0, "init demo --eval");
     desk.says(0, "validate demo");
     desk.says(0, "lock demo");
     desk.says(0, "lock demo --check");
@@ -177,6 +177,7 @@ fn an_engine_of_a_command_does_not_warn_beside_its_json() {
 }
 
 fn look_back(desk: &mut Desk, run: &str, other: &str) {
+    desk.says(0, &format!("check {run} --spec demo/evals/demo.eval.yaml"));
     desk.says(0, "runs");
     desk.says(0, "runs --limit 1");
     desk.says(0, "runs --workflow nothing");

@@ -229,7 +229,7 @@ async fn settles(client: &Client, run: &str) -> (End, Vec<Value>) {
 }
 
 #[tokio::test]
-async fn a_model_that_obeys_everybody_calls_nothing_it_may_not_and_tells_no_secret() {
+async fn a_model_that_obeys_everyone_calls_nothing_it_may_not_and_gives_away_no_secret() {
     let (model, server) = (gullible().await, desk().await);
     let kit = kit(&model, &server);
     let desk = tempfile::tempdir().unwrap();

@@ -131,7 +131,7 @@ async fn servers_on_the_official_sdk_are_called_in_every_way_they_offer() {
 }
 
 #[tokio::test]
-async fn a_server_that_asks_for_what_we_do_not_offer_is_told_so() {
+async fn a_server_that_asks_for_what_we_do_not_offer_is_refused_in_words() {
     let Some(others) = others() else { return };
     for name in ["events", "legacy"] {
         let session = open(&tools(), name, &others.urls[name]).await;

@@ -561,7 +561,7 @@ async fn an_attempt_whose_place_another_has_taken_calls_nothing() {
 }
 
 #[tokio::test]
-async fn clients_are_told_what_is_not_there_and_which_versions_are() {
+async fn clients_learn_what_is_not_there_and_which_versions_are() {
     let office = Office::open().await;
     let task = office.task(&[]).await;
     let client = &office.lab.client;

@@ -80,6 +80,11 @@ impl Paths {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 Err(StoreError::Missing(self.db.clone()))
             }
+            Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => {
+                let folder = self.db.parent().unwrap_or(&self.db).display();
+                let words = format!("{folder} is not a folder");
+                Err(StoreError::failed("look at the ledger", words))
+            }
             Err(error) => Err(StoreError::failed("look at the ledger", error)),
         }
     }

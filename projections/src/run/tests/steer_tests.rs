@@ -77,7 +77,7 @@ fn a_paused_run_starts_nothing_takes_answers_and_is_not_paused_twice() {
 }
 
 #[test]
-fn time_stands_still_where_a_run_was_paused_and_continues_when_it_is_resumed() {
+fn time_is_suspended_where_a_run_was_paused_and_continues_when_it_is_resumed() {
     let run = Given::a_run(one_webhook()).then(started("w")).then(sent(1));
     let from = run.state.deadline_from();
     let run = run.then_at(PAUSED_AT, paused());
@@ -94,7 +94,7 @@ fn time_stands_still_where_a_run_was_paused_and_continues_when_it_is_resumed() {
 }
 
 #[test]
-fn a_resumption_that_tells_another_time_than_the_frames_do_is_refused() {
+fn a_resumption_that_says_another_time_than_the_frames_do_is_refused() {
     let run = Given::a_run(two_transforms()).then(paused());
     run.refuses(resumed(Some(1)));
     run.then(resumed(Some(0)));

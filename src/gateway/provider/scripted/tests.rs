@@ -197,7 +197,7 @@ fn an_answer_takes_the_time_the_rule_gives_it() {
 }
 
 #[test]
-fn every_fault_of_a_script_is_told_at_its_line() {
+fn every_fault_of_a_script_is_reported_at_its_line() {
     let told = script(
         "values:
   user: {from: any, pattern: x}

@@ -254,7 +254,7 @@ async fn a_call_whose_caller_went_away_is_found_by_the_next() {
 }
 
 #[tokio::test]
-async fn what_fails_in_the_ledger_is_told_in_words_of_ours() {
+async fn what_fails_in_the_ledger_is_described_in_words_of_ours() {
     let mut world = World::new();
     let kv = Kv::default();
     world

@@ -75,7 +75,7 @@ fn the_same_names_get_through_where_the_allowlist_says_them() {
 }
 
 #[test]
-fn a_star_stands_for_an_ending_and_for_nothing_else() {
+fn a_star_means_an_ending_and_nothing_else() {
     for (_, entry) in &lookalikes::all() {
         let pattern = catalogue(&[entry], &lookalikes::NAMES);
         for name in lookalikes::NAMES {

@@ -135,7 +135,7 @@ fn calls_count_as_tokens_of_both_sides() {
 }
 
 #[test]
-fn every_fault_of_a_tool_call_is_told_at_its_line() {
+fn every_fault_of_a_tool_call_is_reported_at_its_line() {
     let told = script(
         "rules:
   - {tool_calls: []}
