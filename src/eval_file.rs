@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use ktsu_config::fault::Faults;
+use ktsu_config::fault::{Fault, FaultCode, Faults};
 use ktsu_config::read;
+use ktsu_config::yaml::SourceSpan;
 use ktsu_eval::EvalSpec;
 use ktsu_ledger::Hash;
 
@@ -44,12 +45,26 @@ impl EvalFile {
     }
 }
 
+fn leads_out(file: &Path) -> Faults {
+    let words = "the file is a link that leads out of the kit";
+    let fault = Fault::new(FaultCode::ChildOutsideKit, SourceSpan::default(), words);
+    let mut faults = Faults::default();
+    faults.add(fault.in_file(file));
+    faults
+}
+
 /// What is wrong with the files of a kit, and unusual about them.
 pub(crate) fn faults_of(kit: &Path) -> Vec<Faults> {
     let names = ktsu_kit::file_names(&kit.join(FOLDER)).into_iter();
     let files = names.filter(|name| name.ends_with(SUFFIX));
     let files = files.map(|name| PathBuf::from(FOLDER).join(name));
-    let loaded = files.map(|file| EvalFile::load(&kit.join(&file), &file));
+    let loaded = files.map(|file| {
+        let path = kit.join(&file);
+        match read::is_within(kit, &path) {
+            true => EvalFile::load(&path, &file),
+            false => Err(leads_out(&file)),
+        }
+    });
     let found = loaded.map(|loaded| loaded.map_or_else(|faults| faults, |file| file.warnings));
     found.collect()
 }

@@ -39,17 +39,19 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
     let loaded = load(&arguments.spec)?;
     let workspace = arguments.workspace.as_deref().map(WorkspaceFolder::open);
     let workspace = workspace.transpose()?;
-    let (reader, _) = open(common)?;
+    let (reader, place) = open(common)?;
     let (stream, scope) = find_run(&reader, &arguments.run)?;
     if !scope.is_empty() {
         let hint = format!(
-            "ktsu check {} --spec {}",
+            "ktsu check {} --spec {}{}",
             stream.name(),
-            arguments.spec.display()
+            arguments.spec.display(),
+            place.flag
         );
         return Err(Failure::could_not_run("a child cannot be checked on its own").hint(hint));
     }
-    let checked = CheckedRun::read(&reader, &stream).map_err(|error| refusal(error, &stream))?;
+    let checked =
+        CheckedRun::read(&reader, &stream).map_err(|error| refusal(error, &stream, &place.flag))?;
     let results = judge(
         &loaded.spec,
         &Subject {
@@ -81,6 +83,10 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
 
 /// The invariants of a file; warnings are printed.
 fn load(path: &Path) -> Result<EvalFile, Failure> {
+    if !path.exists() {
+        let words = format!("there is no file {}", path.display());
+        return Err(Failure::could_not_run(words).hint("the invariants of a kit are in evals/"));
+    }
     let loaded = EvalFile::load(path, path);
     let loaded = loaded.map_err(|faults| invalid_file("the invariants are not valid", &faults))?;
     for warning in &loaded.warnings.faults {
@@ -109,13 +115,13 @@ fn load(path: &Path) -> Result<EvalFile, Failure> {
     }
 }
 
-fn refusal(error: CheckedRunError, stream: &StreamId) -> Failure {
+fn refusal(error: CheckedRunError, stream: &StreamId, flag: &str) -> Failure {
     let words = format!("cannot check {}: {error}", stream.name());
     match error {
         CheckedRunError::Read(error) => error.into(),
         CheckedRunError::Missing => Failure::could_not_run(words).hint("ktsu runs lists them"),
         CheckedRunError::Unfinished(_) => {
-            Failure::could_not_run(words).hint(format!("ktsu runs get {}", stream.name()))
+            Failure::could_not_run(words).hint(format!("ktsu runs get {}{flag}", stream.name()))
         }
         CheckedRunError::Frame(_) | CheckedRunError::Filter(..) => {
             Failure::could_not_run(words).hint("to see what is damaged: ktsu verify")

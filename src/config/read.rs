@@ -96,6 +96,14 @@ impl<'n> Fields<'n> {
         self.get(name).and_then(read)
     }
 
+    /// The first key that is there without a value, of all but some.
+    pub fn first_empty(&self, but: &[&str]) -> Option<(&'n str, SourceSpan)> {
+        let mut empty = self.members.iter().filter(|(key, node)| {
+            matches!(node.data, YamlValue::Null) && !but.contains(&key.text.as_str())
+        });
+        empty.next().map(|(key, _)| (key.text.as_str(), key.place))
+    }
+
     /// The place of a key that is there, null or not.
     pub fn key(&self, name: &str) -> Option<SourceSpan> {
         let found = self.members.iter().find(|(key, _)| key.text == name);

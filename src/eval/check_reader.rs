@@ -1,11 +1,13 @@
 //! Reads a single check.
 
+use std::cmp::Ordering;
+
 use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_config::read::{ConfigReader, Fields, rounded};
 use ktsu_config::shape::MapShape;
 use ktsu_config::yaml::{YamlNode, YamlValue};
 use ktsu_schema::Schema;
-use ktsu_workflow::expression::Expression;
+use ktsu_workflow::expression::{Expression, compare_numbers};
 use regex::{Regex, RegexBuilder};
 use serde_json::{Number, Value};
 
@@ -42,20 +44,37 @@ const LATER: [(&str, &MapShape); 5] = [
     ("llm_as_judge", &shapes::LLM_AS_JUDGE),
 ];
 
+/// A map of a shape in which every key has a value: one without would leave out a condition.
+pub(crate) fn shaped<'n>(
+    reader: &mut ConfigReader<'_>,
+    node: &'n YamlNode,
+    shape: &MapShape,
+) -> Option<Fields<'n>> {
+    const MAY_BE_NULL: [&str; 3] = ["contains", "equals", "not_equals"];
+    let fields = reader.shaped(node, shape)?;
+    match fields.first_empty(&MAY_BE_NULL) {
+        None => Some(fields),
+        Some((name, place)) => {
+            let words = format!("{name} has no value");
+            reader.reject(Fault::new(FaultCode::BadValue, place, words))
+        }
+    }
+}
+
 /// Reads a check.
 pub(crate) fn check(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<CheckKind> {
     let fields = reader.open_map(node, "the check")?;
     let kind = reader.required(&fields, "type", "the check")?;
     let word = reader.string(kind, "type")?;
     if let Some((name, shape)) = LATER.iter().find(|(name, _)| *name == word) {
-        let fields = reader.shaped(node, shape)?;
+        let fields = shaped(reader, node, shape)?;
         later(reader, &fields);
         return Some(CheckKind::Later(name));
     }
     let Some((_, shape)) = TYPES.iter().find(|(name, _)| *name == word) else {
         return unknown_type(reader, kind, word);
     };
-    let fields = reader.shaped(node, shape)?;
+    let fields = shaped(reader, node, shape)?;
     Some(match word {
         "output" => CheckKind::Output(Box::new(output(reader, &fields)?)),
         "trace" => CheckKind::Trace(Box::new(trace(reader, &fields)?)),
@@ -105,7 +124,7 @@ fn later(reader: &mut ConfigReader<'_>, fields: &Fields<'_>) {
     fields.read("pass_threshold", |node| {
         reader.number(node, "pass_threshold", 0.0, 1.0)
     });
-    if let Some(fields) = fields.read("rubric", |node| reader.shaped(node, &shapes::RUBRIC)) {
+    if let Some(fields) = fields.read("rubric", |node| shaped(reader, node, &shapes::RUBRIC)) {
         text(reader, &fields, "pass");
         text(reader, &fields, "fail");
     }
@@ -116,7 +135,7 @@ fn later(reader: &mut ConfigReader<'_>, fields: &Fields<'_>) {
 }
 
 fn assertion(reader: &mut ConfigReader<'_>, node: &YamlNode) {
-    let Some(fields) = reader.shaped(node, &shapes::ASSERTION) else {
+    let Some(fields) = shaped(reader, node, &shapes::ASSERTION) else {
         return;
     };
     text(reader, &fields, "field");
@@ -159,7 +178,7 @@ fn missing_one<T>(
 
 /// Reads a filter of frames.
 pub(crate) fn filter(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<Filter> {
-    let fields = reader.shaped(node, &shapes::FILTER)?;
+    let fields = shaped(reader, node, &shapes::FILTER)?;
     let before = reader.faults.len();
     let mut filter = Filter::default();
     for key in GLOB_KEYS.into_iter().chain(["expr"]) {
@@ -181,12 +200,18 @@ pub(crate) fn filter(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<F
 /// The text of a condition; a list of globs is joined with commas.
 fn globs(reader: &mut ConfigReader<'_>, node: &YamlNode, key: &str) -> Option<String> {
     match &node.data {
-        YamlValue::Number(number) if key == "item" => Some(number.to_string()),
         YamlValue::List(items) if key != "expr" => {
-            let texts = items.iter().map(|item| reader.string(item, key));
-            let texts: Option<Vec<&str>> = texts.collect();
+            let texts = items.iter().map(|item| glob_text(reader, item, key));
+            let texts: Option<Vec<String>> = texts.collect();
             texts.map(|texts| texts.join(","))
         }
+        _ => glob_text(reader, node, key),
+    }
+}
+
+fn glob_text(reader: &mut ConfigReader<'_>, node: &YamlNode, key: &str) -> Option<String> {
+    match &node.data {
+        YamlValue::Number(number) if key == "item" => Some(number.to_string()),
         _ => reader.string(node, key).map(str::to_owned),
     }
 }
@@ -241,20 +266,30 @@ fn output(reader: &mut ConfigReader<'_>, fields: &Fields<'_>) -> Option<OutputCh
     let check = OutputCheck {
         expression: expression?,
         schema: fields.read("schema", |node| schema(reader, node)),
-        equals: value(fields, "equals"),
-        not_equals: value(fields, "not_equals"),
+        equals: value(reader, fields, "equals"),
+        not_equals: value(reader, fields, "not_equals"),
         min: number(reader, fields, "min"),
         max: number(reader, fields, "max"),
-        contains: value(fields, "contains"),
+        contains: value(reader, fields, "contains"),
         pattern: pattern(reader, fields),
     };
+    if let (Some(min), Some(max)) = (&check.min, &check.max)
+        && compare_numbers(min, max) == Ordering::Greater
+    {
+        let place = fields.key("min").unwrap_or(fields.place);
+        let words = "the check has a min above its max";
+        reader.fault(Fault::new(FaultCode::BadValue, place, words));
+    }
     (reader.faults.len() == before).then_some(check)
 }
 
 /// A value that may be null.
-fn value(fields: &Fields<'_>, name: &str) -> Option<Value> {
+fn value(reader: &mut ConfigReader<'_>, fields: &Fields<'_>, name: &str) -> Option<Value> {
     fields.key(name)?;
     let node = fields.get(name);
+    if let Some(node) = node {
+        reader.report_nested_duplicates(node);
+    }
     Some(node.map_or(Value::Null, YamlNode::to_value))
 }
 
@@ -296,9 +331,9 @@ fn trace(reader: &mut ConfigReader<'_>, fields: &Fields<'_>) -> Option<TraceChec
         "cost_usd" => TraceCheck::Cost(cost(reader, node)?),
         "model_calls" => TraceCheck::ModelCalls(count(reader, node)?),
         _ => {
-            let fields = reader.shaped(node, &shapes::LONGEST)?;
+            let fields = shaped(reader, node, &shapes::LONGEST)?;
             let most = fields.read("max", |node| reader.duration(node, "max"))?;
-            TraceCheck::Duration(most.saturating_mul(1_000))
+            TraceCheck::Duration(most)
         }
     })
 }
@@ -325,7 +360,7 @@ fn of_matches(
 }
 
 fn count(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<CountRange> {
-    let fields = reader.shaped(node, &shapes::COUNT)?;
+    let fields = shaped(reader, node, &shapes::COUNT)?;
     let mut bound = |name: &str| {
         let node = fields.get(name)?;
         let bound = reader.integer(node, name, 0, i64::MAX)?;
@@ -340,18 +375,30 @@ fn count(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<CountRange> {
 }
 
 fn cost(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<CountRange> {
-    let fields = reader.shaped(node, &shapes::COST)?;
-    let mut bound = |name: &str| {
+    let fields = shaped(reader, node, &shapes::COST)?;
+    let mut bound = |name: &str, inwards: fn(f64) -> f64| {
         let node = fields.get(name)?;
         let dollars = reader.number(node, name, 0.0, shapes::MAX_WEIGHT)?;
-        Some(rounded(dollars * 1e6))
+        Some(micro_dollars(dollars, inwards))
     };
     let range = CountRange {
-        min: bound("min"),
-        max: bound("max"),
+        min: bound("min", f64::ceil),
+        max: bound("max", f64::floor),
         equals: None,
     };
     bounded(reader, &fields, range, shapes::COST.any_of, "cost_usd")
+}
+
+/// Millionths of a dollar; what is between two of them is rounded so that the bound is kept.
+fn micro_dollars(dollars: f64, inwards: fn(f64) -> f64) -> u64 {
+    /// Decimals are not exact in binary: so near, a whole number is meant.
+    const NEAR: f64 = 1e-4;
+    let exact = dollars * 1e6;
+    let whole = exact.round();
+    rounded(match (exact - whole).abs() < NEAR {
+        true => whole,
+        false => inwards(exact),
+    })
 }
 
 /// A range with at least one bound that can be met.
@@ -387,7 +434,7 @@ fn approved_tools(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<Tool
 }
 
 fn tools_used(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<ToolUse> {
-    let fields = reader.shaped(node, &shapes::TOOLS_USED)?;
+    let fields = shaped(reader, node, &shapes::TOOLS_USED)?;
     let keys = shapes::TOOLS_USED.any_of;
     if !keys.iter().any(|key| fields.get(key).is_some()) {
         return missing_one(reader, &fields, keys, "tools_used");

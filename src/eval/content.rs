@@ -14,6 +14,12 @@ pub trait Workspace {
     /// # Errors
     /// Why it cannot be read, in words for people.
     fn read(&self, relative: &str) -> Result<Option<Vec<u8>>, String>;
+
+    /// Whether there is anything of this name: a file, a folder, or a link, wherever it leads.
+    ///
+    /// # Errors
+    /// Why that cannot be said, in words for people.
+    fn exists(&self, relative: &str) -> Result<bool, String>;
 }
 
 /// Whether a file is there, or is not.
@@ -22,17 +28,14 @@ pub(crate) fn exists(
     wanted: bool,
     workspace: Option<&dyn Workspace>,
 ) -> Result<Finding, CheckError> {
-    let bytes = read(path, workspace)?;
-    let reason = match bytes.is_some() {
+    let exists = given(workspace)?.exists(path);
+    let exists = exists.map_err(|error| CheckError::new(format!("{path} {error}")))?;
+    let reason = match exists {
         true => format!("{path} exists"),
         false => format!("{path} does not exist"),
     };
-    let holds = bytes.is_some() == wanted;
-    Ok(Finding::of(
-        holds,
-        reason,
-        looked_at(path, bytes.as_deref()),
-    ))
+    let looked_at = LookedAt::value(&json!({"exists": exists, "path": path}));
+    Ok(Finding::of(exists == wanted, reason, looked_at))
 }
 
 /// Whether a file holds what it has to.
@@ -47,7 +50,9 @@ pub(crate) fn find(
         let reason = format!("{path} does not exist");
         return Ok(Finding::of(false, reason, looked_at));
     };
-    let missed = missed(check, &String::from_utf8_lossy(&bytes));
+    let text = std::str::from_utf8(&bytes);
+    let text = text.map_err(|_| CheckError::new(format!("{path} is not text (UTF-8)")))?;
+    let missed = missed(check, text);
     let reason = match &missed {
         Some(missed) => format!("{path} {missed}"),
         None => format!("{path} is as expected"),
@@ -71,13 +76,14 @@ fn missed(check: &Content, text: &str) -> Option<String> {
     (!pattern.is_match(text)).then(|| format!("does not match /{pattern}/"))
 }
 
+fn given(workspace: Option<&dyn Workspace>) -> Result<&dyn Workspace, CheckError> {
+    let words = "there is no workspace to look at: give it with --workspace DIR";
+    workspace.ok_or_else(|| CheckError::new(words))
+}
+
 fn read(path: &str, workspace: Option<&dyn Workspace>) -> Result<Option<Vec<u8>>, CheckError> {
-    let Some(workspace) = workspace else {
-        let words = "there is no workspace to look at: give it with --workspace DIR";
-        return Err(CheckError::new(words));
-    };
-    let bytes = workspace.read(path);
-    bytes.map_err(|error| CheckError::new(format!("{path} cannot be read: {error}")))
+    let bytes = given(workspace)?.read(path);
+    bytes.map_err(|error| CheckError::new(format!("{path} {error}")))
 }
 
 fn looked_at(path: &str, bytes: Option<&[u8]>) -> LookedAt {

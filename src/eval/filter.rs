@@ -169,11 +169,32 @@ fn globs(field: Field, key: &str, text: &str) -> Result<Vec<Glob>, FilterError> 
         if glob.as_str().is_empty() && field != Field::Scope {
             return Err(FilterError::new(format!("{key} has an empty glob"), None));
         }
-        if field == Field::Type {
-            known_type(glob)?;
+        match field {
+            Field::Type => known_type(glob)?,
+            Field::Item => item(glob)?,
+            _ => {}
         }
     }
     Ok(globs)
+}
+
+/// Refuses a text that no item has.
+fn item(glob: &Glob) -> Result<(), FilterError> {
+    let text = glob.as_str();
+    let is_number = text
+        .parse::<u32>()
+        .is_ok_and(|number| number.to_string() == text);
+    let is_glob = text.contains('*')
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_digit() || byte == b'*');
+    match is_number || is_glob {
+        true => Ok(()),
+        false => {
+            let hint = Some("items count from 0: item: 3, or item: [0, 3]".to_owned());
+            Err(FilterError::new(format!("no item is {text:?}"), hint))
+        }
+    }
 }
 
 /// Refuses a type that no frame can have.

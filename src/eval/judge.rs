@@ -40,6 +40,10 @@ pub fn judge(spec: &EvalSpec, subject: &Subject<'_>) -> Vec<CheckResult> {
             refills -= 1;
             bench.evaluator.refill();
             found = find(&invariant.check, subject, &mut bench);
+        } else if let Err(error) = &mut found
+            && error.is_spent
+        {
+            error.message = "the expressions of all checks take too much work together".to_owned();
         }
         let found = found.unwrap_or_else(|error| Finding::error(&error.message));
         results.push(result(invariant, found));
@@ -54,7 +58,7 @@ fn find(
 ) -> Result<Finding, CheckError> {
     match check {
         CheckKind::Output(check) => output::find(check, subject.envelope, bench),
-        CheckKind::Trace(check) => trace::find(check, bench),
+        CheckKind::Trace(check) => trace::find(check, subject.envelope, bench),
         CheckKind::Forbidden(filter) => trace::none(filter, bench),
         CheckKind::FileExists(path) => content::exists(path, true, subject.workspace),
         CheckKind::FileAbsent(path) => content::exists(path, false, subject.workspace),

@@ -35,6 +35,7 @@ pub fn verdict(results: &[CheckResult], pass_threshold: f64) -> Verdict {
     let status = match composite {
         _ if ordered.iter().any(is_error) => VerdictStatus::Error,
         None => VerdictStatus::Error,
+        Some(_) if !meets_gates(&ordered) => VerdictStatus::Failed,
         Some(composite) if composite >= pass_threshold => VerdictStatus::Passed,
         Some(_) => VerdictStatus::Failed,
     };
@@ -57,12 +58,16 @@ fn composite(ordered: &[&CheckResult]) -> Option<f64> {
     if !total.is_finite() || total <= 0.0 {
         return None;
     }
-    let gates = ordered.iter().filter(|result| result.gate);
-    let mut gates = gates;
-    match gates.any(|gate| gate.score < 1.0) {
-        true => Some(0.0),
-        false => Some(rounded(sum / total)),
-    }
+    Some(match meets_gates(ordered) {
+        true => rounded(sum / total),
+        false => 0.0,
+    })
+}
+
+/// Whether every gate has score 1: a scenario fails without, whatever its threshold (seed 003).
+fn meets_gates(ordered: &[&CheckResult]) -> bool {
+    let mut gates = ordered.iter().filter(|result| result.gate);
+    gates.all(|gate| gate.score >= 1.0)
 }
 
 /// A number from 0 to 1, its exact binary value rounded to 12 decimals, half to even. Anything else

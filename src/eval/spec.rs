@@ -107,7 +107,7 @@ pub enum TraceCheck {
     Cost(CountRange),
     /// How many model calls there are.
     ModelCalls(CountRange),
-    /// The most microseconds from the first frame to the last.
+    /// The most milliseconds that the run was at work.
     Duration(u64),
 }
 

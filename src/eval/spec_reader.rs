@@ -106,7 +106,7 @@ fn invariant(
     index: u32,
     node: &YamlNode,
 ) -> Option<Invariant> {
-    let fields = reader.shaped(node, &INVARIANT)?;
+    let fields = check_reader::shaped(reader, node, &INVARIANT)?;
     let description = fields.get("description");
     if description.is_none() {
         let words = format!("the invariant {name} has no description");
@@ -137,7 +137,7 @@ fn forbidden(reader: &mut ConfigReader<'_>, fields: &Fields<'_>, all: &mut Vec<I
     let mut taken: BTreeSet<String> = all.iter().map(|one| one.name.clone()).collect();
     let entries = entries.unwrap_or_default().iter().take(MAX_INVARIANTS + 1);
     for (at, node) in entries.enumerate() {
-        let Some(fields) = reader.shaped(node, &FORBIDDEN) else {
+        let Some(fields) = check_reader::shaped(reader, node, &FORBIDDEN) else {
             continue;
         };
         let given = reader.name(&fields);

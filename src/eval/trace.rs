@@ -2,6 +2,7 @@
 
 use ktsu_projections::lineage::dollars;
 use ktsu_workflow::expression::Expression;
+use serde_json::Value;
 
 use crate::bench::{Bench, CheckError};
 use crate::filter::{Filter, is_tool};
@@ -16,7 +17,7 @@ const TOOL_CALLED: &str = "tool.called";
 type Found = Result<Finding, CheckError>;
 
 /// Whether the frames are as they have to be.
-pub(crate) fn find(check: &TraceCheck, bench: &mut Bench<'_, '_>) -> Found {
+pub(crate) fn find(check: &TraceCheck, envelope: &Value, bench: &mut Bench<'_, '_>) -> Found {
     match check {
         TraceCheck::Count(filter, range) => count(filter, range, bench),
         TraceCheck::None(filter) => none(filter, bench),
@@ -27,7 +28,7 @@ pub(crate) fn find(check: &TraceCheck, bench: &mut Bench<'_, '_>) -> Found {
         TraceCheck::ToolsUsed(tools) => tools_used(tools, bench),
         TraceCheck::Cost(range) => cost(range, bench),
         TraceCheck::ModelCalls(range) => model_calls(range, bench),
-        TraceCheck::Duration(most) => Ok(duration(*most, bench.frames)),
+        TraceCheck::Duration(most_ms) => duration(*most_ms, envelope),
     }
 }
 
@@ -91,7 +92,7 @@ fn all(filter: &Filter, expression: &Expression, bench: &mut Bench<'_, '_>) -> F
     let source = expression.source();
     let reason = match wrong {
         Some(frame) => format!("{source} is not true of {}", named(frame)),
-        None => format!("{source} is true of {}", frames(&matches)),
+        None => format!("{}, and {source} is true of all", frames(&matches)),
     };
     let holds = wrong.is_none();
     Ok(Finding::of(holds, reason, LookedAt::frames(&matches)))
@@ -172,21 +173,18 @@ fn model_calls(range: &CountRange, bench: &mut Bench<'_, '_>) -> Found {
     Ok(Finding::of(range.has(calls), reason, looked_at))
 }
 
-fn duration(most: u64, frames: &[FrameView]) -> Finding {
-    let (first, last) = (frames.first(), frames.last());
-    let micros = match (first, last) {
-        (Some(first), Some(last)) => last.at.as_micros().saturating_sub(first.at.as_micros()),
-        (_, _) => 0,
+/// Whether the run was at work for no longer, as its envelope has it.
+fn duration(most_ms: u64, envelope: &Value) -> Found {
+    let spent = envelope.pointer("/totals/duration_ms").cloned();
+    let spent = spent.unwrap_or_default();
+    let Some(spent_ms) = spent.as_u64() else {
+        return Err(CheckError::new(
+            "the envelope does not say how long the run took",
+        ));
     };
-    let shown = |micros: u64| format!("{}.{:03} ms", micros / 1_000, micros % 1_000);
-    let reason = format!(
-        "{} from the first frame to the last, expected at most {}",
-        shown(micros),
-        shown(most)
-    );
-    let mut ends: Vec<&FrameView> = first.into_iter().chain(last).collect();
-    ends.dedup_by_key(|frame| frame.seq);
-    Finding::of(micros <= most, reason, LookedAt::frames(&ends))
+    let reason = format!("the run was at work for {spent_ms} ms, expected at most {most_ms} ms");
+    let looked_at = LookedAt::value(&spent);
+    Ok(Finding::of(spent_ms <= most_ms, reason, looked_at))
 }
 
 /// The frames that send a call of these tools; of any, if no globs are given.

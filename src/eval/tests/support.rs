@@ -153,12 +153,17 @@ impl Workspace for Files {
             path => Ok(self.0.get(path).map(|text| text.as_bytes().to_vec())),
         }
     }
+
+    fn exists(&self, relative: &str) -> Result<bool, String> {
+        self.read(relative).map(|found| found.is_some())
+    }
 }
 
 /// An envelope with an output.
 pub(super) fn envelope() -> Value {
     json!({"run_id": "run_a", "status": "complete", "output": {"team": "network", "score": 4,
-        "tags": ["vpn", "urgent"], "none": []}, "steps": [{"id": "pay", "status": "complete"}]})
+        "tags": ["vpn", "urgent"], "none": []}, "steps": [{"id": "pay", "status": "complete"}],
+        "totals": {"duration_ms": 9_000}})
 }
 
 /// The results of a file's checks of the run that paid.

@@ -122,6 +122,54 @@ fn a_check_that_cannot_be_made_is_an_error_and_neither_passed_nor_failed() {
 }
 
 #[test]
+fn what_would_leave_out_a_condition_is_refused_at_its_place() {
+    let bench = Bench::new();
+    for (check, words) in [
+        ("{type: output, expr: output.a, max: }", "max has no value"),
+        ("{type: output, pattern: ~}", "pattern has no value"),
+        (
+            "{type: trace, where: {type: step.started, tool: ~}, none: true}",
+            "tool has no value",
+        ),
+        (
+            "{type: trace, where: {type: step.started}, count: {min: 1, max: ~}}",
+            "max has no value",
+        ),
+        ("{type: trace, where: {item: -1}, none: true}", "no item is"),
+        (
+            "{type: trace, where: {item: 1.0}, none: true}",
+            "no item is",
+        ),
+        (
+            "{type: trace, where: {item: '01'}, none: true}",
+            "no item is",
+        ),
+        ("{type: output, equals: {a: 1, a: 2}}", "spec.eval.yaml:2:"),
+        ("{type: output, min: 5, max: 1}", "a min above its max"),
+    ] {
+        let said = bench.check(&spec(&[("a", &format!("check: {check}"))], "1"), &[]);
+        said.is(2).warns(words);
+    }
+    let none = "check: {type: output, expr: output.none, equals: }";
+    bench.check(&spec(&[("a", none)], "1"), &[]).is(0);
+    let items = "check: {type: trace, where: {item: [0, 3, '1*']}, none: true}";
+    bench.check(&spec(&[("a", items)], "1"), &[]).is(0);
+}
+
+#[test]
+fn an_unmet_gate_fails_a_run_whatever_the_threshold() {
+    let bench = Bench::new();
+    let gate = format!("gate: true, {WRONG}");
+    bench
+        .check(&spec(&[("g", &gate)], "0"), &[])
+        .is(1)
+        .says("failed: ");
+    let forbidden = "forbidden: [{name: no_end, where: {type: run.completed}}]\n\
+        scoring: {pass_threshold: 0}\n";
+    bench.check(forbidden, &[]).is(1).says("no_end");
+}
+
+#[test]
 fn files_of_the_workspace_are_looked_at_and_nothing_outside_of_it() {
     let bench = Bench::new();
     bench
@@ -149,11 +197,17 @@ fn files_of_the_workspace_are_looked_at_and_nothing_outside_of_it() {
     assert_eq!(file("file_exists", "out/gone.txt", ""), "failed");
     assert_eq!(file("file_absent", ".tmp/cache", ""), "passed");
     assert_eq!(file("file_absent", "out/draft.txt", ""), "failed");
-    assert_eq!(
-        file("file_content", "link.txt", ", contains: Renewal"),
-        "error"
-    );
-    assert_eq!(file("file_exists", "out", ""), "error");
+    assert_eq!(file("file_exists", "out", ""), "passed");
+    assert_eq!(file("file_absent", "link.txt", ""), "failed");
+    let holds = ", contains: Renewal";
+    assert_eq!(file("file_content", "link.txt", holds), "error");
+    assert_eq!(file("file_content", "out", holds), "error");
+    let large = std::fs::File::create(root.join("left/large.bin")).unwrap();
+    large.set_len((16 << 20) + 1).unwrap();
+    assert_eq!(file("file_exists", "large.bin", ""), "passed");
+    assert_eq!(file("file_content", "large.bin", holds), "error");
+    std::fs::write(root.join("left/bytes.bin"), [0xff, 0xfe]).unwrap();
+    assert_eq!(file("file_content", "bytes.bin", holds), "error");
     let outside = bench.check(
         &spec(
             &[("f", "check: {type: file_exists, path: ../secret.txt}")],
@@ -270,6 +324,12 @@ fn a_kit_is_validated_with_its_evals() {
     desk.ktsu(&["validate", &kit])
         .is(1)
         .says("evals/w.eval.yaml:2:");
+    desk.write_file("secret.yaml", "invariants: hunter2\n");
+    let link = desk.path().join(&kit).join("evals/link.eval.yaml");
+    std::os::unix::fs::symlink(desk.path().join("secret.yaml"), link).unwrap();
+    let said = desk.ktsu(&["validate", &kit]);
+    said.is(1).says("leads out of the kit");
+    assert!(!said.out.contains("hunter2"), "{}", said.out);
     for shipped in ["triage", "access-request"] {
         let said = desk.ktsu(&["validate", &super::kit(shipped), "--no-env"]);
         assert!(!said.is(0).out.contains("warning"), "{}", said.out);
