@@ -7,12 +7,13 @@ use ktsu_config::read::{ConfigReader, Fields, rounded};
 use ktsu_config::shape::MapShape;
 use ktsu_config::yaml::{YamlNode, YamlValue};
 use ktsu_schema::Schema;
-use ktsu_workflow::expression::{Expression, compare_numbers};
+use ktsu_workflow::expression::Expression;
 use regex::{Regex, RegexBuilder};
 use serde_json::{Number, Value};
 
 use crate::filter::{self, Filter, FilterError, GLOB_KEYS};
 use crate::glob::{Glob, MAX_GLOB_BYTES};
+use crate::numbers;
 use crate::shapes;
 use crate::spec::{CheckKind, Content, CountRange, OutputCheck, ToolPattern, ToolUse, TraceCheck};
 
@@ -274,7 +275,7 @@ fn output(reader: &mut ConfigReader<'_>, fields: &Fields<'_>) -> Option<OutputCh
         pattern: pattern(reader, fields),
     };
     if let (Some(min), Some(max)) = (&check.min, &check.max)
-        && compare_numbers(min, max) == Ordering::Greater
+        && numbers::compare(min, max) == Ordering::Greater
     {
         let place = fields.key("min").unwrap_or(fields.place);
         let words = "the check has a min above its max";

@@ -16,6 +16,7 @@ mod filter;
 mod frames;
 mod glob;
 mod judge;
+mod numbers;
 mod output;
 mod results;
 mod score;

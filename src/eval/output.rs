@@ -3,10 +3,11 @@
 use std::cmp::Ordering;
 
 use ktsu_schema::{TOO_EXPENSIVE, message_at};
-use ktsu_workflow::expression::{compare_numbers, from_value, into_value, truthy};
+use ktsu_workflow::expression::{from_value, into_value, truthy};
 use serde_json::{Number, Value};
 
 use crate::bench::{Bench, CheckError};
+use crate::numbers::compare;
 use crate::results::{Finding, LookedAt, shown};
 use crate::spec::OutputCheck;
 
@@ -53,7 +54,7 @@ fn missed_equality(check: &OutputCheck, value: &Value) -> Option<String> {
 
 fn missed_bound(check: &OutputCheck, value: &Value) -> Option<String> {
     let is = |bound: &Number, wrong: Ordering| match value {
-        Value::Number(number) => compare_numbers(number, bound) != wrong,
+        Value::Number(number) => compare(number, bound) != wrong,
         _ => false,
     };
     if let Some(min) = check.min.as_ref().filter(|min| !is(min, Ordering::Less)) {
@@ -96,7 +97,7 @@ fn missed_schema(check: &OutputCheck, value: &Value) -> Result<Option<String>, C
 /// Equality of JSON: numbers by their value, so 1 equals 1.0.
 fn equal(a: &Value, b: &Value) -> bool {
     match (a, b) {
-        (Value::Number(a), Value::Number(b)) => compare_numbers(a, b) == Ordering::Equal,
+        (Value::Number(a), Value::Number(b)) => compare(a, b) == Ordering::Equal,
         (Value::Array(a), Value::Array(b)) => {
             a.len() == b.len() && a.iter().zip(b).all(|(a, b)| equal(a, b))
         }

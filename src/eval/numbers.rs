@@ -1,0 +1,87 @@
+//! Numbers of JSON, compared by what they are: a whole number of 64 bits is not rounded to compare it
+//! with a decimal.
+
+use std::cmp::Ordering;
+
+use serde_json::Number;
+
+/// How one number compares with another.
+pub(crate) fn compare(a: &Number, b: &Number) -> Ordering {
+    match (whole(a), whole(b)) {
+        (Some(a), Some(b)) => a.cmp(&b),
+        (Some(a), None) => with_decimal(a, decimal(b)),
+        (None, Some(b)) => with_decimal(b, decimal(a)).reverse(),
+        (None, None) => decimal(a).total_cmp(&decimal(b)),
+    }
+}
+
+/// A whole number, also one that is written as a decimal.
+fn whole(number: &Number) -> Option<i128> {
+    /// Decimals below this are exact as whole numbers.
+    const EXACT: f64 = 1e30;
+    if let Some(whole) = number.as_i128() {
+        return Some(whole);
+    }
+    let decimal = decimal(number);
+    #[expect(clippy::cast_possible_truncation, reason = "whole, and below 2^127")]
+    let whole = decimal as i128;
+    (decimal.fract() == 0.0 && decimal.abs() < EXACT).then_some(whole)
+}
+
+fn decimal(number: &Number) -> f64 {
+    number.as_f64().unwrap_or_default()
+}
+
+/// A whole number against a decimal that is not one, or is beyond every whole number of JSON here.
+fn with_decimal(whole: i128, decimal: f64) -> Ordering {
+    #[expect(clippy::cast_possible_truncation, reason = "saturates beyond them all")]
+    let below = decimal.floor() as i128;
+    match whole.cmp(&below) {
+        Ordering::Greater => Ordering::Greater,
+        Ordering::Less | Ordering::Equal => Ordering::Less,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn number(text: &str) -> Number {
+        serde_json::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn numbers_are_compared_by_what_they_are() {
+        let ascending = [
+            "-1e300",
+            "-9007199254740993",
+            "-9007199254740992.0",
+            "-1.5",
+            "-1",
+            "-0.5",
+            "0",
+            "0.25",
+            "1",
+            "1.5",
+            "2",
+            "9007199254740992",
+            "9007199254740993",
+            "18446744073709551615",
+            "1.8446744073709552e19",
+            "1e300",
+        ];
+        let numbers = ascending.map(number);
+        for (at, a) in numbers.iter().enumerate() {
+            for (other, b) in numbers.iter().enumerate() {
+                assert_eq!(compare(a, b), at.cmp(&other), "{a} {b}");
+            }
+        }
+        for (a, b) in [
+            ("1", "1.0"),
+            ("0", "-0.0"),
+            ("9007199254740992", "9007199254740992.0"),
+        ] {
+            assert_eq!(compare(&number(a), &number(b)), Ordering::Equal, "{a} {b}");
+        }
+    }
+}
