@@ -135,7 +135,10 @@ fn commands(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<AgentCommands
         let node = fields.get(key)?;
         let what = format!("an entry of {key}");
         let list = reader.list(node, key)?.iter();
-        let list = list.map(|one| reader.string(one, &what).map(str::to_owned));
+        let list = list.map(|one| match reader.string(one, &what)? {
+            text if text.trim().is_empty() => reader.bad_value(one, format!("{what} is empty")),
+            text => Some(text.to_owned()),
+        });
         list.collect::<Option<Vec<String>>>()
     };
     let invoke = names("invoke").unwrap_or_default();

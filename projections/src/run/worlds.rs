@@ -196,6 +196,9 @@ impl RunState {
         if let Some(responding) = self.responding.as_deref()
             && let Some((by, post)) = frame.event.posted()
         {
+            if !frame.scope.is_empty() {
+                return Err(TransitionError::Scope(frame.scope.clone()));
+            }
             let status = self.status().as_str();
             self.require(self.takes_posts(), frame, "the run", status)?;
             responding.check_post(frame, &by, &post)?;

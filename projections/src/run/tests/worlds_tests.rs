@@ -341,6 +341,10 @@ fn an_event_of_a_kit_is_numbered_with_the_other_posts_and_means_nothing_elsewher
         got: 2,
     };
     assert_eq!(run.state.check(&post(&run, 2)), Err(expected.into()));
+    let mut inside = post(&run, 1);
+    inside.scope = "child".to_owned();
+    let refused = run.state.check(&inside);
+    assert_eq!(refused, Err(TransitionError::Scope("child".to_owned())));
     let frame = post(&run, 1);
     run.state.apply(&frame).unwrap();
     let responding = run.state.responding().unwrap();
