@@ -438,6 +438,13 @@ impl Python {
             let failed = one.claim != "world" && one.verdict == ClaimVerdict::Failed;
             failed && verdict(said, one.claim) == "failed"
         });
+        // A decision about a world that is missing: ktsu finds it by making all decisions again, the
+        // other among what it knows of worlds.
+        let failed = |name: &str| {
+            let is = |one: &Claim| one.claim == name && one.verdict == ClaimVerdict::Failed;
+            claims.iter().any(is)
+        };
+        let is_missed = failed("replay") && verdict(said, "world") == "failed";
         for claim in claims {
             let mut ours = claim.verdict;
             match (claim.claim, self.has_blake3) {
@@ -451,7 +458,7 @@ impl Python {
                     continue;
                 }
                 // What guards and templates make of triggers and replies, only ktsu evaluates.
-                ("world", _) if is_broken => continue,
+                ("world", _) if is_broken || is_missed => continue,
                 ("world", _) if ours != ClaimVerdict::Failed => {
                     let theirs = verdict(said, "world");
                     let word = theirs.as_str().unwrap_or_default();
