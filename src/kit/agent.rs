@@ -122,7 +122,8 @@ fn group(reader: &mut KitReader<'_>, fields: &Fields<'_>) -> Option<(String, Sou
     Some((group.to_owned(), node.place))
 }
 
-/// `commands:`.
+/// `commands:`. What is declared with a fault is declared all the same, so that steps that rely on it are
+/// not at fault, too.
 fn commands(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<AgentCommands> {
     if let YamlValue::List(_) | YamlValue::Text(_) = &node.data {
         let words = format!("commands must be a map, got {}", node.kind());
@@ -148,12 +149,14 @@ fn commands(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<AgentCommands
         None => Vec::new(),
     };
     let review = match (fields.get("review"), fields.key("review")) {
-        (Some(node), _) => review::read(reader, node)?,
+        (Some(node), _) => review::read(reader, node).unwrap_or_else(|| Some(review::by_default())),
         (None, Some(place)) => return review::left_empty(reader, place, "review"),
         (None, None) => None,
     };
     let suspend = match (fields.get("suspend"), fields.key("suspend")) {
-        (Some(node), _) => suspend::read(reader, node)?,
+        (Some(node), _) => {
+            suspend::read(reader, node).unwrap_or_else(|| Some(suspend::by_default()))
+        }
         (None, Some(place)) => return review::left_empty(reader, place, "suspend"),
         (None, None) => None,
     };

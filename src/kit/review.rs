@@ -15,7 +15,7 @@ use super::shape::server::MAX_APPROVERS;
 const TIMEOUT_MS: u64 = 7 * 24 * 3_600_000;
 
 /// The policy of a file that says no more than that there are reviews.
-fn by_default() -> ReviewPolicy {
+pub(super) fn by_default() -> ReviewPolicy {
     ReviewPolicy {
         not_by_proposer: false,
         quorum: 1,

@@ -14,14 +14,19 @@ use super::shape::workflow::RESUME;
 /// How long a step waits if no file says it: a week (decision P3).
 const TIMEOUT_MS: u64 = 7 * 24 * 3_600_000;
 
-/// Reads what an agent says: `true` is a policy of defaults, and `false` none. Nothing where something in
-/// it is wrong, which is reported.
-pub(super) fn read(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<Option<SuspendPolicy>> {
-    let mut policy = SuspendPolicy {
+/// The policy of an agent that says `suspend: true`.
+pub(super) fn by_default() -> SuspendPolicy {
+    SuspendPolicy {
         roles: Vec::new(),
         schema: None,
         timeout_ms: TIMEOUT_MS,
-    };
+    }
+}
+
+/// Reads what an agent says: `true` is a policy of defaults, and `false` none. Nothing where something in
+/// it is wrong, which is reported.
+pub(super) fn read(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<Option<SuspendPolicy>> {
+    let mut policy = by_default();
     if let YamlValue::Bool(wanted) = &node.data {
         return Some(wanted.then_some(policy));
     }

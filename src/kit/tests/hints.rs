@@ -78,6 +78,24 @@ fn commanded(commands: &str) -> String {
 }
 
 #[test]
+fn a_slip_in_what_an_agent_declares_is_no_fault_of_the_steps_that_rely_on_it() {
+    let agent = format!("{AGENT}commands: {{suspend: {{timeuot: 1d}}}}\n");
+    let flow = "kind: workflow\nname: w\nversion: 1.0.0\npipeline:\n  \
+        - {id: a, agent: agents/a.agent.yaml, resume: {schema: {type: object}}}\n";
+    let dir = kit(&[
+        ("workflows/w.workflow.yaml", flow),
+        ("agents/a.agent.yaml", &agent),
+    ]);
+    let faults = load(dir.path()).unwrap_err();
+    let found: Vec<&str> = faults
+        .faults
+        .iter()
+        .map(|one| one.message.as_str())
+        .collect();
+    assert_eq!(found, ["unknown key \"timeuot\" in suspend"]);
+}
+
+#[test]
 fn a_review_that_is_left_empty_is_an_error_that_says_what_to_write() {
     for empty in ["{review: }", "{emit: [a.b], review: null}", "{review: ~}"] {
         let told = commanded(empty);
