@@ -246,18 +246,18 @@ pub(crate) fn of(effort: Effort, table: &mut Table) {
         answer_times.push(started.elapsed());
         origins = answer.origins.len();
     }
-    let (told, answered) = (median(&mut story_times), median(&mut answer_times));
+    let (decided, answered) = (median(&mut story_times), median(&mut answer_times));
     table.add(Row {
         what: format!(
             "trace --of the output of a run of {} frames ({origins} origin), after load, median \
              of 5",
             thousands(frames.len() as f64)
         ),
-        figure: ms(told + answered),
-        bare: format!("deciding the run again: {}", ms(told)),
+        figure: ms(decided + answered),
+        bare: format!("deciding the run again: {}", ms(decided)),
         ratio: format!(
             "{} frames/s",
-            thousands(per_second(frames.len(), told + answered))
+            thousands(per_second(frames.len(), decided + answered))
         ),
         bar: String::new(),
         met: None,

@@ -26,7 +26,7 @@ pub(super) fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
 }
 
 /// The folder of a file, if there is none.
-fn missing_folder(file: &Path) -> Option<&Path> {
+pub(super) fn missing_folder(file: &Path) -> Option<&Path> {
     let folder = file
         .parent()
         .filter(|folder| !folder.as_os_str().is_empty());

@@ -8,6 +8,7 @@ use ktsu_ledger::store::{Reader, SIDE_FILES, StoreError};
 use ktsu_ledger::{Ledger, StreamId};
 
 use super::engine::{DEFAULT_LEDGER, LedgerLocation, nearby_ledger, quoted};
+use super::files::missing_folder;
 use super::output::note;
 use super::{Common, Failure, text};
 use ktsu_history::RunReadError;
@@ -34,13 +35,6 @@ pub(super) fn restore_hint(path: &Path) -> String {
     )
 }
 
-/// The folder that a path names and that does not exist.
-fn missing_folder(path: &Path) -> Option<&Path> {
-    let folder = path.parent()?;
-    let is_usual = path == Path::new(DEFAULT_LEDGER);
-    (!is_usual && !folder.as_os_str().is_empty() && !folder.exists()).then_some(folder)
-}
-
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
         if let StoreError::NotALedger { path, .. } = &error
@@ -62,7 +56,8 @@ impl From<StoreError> for Failure {
             | StoreError::Failed { .. } => None,
         };
         let no_folder = match &error {
-            StoreError::Missing(path) => missing_folder(path),
+            // The usual one is created with its folder.
+            StoreError::Missing(path) if path != Path::new(DEFAULT_LEDGER) => missing_folder(path),
             _ => None,
         };
         let failure = match no_folder {

@@ -28,7 +28,7 @@ impl WorkspaceFolder {
     /// Opens a folder.
     ///
     /// # Errors
-    /// There is none.
+    /// It is not a folder.
     pub(super) fn open(path: &Path) -> Result<Self, Failure> {
         let root = path.canonicalize().ok().filter(|root| root.is_dir());
         let read = Cell::new(0);
@@ -71,19 +71,19 @@ impl Workspace for WorkspaceFolder {
         if !found.metadata().map_err(failed)?.is_file() {
             return Err("is not a file".to_owned());
         }
+        if self.read.get() > MAX_READ {
+            let most = MAX_READ >> 20;
+            return Err(format!(
+                "is not read: the checks before it have read {most} MiB"
+            ));
+        }
         let file = File::open(&found).map_err(failed)?;
         let mut bytes = Vec::new();
         let read = file.take(MAX_FILE + 1).read_to_end(&mut bytes);
         let read = read.map_err(failed)? as u64;
         self.read.set(self.read.get().saturating_add(read));
-        if read > MAX_FILE {
-            return Err(format!("has more than {} MiB", MAX_FILE >> 20));
-        }
-        match self.read.get() > MAX_READ {
-            true => Err(format!(
-                "is not read: the checks before it have read {} MiB",
-                MAX_READ >> 20
-            )),
+        match read > MAX_FILE {
+            true => Err(format!("has more than {} MiB", MAX_FILE >> 20)),
             false => Ok(Some(bytes)),
         }
     }

@@ -7,7 +7,7 @@ use crate::bench::CheckError;
 use crate::results::{Finding, LookedAt, shown};
 use crate::spec::Content;
 
-/// The files that a run left. Whoever implements it bounds what is read, and keeps to the folder.
+/// The files that a run left. An implementation bounds what is read, and keeps to the folder.
 pub trait Workspace {
     /// The bytes of a file, by its path from the folder; none if there is no such file.
     ///

@@ -250,9 +250,10 @@ pub(super) async fn sweep_regularly(shared: Weak<Shared>) {
             false => sweep(&strong).await,
         };
         let wait = match swept {
-            Ok(0) => SWEEP_INTERVAL,
             Ok(removed) => {
-                tracing::info!(removed, "retention removed runs");
+                if removed > 0 {
+                    tracing::info!(removed, "retention removed runs");
+                }
                 SWEEP_INTERVAL
             }
             Err(why) => {

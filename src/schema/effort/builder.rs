@@ -69,7 +69,7 @@ pub(super) fn refers(document: &Value) -> bool {
     false
 }
 
-/// The names of a map from one to others.
+/// How many names a map of dependencies lists.
 fn names_in(members: &Map<String, Value>) -> u64 {
     let others = |of: &Value| of.as_array().map_or(0, Vec::len);
     members.values().map(|of| 1 + others(of) as u64).sum()

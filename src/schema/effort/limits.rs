@@ -13,6 +13,9 @@ pub const MAX_STEPS: u64 = 1 << 24;
 /// until all are known, alternatives that fail among them.
 pub(super) const MAX_FAILURES: u64 = 100_000;
 
+/// So many steps take about as long as a visit that fails.
+pub(super) const STEPS_PER_VISIT: u64 = 256;
+
 /// The most pairs that are counted.
 pub(super) const MAX_PAIRS: u64 = 1 << 24;
 

@@ -37,7 +37,7 @@ pub(crate) use ways::two_ways;
 
 use graph::Graph;
 pub(crate) use limits::Measure;
-use limits::{MAX_FAILURES, MAX_PAIRS};
+use limits::{MAX_FAILURES, MAX_PAIRS, STEPS_PER_VISIT};
 use walk::Count;
 
 /// What checking values against one schema takes.
@@ -67,29 +67,27 @@ impl Effort {
         !self.graph.paths_are_few()
     }
 
-    /// Whether checking a value makes more than so many visits.
+    /// Whether checking a value makes more than so many visits, or takes as long as they do.
     pub(crate) fn exceeds(&self, value: &Value, visits: u64) -> bool {
-        if self.graph.paths_are_few() {
-            let (values, _) = walk::size(value);
-            if values.saturating_mul(self.graph.paths()) <= visits {
-                return false;
-            }
+        if self.is_surely_within(value, visits) {
+            return false;
         }
         let count = walk::count(&self.graph, value, visits, Measure::Listed);
-        count.ended_early || count.visits > visits || count.steps > MAX_STEPS
+        let steps = visits.saturating_mul(STEPS_PER_VISIT);
+        count.ended_early || count.visits > visits || count.steps > steps
+    }
+
+    /// Whether so many visits, and looks for what subschemas list, are enough for any value of this size.
+    fn is_surely_within(&self, value: &Value, most: u64) -> bool {
+        let graph = &self.graph;
+        let each = graph.paths().saturating_add(graph.listed_per_value());
+        graph.paths_are_few() && walk::size(value).0.saturating_mul(each) <= most
     }
 
     /// Whether a value may break more rules than there is room for.
     pub(crate) fn may_fail_too_often(&self, value: &Value) -> bool {
-        if self.graph.paths_are_few() {
-            let (values, _) = walk::size(value);
-            let rules = self
-                .graph
-                .paths()
-                .saturating_add(self.graph.listed_per_value());
-            if values.saturating_mul(rules) <= MAX_FAILURES {
-                return false;
-            }
+        if self.is_surely_within(value, MAX_FAILURES) {
+            return false;
         }
         let count = walk::count(&self.graph, value, MAX_FAILURES, Measure::Listed);
         count.ended_early || count.failures > MAX_FAILURES

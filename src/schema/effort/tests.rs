@@ -230,6 +230,14 @@ fn long_values_are_refused_by_schemas_that_list_much() {
 }
 
 #[test]
+fn what_a_schema_lists_counts_for_whether_a_check_takes_long() {
+    let schema = Schema::of_value(&json!({"items": {"enum": names(700)}})).unwrap();
+    assert!(!schema.exceeds(&json!(vec!["x"; 1_000]), 4_000));
+    assert!(schema.exceeds(&json!(vec!["x"; 1_500]), 4_000));
+    assert!(schema.too_expensive(&json!(vec!["x"; 1_500])).is_none());
+}
+
+#[test]
 fn a_value_that_may_break_very_many_rules_is_answered_with_one() {
     let wide = json!({"anyOf": [{"const": 0}, {"const": 1}, {"oneOf": [{}, {}]}, {"const": 2}]});
     let wide = Schema::of_value(&json!({"items": wide})).unwrap();
