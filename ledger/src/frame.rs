@@ -250,8 +250,14 @@ impl Record {
             let name = external.path.strip_prefix('/').unwrap_or_default();
             let name = name.replace("~1", "/").replace("~0", "~");
             let raw = serde_json::from_str(text.as_str()).map_err(malformed)?;
-            let before: Option<Box<RawValue>> = members.insert(name, raw);
-            if before.is_some_and(|before| before.get() != "null") {
+            let before: Option<Box<RawValue>> = members.insert(name.clone(), raw);
+            let is_left_out = |before: Box<RawValue>| match before.get() {
+                "null" => true,
+                // As a member reads that is null in the frame, and is never null otherwise.
+                "\"\"" | "[]" | "{}" => self.has_null(&name),
+                _ => false,
+            };
+            if !before.is_none_or(is_left_out) {
                 let taken = format!("{} is both in the frame and in a blob", external.path);
                 return Err(FrameError::Malformed(taken).into());
             }
@@ -261,6 +267,14 @@ impl Record {
         frame.event =
             Event::deserialize_data(frame.event.kind(), &mut reader).map_err(malformed)?;
         Ok(frame)
+    }
+
+    /// Whether a member of the stored `data` is null.
+    fn has_null(&self, name: &str) -> bool {
+        let body = serde_json::from_str::<BTreeMap<&str, &RawValue>>(&self.body);
+        let data = body.ok().and_then(|body| body.get("data").copied());
+        let data = data.and_then(|data| members(data.get()).ok());
+        data.is_some_and(|data| data.get(name).is_some_and(|it| it.get() == "null"))
     }
 
     /// Reads the stored bytes, leaving null where a blob belongs.

@@ -130,6 +130,33 @@ fn a_removed_run_is_gone_and_everything_else_is_as_it_was() {
 }
 
 #[test]
+fn a_run_so_long_that_its_leaves_are_a_blob_is_removed_like_any_other() {
+    on_both(|store| {
+        let epoch = fill(store);
+        let step = || completed("s", payload(10, 1));
+        add(
+            store,
+            epoch,
+            &run("b"),
+            (0..3_000).map(|_| step()).collect(),
+        );
+        let before = view(store).scan_frames(1, 10_000).unwrap();
+        remove(store, epoch, "b").unwrap();
+        let removed = view(store).removed(&run("b")).unwrap().unwrap();
+        assert_eq!(removed.event.frames, 3_004);
+        sound(store);
+        let mut leaves = RemovedLeaves::of(store).unwrap();
+        let gone = before
+            .iter()
+            .rev()
+            .find(|frame| frame.stream.as_deref() == Some("run:b"));
+        let gone = gone.unwrap();
+        let leaf = leaves.leaf(gone.position).unwrap();
+        assert_eq!(leaf, Some(Node::leaf(&gone.body)));
+    });
+}
+
+#[test]
 fn the_leaves_of_removed_frames_stay_at_their_positions() {
     on_both(|store| {
         let epoch = fill(store);
