@@ -19,6 +19,8 @@ const SUFFIX: &str = ".eval.yaml";
 pub struct EvalFile {
     /// What it says.
     pub spec: EvalSpec,
+    /// Its text.
+    pub text: String,
     /// BLAKE3 of its text.
     pub digest: Hash,
     /// What is unusual about it.
@@ -40,6 +42,7 @@ impl EvalFile {
         Ok(Self {
             spec,
             digest: Hash::of(text.as_bytes()),
+            text,
             warnings,
         })
     }

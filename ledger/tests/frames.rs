@@ -313,6 +313,51 @@ fn samples(text: &str, value: &CanonicalJson) -> Vec<Event> {
         Event::Delivery(DeliveryEvent::Settled(DeliverySettled {
             positions: vec![7, 9],
         })),
+        Event::Eval(EvalEvent::Started(Box::new(EvalStarted {
+            by: person(),
+            checks: value.clone(),
+            engine: name(),
+            file: name(),
+            spec: name(),
+            spec_digest: Hash::of(b"spec"),
+        }))),
+        Event::Eval(EvalEvent::ScenarioStarted(ScenarioStarted {
+            frames: 3,
+            head: Hash::of(b"head"),
+            run: run("a"),
+            scenario: 1,
+        })),
+        Event::Eval(EvalEvent::Checked(Box::new(CheckResult {
+            check: name(),
+            duration_ms: 4,
+            gate: true,
+            index: 5,
+            looked_at: LookedAt {
+                count: 2,
+                digest: Hash::of(b"looked at"),
+                frames: vec![1, 7],
+            },
+            name: name(),
+            passed: false,
+            reason: name(),
+            scenario: 1,
+            score: Score::new(0.3),
+            status: EvalStatus::Failed,
+            weight: Score::new(1e9),
+        }))),
+        Event::Eval(EvalEvent::ScenarioFinished(ScenarioFinished {
+            composite: Score::new(0.769_230_769_231),
+            pass_threshold: Score::new(1.0),
+            passed: false,
+            scenario: 1,
+            status: EvalStatus::Error,
+        })),
+        Event::Eval(EvalEvent::Finished(EvalFinished {
+            errors: 1,
+            failed: 2,
+            passed: 3,
+            scenarios: 6,
+        })),
         Event::Store(StoreEvent::Opened(StoreOpened {
             engine: name(),
             epoch: 7,
@@ -953,10 +998,39 @@ fn collections_move_out_and_come_back() {
             },
             step: "s".to_owned(),
         })),
+        // Of members that are there even if they are empty.
+        Event::Eval(EvalEvent::Started(Box::new(EvalStarted {
+            by: Principal {
+                auth: "none".to_owned(),
+                id: "local".to_owned(),
+            },
+            checks: large.clone(),
+            engine: "ktsu".to_owned(),
+            file: "a".to_owned(),
+            spec: "s".repeat(MAX_INLINE),
+            spec_digest: Hash::of(b"spec"),
+        }))),
     ] {
         assert!(!seal(event.clone()).unwrap().blobs.is_empty());
         reads_back(event);
     }
+}
+
+#[test]
+fn the_removal_of_a_long_run_reads_back() {
+    let event = Event::Store(StoreEvent::RunRemoved(RunRemoved {
+        first: 0,
+        frames: 20_000,
+        hash: Hash::of(b"last"),
+        leaves: "l".repeat(MAX_INLINE),
+        positions: (0..20_000).map(|at| (at * 2, 1)).collect(),
+        reason: RETENTION.to_owned(),
+        status: "complete".to_owned(),
+        stream: run("a"),
+    }));
+    let sealed = seal(event.clone()).unwrap();
+    assert_eq!(sealed.blobs.len(), 2);
+    assert!(decode(&sealed).unwrap().event == event);
 }
 
 #[test]

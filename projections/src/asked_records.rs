@@ -115,6 +115,7 @@ impl<R: AskedRecord> AskedRecords<R> {
             | Event::World(_)
             | Event::Kv(_)
             | Event::Delivery(_)
+            | Event::Eval(_)
             | Event::Store(_)
             | Event::Foreign { .. } => {}
         }

@@ -130,6 +130,7 @@ impl CallHistory {
             | Event::World(_)
             | Event::Kv(_)
             | Event::Delivery(_)
+            | Event::Eval(_)
             | Event::Store(_)
             | Event::Foreign { .. } => {}
         }

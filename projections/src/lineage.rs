@@ -5,8 +5,9 @@ mod agents;
 use std::collections::BTreeSet;
 
 use ktsu_ledger::event::{
-    CommandKind, DeliveryEvent, ItemEvent, KvEvent, LostReason, PersonEvent, RecomputeEvent,
-    RunCreated, RunEvent, SkipReason, StepEvent, StoreEvent, Verdict, WebhookEvent, WorkerEvent,
+    CommandKind, DeliveryEvent, EvalEvent, ItemEvent, KvEvent, LostReason, PersonEvent,
+    RecomputeEvent, RunCreated, RunEvent, SkipReason, StepEvent, StoreEvent, Verdict, WebhookEvent,
+    WorkerEvent,
 };
 use ktsu_ledger::{Cause, Event, Frame, Timestamp};
 use serde::Serialize;
@@ -176,6 +177,7 @@ fn describe(event: &Event) -> String {
         Event::Worker(event) => describe_worker(event),
         Event::Webhook(event) => describe_webhook(event),
         Event::Delivery(event) => describe_delivery(event),
+        Event::Eval(event) => describe_eval(event),
         Event::Kv(KvEvent::Set(set)) => format!("{} is set", set.key),
         Event::Kv(KvEvent::Deleted(deleted)) => format!("{} is deleted", deleted.key),
         Event::Person(PersonEvent::OverlaySet(set)) => {
@@ -409,6 +411,34 @@ fn describe_webhook(event: &WebhookEvent) -> String {
             format!("{what} after {} ms", answer.duration_ms)
         }
         WebhookEvent::Dead(dead) => format!("given up after {} sendings", dead.sendings),
+    }
+}
+
+fn describe_eval(event: &EvalEvent) -> String {
+    match event {
+        EvalEvent::Started(started) => format!("{} by {}", started.file, started.by.id),
+        EvalEvent::ScenarioStarted(scenario) => {
+            format!("{}, {} frames", scenario.run.name(), scenario.frames)
+        }
+        EvalEvent::Checked(result) => {
+            format!(
+                "{} {}: {}",
+                result.name,
+                result.status.as_str(),
+                result.reason
+            )
+        }
+        EvalEvent::ScenarioFinished(finished) => {
+            format!(
+                "{}, composite {}",
+                finished.status.as_str(),
+                finished.composite
+            )
+        }
+        EvalEvent::Finished(finished) => format!(
+            "{} passed, {} failed, {} errors",
+            finished.passed, finished.failed, finished.errors
+        ),
     }
 }
 

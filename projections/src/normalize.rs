@@ -221,6 +221,7 @@ fn about(frame: &Frame, data: &Value, names: &HashMap<u64, String>) -> Option<St
         | Event::Person(_)
         | Event::Kv(_)
         | Event::Delivery(_)
+        | Event::Eval(_)
         | Event::Store(_)
         | Event::Foreign { .. } => None,
     }

@@ -3,7 +3,8 @@
 //! A family goes together: a run, the branches that were forked from it, from those, and so on, and
 //! the recomputes of any of them. A branch reads the frames of its parent, and the evidence of a run
 //! includes what was forked and recomputed from it. So nothing of a family is due before all of it
-//! is, and its children are removed before their parents.
+//! is, and its children are removed before their parents. Evals go with the run that they are about,
+//! however young they are: checking a run does not make it be kept longer.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -45,7 +46,7 @@ impl RetentionLimits {
     }
 }
 
-/// What is asked of a run, a branch or a recompute.
+/// What is asked of a run, a branch, a recompute or an eval.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndedRun {
     /// Its stream.
@@ -54,11 +55,25 @@ pub struct EndedRun {
     pub status: String,
     /// When it ended, if it has.
     pub ended_at: Option<Timestamp>,
-    /// What it was forked from, or is a recompute of.
+    /// What it was forked from, or is a recompute or a verdict of.
     pub parent: Option<StreamId>,
 }
 
 impl EndedRun {
+    /// A verdict about a run.
+    pub fn eval(stream: StreamId, run: StreamId) -> Self {
+        Self {
+            stream,
+            status: "eval".to_owned(),
+            ended_at: None,
+            parent: Some(run),
+        }
+    }
+
+    fn is_eval(&self) -> bool {
+        self.stream.kind() == "eval"
+    }
+
     /// What the row of a list says. `of`: what a recompute is of, which its row does not say.
     pub fn of_row(stream: &StreamId, row: &RunRow, of: Option<StreamId>) -> Self {
         let parent = row.parent_run_id.as_deref();
@@ -71,7 +86,7 @@ impl EndedRun {
     }
 }
 
-/// Branches and recomputes by the run at the top of their family, children before their parents.
+/// Branches, recomputes and evals by the run at the top of their family, children before their parents.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Families(BTreeMap<StreamId, Vec<EndedRun>>);
 
@@ -126,7 +141,9 @@ impl Families {
         let below = self.below(name);
         let of_root = root.filter(|root| below.iter().all(|one| one.stream != root.stream));
         let members: Vec<&EndedRun> = below.iter().chain(of_root).collect();
-        let is_due = |one: &&EndedRun| limits.admits(one, now) && !held.0.contains(&one.stream);
+        let is_due = |one: &&EndedRun| {
+            (one.is_eval() || limits.admits(one, now)) && !held.0.contains(&one.stream)
+        };
         match members.iter().all(is_due) {
             true => members.into_iter().cloned().collect(),
             false => Vec::new(),
@@ -212,6 +229,23 @@ mod tests {
             let found = due(&root, Vec::new(), &Holds::default(), now);
             assert_eq!(!found.is_empty(), expected, "{status} {ended:?} {now}");
         }
+    }
+
+    #[test]
+    fn an_eval_goes_with_its_run_and_does_not_keep_it() {
+        let root = run("run_a", "complete", Some(100), None);
+        let name = |text: &str| text.parse::<StreamId>().unwrap();
+        let eval = || EndedRun::eval(name("eval:eval_a"), name("run:run_a"));
+        let due_at = |now| due(&root, vec![eval()], &Holds::default(), now);
+        assert_eq!(due_at(109), Vec::<String>::new());
+        assert_eq!(due_at(110), ["eval_a", "run_a"]);
+        let mut held = Holds::default();
+        held.0.insert(name("run:run_a"));
+        assert_eq!(due(&root, vec![eval()], &held, 110), Vec::<String>::new());
+        // One that outlived its run goes alone.
+        let families = Families::of(vec![eval()]);
+        let left = families.due(&name("run:run_a"), None, &Holds::default(), LIMITS, at(110));
+        assert_eq!(left, [eval()]);
     }
 
     #[test]

@@ -61,6 +61,7 @@ impl Usage {
             | Event::World(_)
             | Event::Kv(_)
             | Event::Delivery(_)
+            | Event::Eval(_)
             | Event::Store(_)
             | Event::Foreign { .. } => {}
         }

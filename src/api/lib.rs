@@ -1,6 +1,7 @@
 //! The HTTP interface of the orchestrator: its routes, who may use them, and their description.
 
 pub mod access;
+pub mod checks;
 pub mod ids;
 mod problems;
 pub mod routes;

@@ -2,14 +2,17 @@
 
 use ktsu_ledger::event;
 
+use crate::checks::CheckError;
 use ktsu_codes::ErrorCode;
 use ktsu_delivery::PatternError;
 use ktsu_history::RunReadError;
+use ktsu_history::checked_run::CheckedRunError;
 use ktsu_history::diff::DiffError;
+use ktsu_history::evals::EvalReadError;
 use ktsu_history::find;
 use ktsu_history::world::WorldReadError;
 use ktsu_orchestrator::recompute::RecomputeStartError;
-use ktsu_orchestrator::{CommandError, InvokeError, ReportError};
+use ktsu_orchestrator::{CommandError, EvalAppendError, InvokeError, ReportError};
 use ktsu_schema::message_at;
 use ktsu_server::ProblemDetails;
 use ktsu_subscriptions::SubscriptionError;
@@ -24,6 +27,48 @@ pub(crate) fn run_error(error: RunReadError) -> ProblemDetails {
     match error {
         RunReadError::Store(error) => error.into(),
         error => {
+            ProblemDetails::new(ErrorCode::Unreadable, error.to_string()).with_hint("ktsu verify")
+        }
+    }
+}
+
+/// The error for a run that was not checked.
+pub(crate) fn check_error(error: CheckError) -> ProblemDetails {
+    let words = error.to_string();
+    match error {
+        CheckError::Spec(_) => ProblemDetails::new(ErrorCode::EvalInvalid, words)
+            .with_hint("ktsu schema eval prints what the file may have"),
+        CheckError::HoldsSecret => ProblemDetails::new(ErrorCode::EvalInvalid, words)
+            .with_hint("describe the value by a pattern instead"),
+        CheckError::NotSupported { .. } => ProblemDetails::new(ErrorCode::CheckNotSupported, words)
+            .with_hint("keep the invariant in a file of its own"),
+        CheckError::NeedsWorkspace => ProblemDetails::new(ErrorCode::CheckNotSupported, words)
+            .with_hint("where the files are: ktsu check RUN --spec FILE --workspace DIR"),
+        CheckError::Run(_, CheckedRunError::Read(error)) => run_error(error),
+        CheckError::Run(_, CheckedRunError::Missing) => ErrorCode::RunNotFound.into(),
+        CheckError::Run(_, CheckedRunError::Unfinished(_)) => {
+            ProblemDetails::new(ErrorCode::InvalidRunState, words)
+                .with_hint("check it once it has ended")
+        }
+        CheckError::Run(_, CheckedRunError::Frame(_) | CheckedRunError::Filter(..)) => {
+            ProblemDetails::new(ErrorCode::Unreadable, words).with_hint("ktsu verify")
+        }
+        CheckError::Append(EvalAppendError::Engine(refused)) => invoke_error(refused),
+        CheckError::Append(EvalAppendError::Removed) => {
+            ProblemDetails::new(ErrorCode::RunRemoved, words)
+        }
+        CheckError::Append(EvalAppendError::Ledger(_)) => {
+            ProblemDetails::new(ErrorCode::LedgerStopped, words)
+        }
+        CheckError::Read(error) => eval_error(error),
+    }
+}
+
+/// The error for an eval that cannot be shown.
+pub(crate) fn eval_error(error: EvalReadError) -> ProblemDetails {
+    match error {
+        EvalReadError::Store(error) => error.into(),
+        EvalReadError::Record(_) => {
             ProblemDetails::new(ErrorCode::Unreadable, error.to_string()).with_hint("ktsu verify")
         }
     }

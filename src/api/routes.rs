@@ -7,6 +7,7 @@ mod agents;
 mod approvals;
 mod command;
 mod diff;
+mod evals;
 mod events;
 mod frames;
 mod health;
@@ -60,6 +61,7 @@ use self::query::{NoParameters, Query};
 use super::access::{self, Access};
 use super::ids::RunPath;
 use ktsu_codes::ErrorCode;
+use ktsu_history::evals::EVAL;
 use ktsu_history::find::{self, RunMatch};
 use ktsu_orchestrator::Orchestrator;
 use ktsu_server::ProblemDetails;
@@ -152,6 +154,9 @@ fn documented_router() -> OpenApiRouter<Orchestrator> {
         .routes(routes!(hold::hold))
         .routes(routes!(posts::post_events))
         .routes(routes!(recompute::start, recompute::get))
+        .routes(routes!(evals::check))
+        .routes(routes!(evals::list))
+        .routes(routes!(evals::get))
         .routes(routes!(approvals::list))
         .routes(routes!(approvals::reviews))
         .routes(routes!(approvals::get))
@@ -187,8 +192,7 @@ impl FromRequestParts<Orchestrator> for RunTarget {
         parts: &mut Parts,
         orchestrator: &Orchestrator,
     ) -> Result<Self, ProblemDetails> {
-        let path = Path::<String>::from_request_parts(parts, orchestrator).await;
-        let Path(path) = path.map_err(|_| no_such_run())?;
+        let path = path_of(parts, orchestrator).await?;
         find_run(orchestrator, &path).await
     }
 }
@@ -196,6 +200,38 @@ impl FromRequestParts<Orchestrator> for RunTarget {
 impl IntoParams for RunTarget {
     fn into_params(_: impl Fn() -> Option<ParameterIn>) -> Vec<path::Parameter> {
         let about = "A run, a branch or a recompute, or `R%2Fcall` for an inline child";
+        vec![Parameter::in_path("id", about)]
+    }
+}
+
+/// A run or an eval that a path names: for routes that show frames.
+struct RecordTarget(RunTarget);
+
+impl FromRequestParts<Orchestrator> for RecordTarget {
+    type Rejection = ProblemDetails;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        orchestrator: &Orchestrator,
+    ) -> Result<Self, ProblemDetails> {
+        let path = path_of(parts, orchestrator).await?;
+        if !path.starts_with(EVAL) {
+            return find_run(orchestrator, &path).await.map(Self);
+        }
+        find_eval(orchestrator, path).await.map(Self)
+    }
+}
+
+/// What a path names a run by.
+async fn path_of(parts: &mut Parts, orchestrator: &Orchestrator) -> Result<String, ProblemDetails> {
+    let path = Path::<String>::from_request_parts(parts, orchestrator).await;
+    let Path(path) = path.map_err(|_| no_such_run())?;
+    Ok(path)
+}
+
+impl IntoParams for RecordTarget {
+    fn into_params(_: impl Fn() -> Option<ParameterIn>) -> Vec<path::Parameter> {
+        let about = "A run, a branch, a recompute or an eval, or `R%2Fcall` for an inline child";
         vec![Parameter::in_path("id", about)]
     }
 }
@@ -219,9 +255,26 @@ async fn find_run(orchestrator: &Orchestrator, path: &str) -> Result<RunTarget, 
         .readers()
         .with(move |reader| find::run(reader, &text))
         .await;
-    match found? {
+    target(found?, no_such_run)
+}
+
+/// An eval, found by its id or by a part of it.
+async fn find_eval(orchestrator: &Orchestrator, id: String) -> Result<RunTarget, ProblemDetails> {
+    let readers = orchestrator.readers();
+    let found = readers.with(move |reader| find::eval(reader, &id)).await;
+    target(found?, || {
+        ProblemDetails::from(ErrorCode::EvalNotFound).with_hint("GET /evals lists them")
+    })
+}
+
+/// The one that was found, or why there is none.
+fn target(
+    found: RunMatch,
+    none: impl FnOnce() -> ProblemDetails,
+) -> Result<RunTarget, ProblemDetails> {
+    match found {
         RunMatch::One(stream, scope) => Ok(RunTarget { stream, scope }),
-        RunMatch::None => Err(no_such_run()),
+        RunMatch::None => Err(none()),
         RunMatch::Removed(removed) => {
             let words = find::removal_in_words(&removed);
             Err(ProblemDetails::new(ErrorCode::RunRemoved, words).with_hint(find::REMOVED_HINT))

@@ -1,22 +1,33 @@
-//! `ktsu check`: judges a finished run by the invariants of a file.
+//! `ktsu check`: judges a finished run by the invariants of a file, and records the verdict.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use axum::body::Body;
+use axum::http::Request;
 use serde_json::{Value, json};
 
-use super::engine::invalid_file;
-use super::output::{BAD, DIM, GOOD, WARN, line, note, painted, print_json, row, symbols};
-use super::reading::{find_run, open};
+use super::engine::{client_token, invalid_file};
+use super::follow::problem;
+use super::output::{
+    BAD, DIM, GOOD, WARN, line, note, note_dim, painted, print_json, row, symbols,
+};
+use super::owner::{EngineArguments, EngineHandle};
+use super::reading::{find_run, open_at};
 use super::workspace::WorkspaceFolder;
 use super::{Common, Failure, text};
 use crate::eval_file::EvalFile;
+use ktsu_api::checks::{self, CheckError, CheckRequest};
 use ktsu_codes::{EXIT_COULD_NOT_RUN, EXIT_VERDICT};
-use ktsu_eval::{
-    CheckResult, CheckStatus, Subject, Verdict, VerdictStatus, Workspace, judge, verdict,
-};
-use ktsu_history::checked_run::{CheckedRun, CheckedRunError};
-use ktsu_ledger::{Hash, StreamId};
+use ktsu_environment::principals::LOCAL;
+use ktsu_eval::{Workspace, verdict};
+use ktsu_history::checked_run::CheckedRunError;
+use ktsu_history::evals::{self, EvalReport, ScenarioReport, SpecReport};
+use ktsu_ledger::StreamId;
+use ktsu_ledger::event::{CheckResult, EvalStatus, Principal, Score};
+use ktsu_ledger::store::Reader;
+use ktsu_peer::Peer;
+use ktsu_projections::run::RunStatus;
 
 /// The most columns for the names of checks.
 const MAX_NAME: usize = 40;
@@ -32,53 +43,205 @@ pub(super) struct Arguments {
     /// The folder with the files that the run left, for checks of files
     #[arg(long, value_name = "DIR")]
     workspace: Option<PathBuf>,
+    /// Prints the verdict, and records nothing
+    #[arg(long)]
+    no_record: bool,
+    #[command(flatten)]
+    engine: EngineArguments,
+    /// The engine to send the request to [default: the owner of the ledger]
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "KTSU_ORCHESTRATOR_URL",
+        conflicts_with = "no_record"
+    )]
+    orchestrator: Option<String>,
 }
 
-/// Checks a run. Nothing is written.
-pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let loaded = load(&arguments.spec)?;
+/// Checks a run.
+pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
+    let file = load(&arguments.spec)?;
     let workspace = arguments.workspace.as_deref().map(WorkspaceFolder::open);
     let workspace = workspace.transpose()?;
-    let (reader, place) = open(common)?;
-    let (stream, scope) = find_run(&reader, &arguments.run)?;
+    if let Some(url) = &arguments.orchestrator {
+        if file.spec.needs_workspace() {
+            return Err(CheckError::NeedsWorkspace.into());
+        }
+        let peer = Peer::remote(url.trim_end_matches('/'), client_token()?);
+        let report = post(&peer, &arguments.run, &file).await?;
+        return show(common, report, true);
+    }
+    let place = EngineHandle::ledger_location(common, &arguments.engine)?;
+    let reader = open_at(&place.path)?;
+    let stream = checkable(&reader, &arguments, &place.flag)?;
+    if arguments.no_record {
+        let workspace = workspace.as_ref().map(|folder| folder as &dyn Workspace);
+        let checked = evals::check(&reader, &stream, &file.spec, workspace);
+        let checked = checked.map_err(|error| refusal(error, stream.name(), &place.flag))?;
+        return show(common, unrecorded(checked, &file), false);
+    }
+    drop(reader);
+    let (path, flag) = (place.path.display().to_string(), place.flag.clone());
+    let owner = EngineHandle::open(place, &arguments.engine.clone().without_kit(), false).await?;
+    let report = match owner.orchestrator() {
+        Some(orchestrator) if file.spec.needs_workspace() => {
+            let request = CheckRequest {
+                run: stream.clone(),
+                text: file.text.clone(),
+                file: file.spec.path.display().to_string(),
+                by: Principal {
+                    auth: "none".to_owned(),
+                    id: LOCAL.to_owned(),
+                },
+                reads_files: true,
+                workspace: workspace.map(|folder| Box::new(folder) as Box<dyn Workspace + Send>),
+            };
+            let checked = checks::check(orchestrator, request).await;
+            checked.map_err(|error| match error {
+                CheckError::Run(run, error) => refusal(error, &run, &flag),
+                error => error.into(),
+            })
+        }
+        None if file.spec.needs_workspace() => {
+            let words =
+                format!("another process owns {path}, and checks of files are made by the owner");
+            let hint = "to see the verdict without a record: --no-record; to record it, stop the \
+                        other process first";
+            return Err(Failure::could_not_run(words).hint(hint));
+        }
+        Some(_) | None => post(&owner.peer, stream.name(), &file).await,
+    };
+    let closed = owner.close().await;
+    let report = report?;
+    closed?;
+    show(common, report, true)
+}
+
+/// The run, unless it cannot be checked whatever the file says.
+fn checkable(reader: &dyn Reader, arguments: &Arguments, flag: &str) -> Result<StreamId, Failure> {
+    let (stream, scope) = find_run(reader, &arguments.run)?;
     if !scope.is_empty() {
-        let hint = format!(
-            "ktsu check {} --spec {}{}",
-            stream.name(),
-            arguments.spec.display(),
-            place.flag
-        );
+        let (run, spec) = (stream.name(), arguments.spec.display());
+        let hint = format!("ktsu check {run} --spec {spec}{flag}");
         return Err(Failure::could_not_run("a child cannot be checked on its own").hint(hint));
     }
-    let checked =
-        CheckedRun::read(&reader, &stream).map_err(|error| refusal(error, &stream, &place.flag))?;
-    let results = judge(
-        &loaded.spec,
-        &Subject {
-            envelope: &checked.envelope,
-            frames: &checked.frames,
-            workspace: workspace.as_ref().map(|folder| folder as &dyn Workspace),
+    // An engine is not started for a run that has not ended.
+    let unfinished = [RunStatus::Pending, RunStatus::Running, RunStatus::Waiting];
+    let row = reader.row(&stream)?;
+    let row = row.as_ref().map(|row| row.status.as_str());
+    let unfinished = unfinished.into_iter().find(|it| Some(it.as_str()) == row);
+    match unfinished {
+        None => Ok(stream),
+        Some(status) => {
+            let error = CheckedRunError::Unfinished(status.as_str());
+            Err(refusal(error, stream.name(), flag))
+        }
+    }
+}
+
+/// Has an engine check a run.
+async fn post(peer: &Peer, run: &str, file: &EvalFile) -> Result<EvalReport, Failure> {
+    let body = json!({"file": file.spec.path.display().to_string(), "run": run, "spec": file.text});
+    let request = Request::post("/checks").body(Body::from(body.to_string()));
+    let (status, body) = peer.call_and_read(request.map_err(Failure::of)?).await?;
+    if status != 200 {
+        let body = serde_json::from_slice(&body).unwrap_or_default();
+        return Err(problem(status, &body));
+    }
+    let read = serde_json::from_slice(&body);
+    read.map_err(|error| Failure::could_not_run(format!("cannot read the response: {error}")))
+}
+
+/// A verdict as it would be recorded.
+fn unrecorded(checked: evals::CheckedScenario, file: &EvalFile) -> EvalReport {
+    let found = verdict(&checked.results, file.spec.pass_threshold);
+    let scenario = ScenarioReport {
+        composite: Some(Score::new(found.composite)),
+        frames: checked.started.frames,
+        head: checked.started.head,
+        pass_threshold: Some(Score::new(file.spec.pass_threshold)),
+        passed: found.status == EvalStatus::Passed,
+        results: checked.results,
+        run_id: checked.started.run.name().to_owned(),
+        status: found.status.as_str().to_owned(),
+    };
+    EvalReport {
+        at: String::new(),
+        by: String::new(),
+        engine: String::new(),
+        errors: 0,
+        eval_id: String::new(),
+        failed: 0,
+        passed: 0,
+        scenarios: vec![scenario],
+        spec: SpecReport {
+            digest: file.digest,
+            file: file.spec.path.display().to_string(),
         },
-    );
-    let verdict = verdict(&results, loaded.spec.pass_threshold);
-    let report = CheckReport {
-        stream: &stream,
-        head: checked.head,
-        file: &loaded,
-        results: &results,
-        verdict,
+        status: found.status.as_str().to_owned(),
+    }
+}
+
+impl From<CheckError> for Failure {
+    fn from(error: CheckError) -> Self {
+        let hint = match &error {
+            CheckError::NeedsWorkspace => {
+                "on the machine with the files: ktsu check RUN --spec FILE --workspace DIR"
+            }
+            CheckError::HoldsSecret => "describe the value by a pattern instead",
+            CheckError::Spec(_)
+            | CheckError::NotSupported { .. }
+            | CheckError::Run(..)
+            | CheckError::Append(_)
+            | CheckError::Read(_) => return Self::of(error),
+        };
+        Self::of(error).hint(hint)
+    }
+}
+
+/// Shows a verdict; the exit code says which it is.
+fn show(common: &Common, report: EvalReport, is_recorded: bool) -> Result<ExitCode, Failure> {
+    let Some(scenario) = report.scenarios.first() else {
+        return Err(Failure::could_not_run("the eval has no scenario"));
     };
     match common.json {
-        true => {
-            print_json(&report.json())?;
+        true => drop(print_json(&in_json(&report, scenario, is_recorded))?),
+        false => {
+            print_scenario(scenario);
+            if is_recorded {
+                let id = report.eval_id.as_str();
+                note_dim(&format!("recorded as {id}: ktsu evals {id}"));
+            }
         }
-        false => report.print(),
     }
-    Ok(match verdict.status {
-        VerdictStatus::Passed => ExitCode::SUCCESS,
-        VerdictStatus::Failed => ExitCode::from(EXIT_VERDICT),
-        VerdictStatus::Error => ExitCode::from(EXIT_COULD_NOT_RUN),
-    })
+    Ok(exit_code(&report.status))
+}
+
+/// The exit code of a verdict.
+pub(super) fn exit_code(status: &str) -> ExitCode {
+    match status {
+        "passed" => ExitCode::SUCCESS,
+        "failed" => ExitCode::from(EXIT_VERDICT),
+        _ => ExitCode::from(EXIT_COULD_NOT_RUN),
+    }
+}
+
+fn in_json(report: &EvalReport, scenario: &ScenarioReport, is_recorded: bool) -> Value {
+    let mut shown = json!({
+        "composite": scenario.composite,
+        "head": scenario.head,
+        "pass_threshold": scenario.pass_threshold,
+        "passed": scenario.passed,
+        "recorded": is_recorded,
+        "results": scenario.results,
+        "run": scenario.run_id,
+        "spec": report.spec,
+        "status": scenario.status,
+    });
+    if is_recorded {
+        shown["eval_id"] = json!(report.eval_id);
+    }
+    shown
 }
 
 /// The invariants of a file; warnings are printed.
@@ -115,13 +278,13 @@ fn load(path: &Path) -> Result<EvalFile, Failure> {
     }
 }
 
-fn refusal(error: CheckedRunError, stream: &StreamId, flag: &str) -> Failure {
-    let words = format!("cannot check {}: {error}", stream.name());
+fn refusal(error: CheckedRunError, run: &str, flag: &str) -> Failure {
+    let words = format!("cannot check {run}: {error}");
     match error {
         CheckedRunError::Read(error) => error.into(),
         CheckedRunError::Missing => Failure::could_not_run(words).hint("ktsu runs lists them"),
         CheckedRunError::Unfinished(_) => {
-            Failure::could_not_run(words).hint(format!("ktsu runs get {}{flag}", stream.name()))
+            Failure::could_not_run(words).hint(format!("ktsu runs get {run}{flag}"))
         }
         CheckedRunError::Frame(_) | CheckedRunError::Filter(..) => {
             Failure::could_not_run(words).hint("to see what is damaged: ktsu verify")
@@ -129,77 +292,52 @@ fn refusal(error: CheckedRunError, stream: &StreamId, flag: &str) -> Failure {
     }
 }
 
-/// What was found about a run.
-struct CheckReport<'r> {
-    stream: &'r StreamId,
-    head: Hash,
-    file: &'r EvalFile,
-    results: &'r [CheckResult],
-    verdict: Verdict,
+/// Prints a line for each check of a run, and the verdict.
+pub(super) fn print_scenario(scenario: &ScenarioReport) {
+    let widest = scenario.results.iter().map(|one| one.name.chars().count());
+    let widest = widest.max().unwrap_or(0).min(MAX_NAME);
+    for result in &scenario.results {
+        print_result(result, widest);
+    }
+    let number = |number: Option<Score>| number.map_or_else(String::new, |it| it.to_string());
+    let (composite, threshold) = (number(scenario.composite), number(scenario.pass_threshold));
+    let verdict = match scenario.status.as_str() {
+        "passed" => {
+            let words = format!("{composite} reaches {threshold}");
+            format!("{}: {words}", painted(GOOD, "passed"))
+        }
+        "failed" => {
+            let words = format!("{composite} is below {threshold}");
+            format!("{}: {words}", painted(BAD, "failed"))
+        }
+        "error" => {
+            let words = "a check could not be made, so the run neither passed nor failed";
+            format!("{}: {words}", painted(WARN, "error"))
+        }
+        other => text::line(other).into_owned(),
+    };
+    line(&format!(
+        "{verdict}  {}",
+        painted(DIM, &text::line(&scenario.run_id))
+    ));
 }
 
-impl CheckReport<'_> {
-    fn json(&self) -> Value {
-        let results = self.results.iter().map(|result| {
-            let mut shown = serde_json::to_value(result).unwrap_or_default();
-            shown["passed"] = json!(result.status == CheckStatus::Passed);
-            shown
-        });
-        json!({
-            "composite": self.verdict.composite,
-            "head": self.head,
-            "pass_threshold": self.file.spec.pass_threshold,
-            "passed": self.verdict.status == VerdictStatus::Passed,
-            "recorded": false,
-            "results": results.collect::<Vec<Value>>(),
-            "run": self.stream,
-            "spec": {
-                "digest": self.file.digest,
-                "file": self.file.spec.path.display().to_string(),
-            },
-            "status": self.verdict.status,
-        })
-    }
-
-    /// Prints a line for each check, and the verdict.
-    fn print(&self) {
-        let widest = self.results.iter().map(|one| one.name.chars().count());
-        let widest = widest.max().unwrap_or(0).min(MAX_NAME);
-        for result in self.results {
-            let (symbol, style) = match result.status {
-                CheckStatus::Passed => (symbols().good(), GOOD),
-                CheckStatus::Failed => (symbols().bad(), BAD),
-                CheckStatus::Error => (symbols().skipped(), WARN),
-            };
-            let gate = match result.gate {
-                true => ", gate",
-                false => "",
-            };
-            let weight = format!("weight {}{gate}", result.weight);
-            row(&format!(
-                "{} {:<widest$}  {}  {}",
-                painted(style, symbol),
-                text::line(&result.name),
-                painted(DIM, &format!("{weight:<16}")),
-                text::line(&result.reason)
-            ));
-        }
-        let threshold = self.file.spec.pass_threshold;
-        let composite = self.verdict.composite;
-        let verdict = match self.verdict.status {
-            VerdictStatus::Passed => {
-                let words = format!("{composite} reaches {threshold}");
-                format!("{}: {words}", painted(GOOD, "passed"))
-            }
-            VerdictStatus::Failed => {
-                let words = format!("{composite} is below {threshold}");
-                format!("{}: {words}", painted(BAD, "failed"))
-            }
-            VerdictStatus::Error => {
-                let words = "a check could not be made, so the run neither passed nor failed";
-                format!("{}: {words}", painted(WARN, "error"))
-            }
-        };
-        line(&format!("{verdict}  {}", painted(DIM, self.stream.name())));
-    }
+fn print_result(result: &CheckResult, widest: usize) {
+    let (symbol, style) = match result.status {
+        EvalStatus::Passed => (symbols().good(), GOOD),
+        EvalStatus::Failed => (symbols().bad(), BAD),
+        EvalStatus::Error => (symbols().skipped(), WARN),
+    };
+    let gate = match result.gate {
+        true => ", gate",
+        false => "",
+    };
+    let weight = format!("weight {}{gate}", result.weight);
+    row(&format!(
+        "{} {:<widest$}  {}  {}",
+        painted(style, symbol),
+        text::line(&result.name),
+        painted(DIM, &format!("{weight:<16}")),
+        text::line(&result.reason)
+    ));
 }

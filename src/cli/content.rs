@@ -31,6 +31,7 @@ pub(super) fn print(frames: &[Frame], frame: &Frame, all: &str) {
         | Event::World(_)
         | Event::Kv(_)
         | Event::Delivery(_)
+        | Event::Eval(_)
         | Event::Store(_)
         | Event::Foreign { .. } => return,
     };

@@ -12,7 +12,7 @@ use serde_json::json;
 use super::engine::{nearby_ledger, quoted};
 use super::files::unwritable;
 use super::output::{BAD, GOOD, WARN, exit_code, line, note, painted, print_json, symbols};
-use super::reading::{find_run, open, open_seeing_all};
+use super::reading::{find_record, open, open_seeing_all};
 use super::verify::read_checkpoints;
 use super::{Common, Failure, text};
 use crate::assemble::keys;
@@ -46,6 +46,9 @@ pub(super) struct ExportArguments {
     /// Only runs that began before this time
     #[arg(long, value_name = "TIME", requires = "all")]
     to: Option<String>,
+    /// With the verdicts about these runs, and the other runs that those are about
+    #[arg(long)]
+    evals: bool,
     /// The archive, which must not exist yet [default: evidence.tar]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -128,10 +131,11 @@ fn export(common: &Common, arguments: &ExportArguments) -> Result<ExitCode, Fail
         all: arguments.all,
         from: arguments.from.clone(),
         to: arguments.to.clone(),
+        evals: arguments.evals,
         ..ExportSelection::default()
     };
     for run in &arguments.runs {
-        wanted.streams.push(find_run(&reader, run)?.0);
+        wanted.streams.push(find_record(&reader, run)?.0);
     }
     wanted.streams.sort();
     wanted.streams.dedup();

@@ -11,7 +11,7 @@ use ktsu_projections::Lineage;
 use ktsu_projections::step_name::path_in;
 
 use super::output::{BOLD, DIM, line, note, painted, row, sheet};
-use super::reading::{find_run, open};
+use super::reading::{find_record, open};
 use super::{Common, Failure, json, text};
 use ktsu_eval::Filter;
 use ktsu_history::checked_run::{self, CheckedRunError};
@@ -61,7 +61,7 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
         }
     })?;
     let (reader, place) = open(common)?;
-    let (stream, scope) = find_run(&reader, &arguments.run)?;
+    let (stream, scope) = find_record(&reader, &arguments.run)?;
     let only = (!arguments.filter.is_empty()).then(|| {
         let filter = filter(&arguments.filter)?;
         checked_run::matching(&reader, &stream, &filter).map_err(|error| match error {

@@ -19,6 +19,7 @@ mod diff;
 mod embedded;
 mod engine;
 mod envelope;
+mod evals;
 mod evidence;
 mod explain;
 mod files;
@@ -188,8 +189,10 @@ enum Command {
     Capture(capture::Arguments),
     /// Tests a kit against baseline files, with new model calls
     Test(test::Arguments),
-    /// Judges a finished run by the invariants of a file
+    /// Judges a finished run by the invariants of a file, and records the verdict
     Check(check::Arguments),
+    /// Lists recorded verdicts, or shows one
+    Evals(evals::Arguments),
     /// Verifies the ledger: every byte, every hash, every run
     Verify(verify::Arguments),
     /// Exports and verifies archives for auditors, and manages the signing key
@@ -364,7 +367,8 @@ fn dispatch(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Replay(arguments) => replay::run(&common, &arguments),
         Command::Recompute(arguments) => in_runtime(recompute::run(&common, arguments)),
         Command::Capture(arguments) => capture::run(&common, arguments),
-        Command::Check(arguments) => check::run(&common, &arguments),
+        Command::Check(arguments) => in_runtime(check::run(&common, arguments)),
+        Command::Evals(arguments) => evals::run(&common, &arguments),
         Command::Test(arguments) => in_runtime(test::run(&common, arguments)),
         Command::Verify(arguments) => verify::run(&common, &arguments),
         Command::Evidence(arguments) => in_runtime(evidence::run(&common, arguments)),

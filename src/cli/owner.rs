@@ -21,6 +21,7 @@ use crate::assemble::{Agents, Engine, LedgerPlace, Setup};
 use crate::receiver::Receiver;
 use ktsu_environment::Environment;
 use ktsu_kit::Kit;
+use ktsu_orchestrator::Orchestrator;
 use ktsu_peer::Peer;
 
 /// Where to find an engine, or what to make one of.
@@ -137,6 +138,11 @@ impl EngineHandle {
             engine: Some(engine),
             _receiver: receiver,
         })
+    }
+
+    /// The engine in this process, if no other owns the ledger.
+    pub(super) fn orchestrator(&self) -> Option<&Orchestrator> {
+        self.engine.as_ref().map(|engine| &engine.orchestrator)
     }
 
     /// Whether the engine ends with this command.

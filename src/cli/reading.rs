@@ -12,6 +12,7 @@ use super::files::missing_folder;
 use super::output::note;
 use super::{Common, Failure, text};
 use ktsu_history::RunReadError;
+use ktsu_history::evals::EVAL;
 use ktsu_history::find::{self, RunMatch};
 use ktsu_history::indexed_reader::IndexedReader;
 
@@ -138,13 +139,26 @@ pub(super) fn find_run(reader: &dyn Reader, given: &str) -> Result<(StreamId, St
     let kinds = ["run:", "branch:", "recompute:"];
     let bare = kinds.iter().find_map(|kind| given.strip_prefix(kind));
     let given = bare.unwrap_or(given);
+    if is_eval(given) {
+        let words = format!("{given} is an eval, and no run");
+        return Err(Failure::could_not_run(words).hint(format!("ktsu evals {given}")));
+    }
     if given.is_empty() {
         return Err(Failure::could_not_run("the run id is empty").hint("ktsu runs lists them"));
     }
-    match find::run(reader, given)? {
+    found(find::run(reader, given)?, given, "run")
+}
+
+/// What was found of a name, or why nothing is meant by it.
+fn found(found: RunMatch, given: &str, what: &str) -> Result<(StreamId, String), Failure> {
+    match found {
         RunMatch::One(stream, scope) => Ok((stream, scope)),
-        RunMatch::None => Err(Failure::could_not_run(format!("there is no run {given}"))
-            .hint("ktsu runs lists them; at least three characters of an id are needed")),
+        RunMatch::None => {
+            let words = format!("there is no {what} {given}");
+            let hint =
+                format!("ktsu {what}s lists them; at least three characters of an id are needed");
+            Err(Failure::could_not_run(words).hint(hint))
+        }
         RunMatch::Removed(removed) => {
             let words = find::removal_in_words(&removed);
             Err(Failure::could_not_run(words).hint(find::REMOVED_HINT))
@@ -155,12 +169,33 @@ pub(super) fn find_run(reader: &dyn Reader, given: &str) -> Result<(StreamId, St
                 more => format!("\n  and {more} more"),
             };
             let words = format!(
-                "{given} matches several runs:\n  {}{more}",
+                "{given} matches several {what}s:\n  {}{more}",
                 some.join("\n  ")
             );
             Err(Failure::could_not_run(words).hint("give more of the id"))
         }
     }
+}
+
+/// Finds an eval by its id or a part of it.
+pub(super) fn find_eval(reader: &dyn Reader, given: &str) -> Result<StreamId, Failure> {
+    Ok(found(find::eval(reader, given)?, given, "eval")?.0)
+}
+
+/// Finds a run as [`find_run`] does, or an eval by what its id begins with: for commands that show
+/// frames.
+pub(super) fn find_record(reader: &dyn Reader, given: &str) -> Result<(StreamId, String), Failure> {
+    match is_eval(given) {
+        true => Ok((find_eval(reader, given)?, String::new())),
+        false => find_run(reader, given),
+    }
+}
+
+fn is_eval(given: &str) -> bool {
+    given
+        .strip_prefix("eval:")
+        .unwrap_or(given)
+        .starts_with(EVAL)
 }
 
 /// A run that has no such child.

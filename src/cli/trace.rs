@@ -16,7 +16,7 @@ use serde_json::json;
 use super::files::unwritable;
 use super::layout::columns;
 use super::output::{BOLD, DIM, WARN, line, painted, print_json, row, sheet, symbols};
-use super::reading::{find_run, no_such_child, open};
+use super::reading::{find_record, no_such_child, open};
 use super::{Common, Failure, content, json as shape, origin, text};
 use ktsu_history::frame_page::{self, FrameSelection, PageLimit, is_within};
 use ktsu_history::trace::{self, TraceFilter};
@@ -72,6 +72,12 @@ pub(super) struct Arguments {
 }
 
 impl Arguments {
+    /// Whether it asks for what only runs have.
+    fn asks_of_steps(&self) -> bool {
+        let of = [&self.of, &self.why_not, &self.step];
+        of.iter().any(|given| given.is_some()) || self.mermaid || self.html.is_some()
+    }
+
     fn frame_filter(&self) -> TraceFilter {
         TraceFilter {
             step: self.step.clone(),
@@ -91,8 +97,14 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
         Some((run, frame)) => (run, Some(frame)),
         None => (arguments.run.as_str(), None),
     };
-    let (stream, scope) = find_run(&reader, run)?;
+    let (stream, scope) = find_record(&reader, run)?;
     let frames = history::frames(&reader, &stream)?;
+    let is_eval = stream.kind() == "eval";
+    if is_eval && arguments.asks_of_steps() {
+        let words = format!("{} is an eval, which has no steps", stream.name());
+        let hint = format!("ktsu trace {}", stream.name());
+        return Err(Failure::could_not_run(words).hint(hint));
+    }
     if let Some(path) = &arguments.of {
         let answer = origin::field_origin(&frames, &scope, path)?;
         if common.json {
@@ -140,7 +152,7 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
         }
         None if arguments.descendants => Err(Failure::could_not_run("--descendants needs a frame")
             .hint("ktsu trace RUN FRAME --descendants")),
-        None if arguments.frames || !wanted.is_all() => {
+        None if arguments.frames || is_eval || !wanted.is_all() => {
             tree(common, &reader, (&stream, &frames), &scope, &wanted)
         }
         None => print_steps(common, &stream, &frames, &scope),

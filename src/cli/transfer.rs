@@ -34,6 +34,9 @@ pub(super) struct ExportRunArguments {
     /// Every run of the ledger
     #[arg(long)]
     all: bool,
+    /// With the verdicts about these runs, and the other runs that those are about
+    #[arg(long)]
+    evals: bool,
     /// The format of the frames
     #[arg(long, value_enum, default_value = "jsonl")]
     format: ExportFormat,
@@ -54,6 +57,7 @@ pub(super) fn export(common: &Common, arguments: &ExportRunArguments) -> Result<
     let (reader, _) = open_seeing_all(common)?;
     let mut wanted = ExportSelection {
         all: arguments.all,
+        evals: arguments.evals,
         ..ExportSelection::default()
     };
     for run in &arguments.runs {

@@ -20,7 +20,7 @@ use super::output::{
     BAD, GOOD, WARN, exit_code, is_live, line, line_dim, note, note_sheet, painted, print_json,
     symbols, transient,
 };
-use super::reading::{find_run, open_at, warn_of_second_name};
+use super::reading::{find_record, open_at, warn_of_second_name};
 use super::{Common, Failure, json as shape, text};
 use ktsu_history::verify::{self, StreamEnd};
 
@@ -74,7 +74,7 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
     };
     // If the ledger is too damaged to be opened, the verifier reports that.
     let stream = match &arguments.run {
-        Some(run) => Some(find_run(&open_at(&place.path)?, run)?.0),
+        Some(run) => Some(find_record(&open_at(&place.path)?, run)?.0),
         None => None,
     };
     let live = is_live();

@@ -156,6 +156,12 @@ error_codes! {
     SchemaTooExpensive = "schema_too_expensive", 422, EXIT_COULD_NOT_RUN, "The value takes too much to check";
     /// The run has no model calls that could be repeated, or not on this engine.
     NotRecomputable = "not_recomputable", 422, EXIT_COULD_NOT_RUN, "The run cannot be recomputed";
+    /// The file of checks has a fault, or holds a secret.
+    EvalInvalid = "eval_invalid", 422, EXIT_COULD_NOT_RUN, "The spec is not valid";
+    /// A type of check that this version does not make, or not over HTTP.
+    CheckNotSupported = "check_not_supported", 422, EXIT_COULD_NOT_RUN, "The check cannot be made here";
+    /// There is no such eval.
+    EvalNotFound = "eval_not_found", 404, EXIT_COULD_NOT_RUN, "There is no such eval";
     /// What was recorded is damaged, or of a kind that this version does not understand.
     Unreadable = "unreadable", 500, EXIT_COULD_NOT_RUN, "What was recorded cannot be read";
     /// A defect of ktsu.

@@ -4,7 +4,9 @@ use ktsu_ledger::Hash;
 use serde_json::json;
 
 use crate::bench::CheckError;
-use crate::results::{Finding, LookedAt, shown};
+use ktsu_ledger::event::LookedAt;
+
+use crate::results::{Finding, shown, value_looked_at};
 use crate::spec::Content;
 
 /// The files that a run left. An implementation bounds what is read, and keeps to the folder.
@@ -34,7 +36,7 @@ pub(crate) fn exists(
         true => format!("{path} exists"),
         false => format!("{path} does not exist"),
     };
-    let looked_at = LookedAt::value(&json!({"exists": exists, "path": path}));
+    let looked_at = value_looked_at(&json!({"exists": exists, "path": path}));
     Ok(Finding::of(exists == wanted, reason, looked_at))
 }
 
@@ -87,5 +89,5 @@ fn read(path: &str, workspace: Option<&dyn Workspace>) -> Result<Option<Vec<u8>>
 }
 
 fn looked_at(path: &str, bytes: Option<&[u8]>) -> LookedAt {
-    LookedAt::value(&json!({"path": path, "content": bytes.map(Hash::of)}))
+    value_looked_at(&json!({"path": path, "content": bytes.map(Hash::of)}))
 }

@@ -1,5 +1,6 @@
 //! All checks of a spec, one after another.
 
+use ktsu_ledger::event::{CheckResult, EvalStatus, Score};
 use ktsu_workflow::expression::{Evaluator, Tracker};
 use serde_json::Value;
 
@@ -7,7 +8,7 @@ use crate::bench::{Bench, CheckError};
 use crate::content::{self, Workspace};
 use crate::frames::FrameView;
 use crate::output;
-use crate::results::{CheckResult, CheckStatus, Finding};
+use crate::results::Finding;
 use crate::spec::{CheckKind, EvalSpec, Invariant};
 use crate::trace;
 
@@ -29,11 +30,23 @@ pub struct Subject<'s> {
 /// The result of every check, in the order of the file. The same spec and subject give the same
 /// results.
 pub fn judge(spec: &EvalSpec, subject: &Subject<'_>) -> Vec<CheckResult> {
+    let mut results = Vec::with_capacity(spec.invariants.len());
+    judge_each(&spec.invariants, subject, &mut |result| {
+        results.push(result)
+    });
+    results
+}
+
+/// As [`judge`], for some invariants of a spec, each result as soon as it is there.
+pub fn judge_each<'i>(
+    invariants: impl IntoIterator<Item = &'i Invariant>,
+    subject: &Subject<'_>,
+    take: &mut dyn FnMut(CheckResult),
+) {
     let mut tracker = Tracker::default();
     let mut bench = Bench::new(subject.frames, Evaluator::new(&mut tracker));
     let mut refills = MAX_REFILLS;
-    let mut results = Vec::with_capacity(spec.invariants.len());
-    for invariant in &spec.invariants {
+    for invariant in invariants {
         let mut found = find(&invariant.check, subject, &mut bench);
         // Earlier checks may have spent what this one needs.
         if found.as_ref().is_err_and(|error| error.is_spent) && refills > 0 {
@@ -46,9 +59,8 @@ pub fn judge(spec: &EvalSpec, subject: &Subject<'_>) -> Vec<CheckResult> {
             error.message = "the expressions of all checks take too much work together".to_owned();
         }
         let found = found.unwrap_or_else(|error| Finding::error(&error.message));
-        results.push(result(invariant, found));
+        take(result(invariant, found));
     }
-    results
 }
 
 fn find(
@@ -70,20 +82,24 @@ fn find(
     }
 }
 
+/// What a check found, as a result of the first scenario; how long it took is not known here.
 fn result(invariant: &Invariant, found: Finding) -> CheckResult {
     let score = match found.status {
-        CheckStatus::Passed => 1.0,
-        CheckStatus::Failed | CheckStatus::Error => 0.0,
+        EvalStatus::Passed => 1.0,
+        EvalStatus::Failed | EvalStatus::Error => 0.0,
     };
     CheckResult {
-        index: invariant.index,
-        name: invariant.name.clone(),
         check: invariant.check.name().to_owned(),
-        status: found.status,
-        score,
-        weight: invariant.weight,
+        duration_ms: 0,
         gate: invariant.gate,
-        reason: found.reason,
+        index: invariant.index,
         looked_at: found.looked_at,
+        name: invariant.name.clone(),
+        passed: found.status == EvalStatus::Passed,
+        reason: found.reason,
+        scenario: 0,
+        score: Score::new(score),
+        status: found.status,
+        weight: Score::new(invariant.weight),
     }
 }

@@ -18,6 +18,7 @@ mod glob;
 mod judge;
 mod numbers;
 mod output;
+mod record;
 mod results;
 mod score;
 mod shapes;
@@ -28,9 +29,10 @@ mod trace;
 pub use content::Workspace;
 pub use filter::{Filter, FilterError};
 pub use frames::{FrameFold, FrameView, FrameViewError};
-pub use judge::{Subject, judge};
-pub use results::{CheckResult, CheckStatus, LookedAt, MAX_FRAMES_NAMED};
-pub use score::{Verdict, VerdictStatus, rounded, verdict};
+pub use judge::{Subject, judge, judge_each};
+pub use record::{EvalRecord, JudgedAgain, RecordFault, ScenarioRecord, judge_again, recording};
+pub use results::MAX_FRAMES_NAMED;
+pub use score::{Verdict, rounded, verdict};
 pub use shapes::EVAL;
 pub use spec::{
     CheckKind, Content, CountRange, EvalSpec, Invariant, MAX_FILE, MAX_INVARIANTS, OutputCheck,

@@ -8,7 +8,7 @@ use serde_json::{Number, Value};
 
 use crate::bench::{Bench, CheckError};
 use crate::numbers::compare;
-use crate::results::{Finding, LookedAt, shown};
+use crate::results::{Finding, shown, value_looked_at};
 use crate::spec::OutputCheck;
 
 /// Whether the value is what it has to be.
@@ -24,7 +24,7 @@ pub(crate) fn find(
         Some(missed) => format!("{found}, expected {missed}"),
         None => found,
     };
-    let looked_at = LookedAt::value(&value);
+    let looked_at = value_looked_at(&value);
     Ok(Finding::of(missed.is_none(), reason, looked_at))
 }
 

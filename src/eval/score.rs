@@ -1,29 +1,14 @@
 //! The composite score of a scenario, and its verdict (decisions V2 and V4).
 
-use serde::{Deserialize, Serialize};
+use ktsu_ledger::event::{CheckResult, EvalStatus};
 
-use crate::results::{CheckResult, CheckStatus};
-
-/// The verdict on a scenario. Persisted, keep stable.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// The verdict on a scenario.
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Verdict {
     /// How it ended.
-    pub status: VerdictStatus,
+    pub status: EvalStatus,
     /// The composite score, rounded to 12 decimals. A check that could not be made counts as 0.
     pub composite: f64,
-}
-
-/// How a scenario ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum VerdictStatus {
-    /// The composite reaches the threshold.
-    Passed,
-    /// It does not.
-    Failed,
-    /// A check could not be made.
-    Error,
 }
 
 /// The verdict that follows from results, in the order of their index.
@@ -31,13 +16,13 @@ pub fn verdict(results: &[CheckResult], pass_threshold: f64) -> Verdict {
     let mut ordered: Vec<&CheckResult> = results.iter().collect();
     ordered.sort_by_key(|result| result.index);
     let composite = composite(&ordered);
-    let is_error = |result: &&CheckResult| result.status == CheckStatus::Error;
+    let is_error = |result: &&CheckResult| result.status == EvalStatus::Error;
     let status = match composite {
-        _ if ordered.iter().any(is_error) => VerdictStatus::Error,
-        None => VerdictStatus::Error,
-        Some(_) if !meets_gates(&ordered) => VerdictStatus::Failed,
-        Some(composite) if composite >= pass_threshold => VerdictStatus::Passed,
-        Some(_) => VerdictStatus::Failed,
+        _ if ordered.iter().any(is_error) => EvalStatus::Error,
+        None => EvalStatus::Error,
+        Some(_) if !meets_gates(&ordered) => EvalStatus::Failed,
+        Some(composite) if composite >= pass_threshold => EvalStatus::Passed,
+        Some(_) => EvalStatus::Failed,
     };
     Verdict {
         status,
@@ -49,11 +34,12 @@ pub fn verdict(results: &[CheckResult], pass_threshold: f64) -> Verdict {
 fn composite(ordered: &[&CheckResult]) -> Option<f64> {
     let (mut sum, mut total) = (0.0_f64, 0.0_f64);
     for result in ordered {
-        if !(0.0..=1.0).contains(&result.score) || result.weight < 0.0 {
+        let (weight, score) = (result.weight.get(), result.score.get());
+        if !(0.0..=1.0).contains(&score) || weight < 0.0 {
             return None;
         }
-        sum += result.weight * result.score;
-        total += result.weight;
+        sum += weight * score;
+        total += weight;
     }
     if !total.is_finite() || total <= 0.0 {
         return None;
@@ -67,7 +53,7 @@ fn composite(ordered: &[&CheckResult]) -> Option<f64> {
 /// Whether every gate has score 1: a scenario fails without, whatever its threshold (seed 003).
 fn meets_gates(ordered: &[&CheckResult]) -> bool {
     let mut gates = ordered.iter().filter(|result| result.gate);
-    gates.all(|gate| gate.score >= 1.0)
+    gates.all(|gate| gate.score.get() >= 1.0)
 }
 
 /// A number from 0 to 1, its exact binary value rounded to 12 decimals, half to even. Anything else

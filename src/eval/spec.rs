@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use ktsu_ledger::CanonicalJson;
 use ktsu_schema::Schema;
 use ktsu_workflow::expression::Expression;
 use regex::Regex;
@@ -27,6 +28,9 @@ pub struct EvalSpec {
     pub pass_threshold: f64,
     /// How the verdicts of replicas are combined, as it is written.
     pub replica_aggregation: Option<Value>,
+    /// What the file says, as an eval records it: `{checks: [{check, gate, index, name, weight}],
+    /// pass_threshold}`.
+    pub as_json: CanonicalJson,
 }
 
 /// What has to hold once a run has finished.
@@ -44,6 +48,8 @@ pub struct Invariant {
     pub gate: bool,
     /// How it is checked.
     pub check: CheckKind,
+    /// The same, as the file has it.
+    pub(crate) written: Value,
 }
 
 /// How an invariant is checked.

@@ -6,11 +6,18 @@ use std::path::Path;
 use ktsu_config::fault::{Fault, FaultCode, Faults, Severity};
 use ktsu_config::read::{self, ConfigReader, Fields};
 use ktsu_config::yaml::{SourceSpan, YamlNode, YamlValue};
+use ktsu_ledger::CanonicalJson;
+use ktsu_ledger::canonical::JsonError;
+use ktsu_ledger::event::Score;
 use ktsu_ledger::id::is_name;
+use serde_json::{Value, json};
 
 use crate::check_reader::{self, map_of};
 use crate::shapes::{AGGREGATIONS, EVAL, FORBIDDEN, INVARIANT, MAX_WEIGHT, SCORING, UNUSED};
 use crate::spec::{CheckKind, EvalSpec, Invariant, MAX_FILE, MAX_INVARIANTS};
+
+/// The fault of values that no frame could hold.
+const NESTED: &str = "the values of the checks are nested too deep";
 
 impl EvalSpec {
     /// Reads a spec, and the warnings about it.
@@ -55,12 +62,28 @@ fn spec(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<EvalSpec> {
         invariants,
         pass_threshold: 1.0,
         replica_aggregation: None,
+        as_json: CanonicalJson::null(),
     };
     if let Some(node) = fields.get("scoring") {
         scoring(reader, node, &mut spec);
     }
+    match as_json(&spec) {
+        Ok(written) => spec.as_json = written,
+        Err(_) => reader.fault(Fault::new(FaultCode::BadValue, fields.place, NESTED)),
+    }
     let is_good = |fault: &Fault| fault.severity == Severity::Warning;
     reader.faults.iter().all(is_good).then_some(spec)
+}
+
+/// What a spec says, as an eval records it.
+fn as_json(spec: &EvalSpec) -> Result<CanonicalJson, JsonError> {
+    let checks = spec.invariants.iter().map(|one| {
+        json!({"check": one.written, "gate": one.gate, "index": one.index, "name": one.name,
+            "weight": Score::new(one.weight)})
+    });
+    let checks: Vec<Value> = checks.collect();
+    let threshold = Score::new(spec.pass_threshold);
+    CanonicalJson::from_value(&json!({"checks": checks, "pass_threshold": threshold}))
 }
 
 fn warn_of_unused(reader: &mut ConfigReader<'_>, fields: &Fields<'_>) {
@@ -128,6 +151,7 @@ fn invariant(
         weight: weight.unwrap_or(1.0),
         gate: gate.unwrap_or(false),
         check: check_reader::check(reader, fields.get("check")?)?,
+        written: fields.get("check")?.to_value(),
     })
 }
 
@@ -160,6 +184,7 @@ fn forbidden(reader: &mut ConfigReader<'_>, fields: &Fields<'_>, all: &mut Vec<I
                 weight: 1.0,
                 gate: true,
                 check: CheckKind::Forbidden(filter),
+                written: json!({"type": "forbidden", "where": fields.get("where").map(YamlNode::to_value)}),
             });
         }
     }

@@ -2,6 +2,7 @@
 
 mod filter_tests;
 mod judge_tests;
+mod record_tests;
 mod score_tests;
 mod spec_tests;
 mod support;

@@ -8,7 +8,7 @@ use crate::bench::{Bench, CheckError};
 use crate::filter::{Filter, is_tool};
 use crate::frames::FrameView;
 use crate::glob::Glob;
-use crate::results::{Finding, LookedAt};
+use crate::results::{Finding, frames_looked_at, value_looked_at};
 use crate::spec::{CountRange, ToolPattern, ToolUse, TraceCheck};
 
 /// The type of the frames that send a call.
@@ -39,7 +39,7 @@ pub(crate) fn none(filter: &Filter, bench: &mut Bench<'_, '_>) -> Found {
         Some(first) => format!("{}, expected none: {}", frames(&matches), named(first)),
         None => "no frame matches".to_owned(),
     };
-    let looked_at = LookedAt::frames(&matches);
+    let looked_at = frames_looked_at(&matches);
     Ok(Finding::of(matches.is_empty(), reason, looked_at))
 }
 
@@ -48,7 +48,7 @@ fn count(filter: &Filter, range: &CountRange, bench: &mut Bench<'_, '_>) -> Foun
     let wanted = range.words(|bound| bound.to_string());
     let holds = range.has(matches.len() as u64);
     let reason = format!("{}, expected {wanted}", frames(&matches));
-    Ok(Finding::of(holds, reason, LookedAt::frames(&matches)))
+    Ok(Finding::of(holds, reason, frames_looked_at(&matches)))
 }
 
 /// Whether every match of one filter comes before the first match of another, or after the last.
@@ -77,7 +77,7 @@ fn order(filter: &Filter, other: &Filter, before: bool, bench: &mut Bench<'_, '_
     let mut looked_at: Vec<&FrameView> = matches.iter().chain(&others).copied().collect();
     looked_at.sort_by_key(|frame| frame.seq);
     looked_at.dedup_by_key(|frame| frame.seq);
-    Ok(Finding::of(holds, reason, LookedAt::frames(&looked_at)))
+    Ok(Finding::of(holds, reason, frames_looked_at(&looked_at)))
 }
 
 fn all(filter: &Filter, expression: &Expression, bench: &mut Bench<'_, '_>) -> Found {
@@ -95,7 +95,7 @@ fn all(filter: &Filter, expression: &Expression, bench: &mut Bench<'_, '_>) -> F
         None => format!("{}, and {source} is true of all", frames(&matches)),
     };
     let holds = wrong.is_none();
-    Ok(Finding::of(holds, reason, LookedAt::frames(&matches)))
+    Ok(Finding::of(holds, reason, frames_looked_at(&matches)))
 }
 
 fn approved(pattern: &ToolPattern, bench: &mut Bench<'_, '_>) -> Found {
@@ -109,7 +109,7 @@ fn approved(pattern: &ToolPattern, bench: &mut Bench<'_, '_>) -> Found {
         ),
     };
     let holds = wrong.is_none();
-    Ok(Finding::of(holds, reason, LookedAt::frames(&calls)))
+    Ok(Finding::of(holds, reason, frames_looked_at(&calls)))
 }
 
 fn tools_used(tools: &ToolUse, bench: &mut Bench<'_, '_>) -> Found {
@@ -121,7 +121,7 @@ fn tools_used(tools: &ToolUse, bench: &mut Bench<'_, '_>) -> Found {
     let missed = missed_tools(tools, &calls);
     let reason = missed.clone();
     let reason = reason.unwrap_or_else(|| format!("{}, as expected", calls_in_words(calls.len())));
-    let looked_at = LookedAt::frames(&calls);
+    let looked_at = frames_looked_at(&calls);
     Ok(Finding::of(missed.is_none(), reason, looked_at))
 }
 
@@ -154,7 +154,7 @@ fn cost(range: &CountRange, bench: &mut Bench<'_, '_>) -> Found {
         range.words(dollars)
     );
     let counted = bench.frames.iter().filter(|frame| frame.cost_micro_usd > 0);
-    let looked_at = LookedAt::frames(&counted.collect::<Vec<_>>());
+    let looked_at = frames_looked_at(&counted.collect::<Vec<_>>());
     Ok(Finding::of(range.has(cost), reason, looked_at))
 }
 
@@ -169,7 +169,7 @@ fn model_calls(range: &CountRange, bench: &mut Bench<'_, '_>) -> Found {
     };
     let reason = format!("{words}, expected {wanted}");
     let counted = bench.frames.iter().filter(|frame| frame.model_calls > 0);
-    let looked_at = LookedAt::frames(&counted.collect::<Vec<_>>());
+    let looked_at = frames_looked_at(&counted.collect::<Vec<_>>());
     Ok(Finding::of(range.has(calls), reason, looked_at))
 }
 
@@ -183,7 +183,7 @@ fn duration(most_ms: u64, envelope: &Value) -> Found {
         ));
     };
     let reason = format!("the run was at work for {spent_ms} ms, expected at most {most_ms} ms");
-    let looked_at = LookedAt::value(&spent);
+    let looked_at = value_looked_at(&spent);
     Ok(Finding::of(spent_ms <= most_ms, reason, looked_at))
 }
 

@@ -17,12 +17,13 @@ use super::tar::{self, Files};
 use ktsu_workflow::admit::ENGINE;
 
 /// The independent verifier: how to use it, the file that is run, and its parts.
-pub(super) const VERIFIER: [(&str, &str); 13] = [
+pub(super) const VERIFIER: [(&str, &str); 14] = [
     ("VERIFY.md", include_str!("VERIFY.md")),
     ("verify.py", include_str!("verify.py")),
     ("verify_calls.py", include_str!("verify_calls.py")),
     ("verify_commands.py", include_str!("verify_commands.py")),
     ("verify_content.py", include_str!("verify_content.py")),
+    ("verify_evals.py", include_str!("verify_evals.py")),
     ("verify_outputs.py", include_str!("verify_outputs.py")),
     ("verify_queue.py", include_str!("verify_queue.py")),
     ("verify_repeated.py", include_str!("verify_repeated.py")),
@@ -43,6 +44,8 @@ pub struct ExportSelection {
     pub all: bool,
     /// These runs and branches.
     pub streams: Vec<StreamId>,
+    /// Whether verdicts about what is selected belong to it; one that is named does anyway.
+    pub evals: bool,
     /// Only runs that began then or later, as frames write times; any beginning of one serves.
     pub from: Option<String>,
     /// Only runs that began before.
@@ -132,6 +135,7 @@ pub(super) fn select(
         for stream in page {
             match stream.kind() {
                 "store" => {}
+                "eval" if !wanted.evals && !wanted.streams.contains(&stream) => {}
                 "run" if !wanted.all => {}
                 "run" => {
                     if began_within(reader, &stream, wanted)? {
@@ -193,11 +197,11 @@ fn began_within(
     Ok(from && wanted.to.as_ref().is_none_or(|to| at < *to))
 }
 
-/// The streams that a stream hangs from: those its first frame names, and of one that several share
-/// those that any frame does.
+/// The streams that a stream hangs from: those its first frame names, and of some those that any frame
+/// does.
 fn parents(reader: &dyn Reader, stream: &StreamId) -> Result<BTreeSet<StreamId>, ExportError> {
     let mut parents = BTreeSet::new();
-    let (mut next, limit) = match is_shared(stream) {
+    let (mut next, limit) = match names_others_later(stream) {
         true => (0, MAX_PAGE),
         false => (0, 1),
     };
@@ -209,16 +213,16 @@ fn parents(reader: &dyn Reader, stream: &StreamId) -> Result<BTreeSet<StreamId>,
         next = last.seq.saturating_add(1);
         let frames = page.iter().filter_map(|record| record.decode_bare().ok());
         parents.extend(frames.flat_map(|frame| referenced_streams(&frame)));
-        if !is_shared(stream) {
+        if !names_others_later(stream) {
             return Ok(parents);
         }
     }
 }
 
-/// Whether runs write to a stream one after another. What they keep with `ktsu/kv` follows from each
-/// of them.
-pub(super) fn is_shared(stream: &StreamId) -> bool {
-    stream.kind() == "kv"
+/// Whether also frames behind the first name streams that it hangs from: what runs keep with `ktsu/kv`
+/// follows from each of them, and an eval from every run that it judges.
+pub(super) fn names_others_later(stream: &StreamId) -> bool {
+    matches!(stream.kind(), "kv" | "eval")
 }
 
 /// The streams that a frame names.

@@ -11,13 +11,14 @@
 
 use std::collections::{BTreeMap, BTreeSet, btree_map};
 
+use ktsu_eval::EvalRecord;
 use ktsu_ledger::branch;
 use ktsu_ledger::store::{MemoryStore, Reader, Store, StoreError, read_all};
 use ktsu_ledger::{Blob, CanonicalJson, Entry, Hash, Record, StreamId};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::export::{ExportError, ExportSelection, is_shared, referenced_streams, select};
+use super::export::{ExportError, ExportSelection, names_others_later, referenced_streams, select};
 use super::facts;
 use ktsu_run_index as rows;
 
@@ -201,7 +202,11 @@ fn parents_first(hung: &BTreeMap<StreamId, BTreeSet<StreamId>>) -> Option<Vec<St
 }
 
 fn parents(stream: &StreamId, records: &[Record]) -> BTreeSet<StreamId> {
-    let telling = if is_shared(stream) { records.len() } else { 1 };
+    let telling = if names_others_later(stream) {
+        records.len()
+    } else {
+        1
+    };
     let telling = records.iter().take(telling);
     let frames = telling.filter_map(|record| record.decode_bare().ok());
     let mut parents: BTreeSet<StreamId> = frames
@@ -267,6 +272,10 @@ fn with_row(
     target: Option<&dyn Reader>,
 ) -> Result<Entry, String> {
     let stream = entry.stream().clone();
+    if stream.kind() == "eval" {
+        let frames = branch::frames(trial, &stream).map_err(|error| error.to_string())?;
+        EvalRecord::of(&frames).map_err(|fault| format!("{stream}: {fault}"))?;
+    }
     if !rows::is_run(&stream) {
         return Ok(entry);
     }

@@ -22,7 +22,7 @@ except ImportError: _blake3 = None
 
 # The files beside this one, by their SHA-256: whoever trusts this one need trust nobody for them.
 PARTS = {
-    "verify_content.py": "5805ed3054f5f00978a7261454653d0142f7652babac03834bc3a7c55c86ffcf",
+    "verify_content.py": "bad42b5c9409dfb9ba9e1e85c0006f5ec857109bc1370053f32bb90c4610687e",
     "verify_outputs.py": "85c219f90b95b33e977c008571f96d641b404242da5dbf561739f7e3c03fed3f",
     "verify_signed.py": "a76527081d7a889180e0266aef9bd7f0b0e2d170f8882e7e4bbce35ae4f8f53f",
     "verify_calls.py": "45aaf11bd0676e567f6642c9c9e83c7a6862e91f3a2d06dedccddcdd8463d3f0",
@@ -32,10 +32,12 @@ PARTS = {
     "verify_values.py": "751932e00871476c3193df28513672ebb5f863529a7e002082a17c75e314b38c",
     "verify_reviews.py": "bb3a61af1c10d105642500936dbe3cf2f7de6ffa562835e456884acb4059069d",
     "verify_suspensions.py": "59a2e0bc200359c654bd8887434f62d4433e5ddf66ddf1f0f043a88dd545c689",
+    "verify_evals.py": "3fe88ea3695665034994096db1ad7cebdff47788ab998b415ddae8c501574260",
     "verify_repeated.py": "21a4512fc7d75a20259fb091be54f657bc7e6ffb233190c9f9e8e9aac16d76c9",
 }
 # What of them this one uses; the others are used by these.
-USED = dict(signed="Signed", calls="Said", content="Content", outputs="Outputs", world="Worlds")
+USED = dict(signed="Signed", calls="Said", content="Content", outputs="Outputs", world="Worlds",
+            evals="Evals")
 FORMAT, MAX_BODY, ZERO = 1, 256 * 1024, "0" * 64
 # How much is read at once, of a file that is read whole, and of the frames that are kept at hand.
 PIECE, MAX_LIST, MAX_WHOLE, AT_HAND = 1 << 16, 1 << 28, 1 << 23, 1 << 21
@@ -448,7 +450,7 @@ def verify(file, parts, held=(), key=None):
               (made["signed"], "inclusion signatures rotation key held"),
               (made["content"], "extracts definitions lock verifier"),
               (made["outputs"], "outputs"), (made["world"], "world"),
-              (made["calls"], "approvals tools"),
+              (made["calls"], "approvals tools"), (made["evals"], "evals"),
               ("only ktsu regenerates these tables", "derived"),
               ("only ktsu replays decisions", "replay")]
     return [judge(claim, by) for by, claims in judges for claim in claims.split()]

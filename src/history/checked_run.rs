@@ -49,13 +49,22 @@ impl From<StoreError> for CheckedRunError {
 }
 
 impl CheckedRun {
-    /// Reads a run.
+    /// Reads a run, or as many of its first frames: a run may be resumed after it had ended.
     ///
     /// # Errors
     /// [`CheckedRunError`].
-    pub fn read(reader: &dyn Reader, stream: &StreamId) -> Result<Self, CheckedRunError> {
+    pub fn read(
+        reader: &dyn Reader,
+        stream: &StreamId,
+        first: Option<u64>,
+    ) -> Result<Self, CheckedRunError> {
         let found = envelope_and_frames(reader, stream)?;
-        let (fold, frames) = found.ok_or(CheckedRunError::Missing)?;
+        let (mut fold, mut frames) = found.ok_or(CheckedRunError::Missing)?;
+        let first = first.and_then(|first| usize::try_from(first).ok());
+        if let Some(first) = first.filter(|first| *first < frames.len()) {
+            frames.truncate(first);
+            fold = super::fold(&frames).map_err(RunReadError::from)?;
+        }
         let status = fold.state().status();
         if !status.is_terminal() {
             return Err(CheckedRunError::Unfinished(status.as_str()));

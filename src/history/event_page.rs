@@ -2,7 +2,7 @@
 //! them.
 //!
 //! A frame is named here by its position in the ledger, which is where a follower goes on. Only
-//! frames of runs, branches and recomputes are shown; the others are passed over.
+//! frames of runs, branches, recomputes and evals are shown; the others are passed over.
 
 use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
@@ -15,12 +15,15 @@ use serde::Deserialize;
 use super::frame_page::{source_frame, with_derived};
 use ktsu_run_index::is_run;
 
+/// The kind of the streams of evals.
+const EVAL: &str = "eval";
+
 /// A frame of a run, and its place in the ledger.
 #[derive(Debug)]
 pub struct AppendedFrame {
     /// Its place in the order of appending, from 1.
     pub position: u64,
-    /// The run it belongs to.
+    /// The run or the eval it belongs to.
     pub run: StreamId,
     /// Its type.
     pub kind: String,
@@ -74,7 +77,11 @@ impl AppendedFrame {
             let source = self.source.as_deref();
             let mut text = with_derived(self.record.to_json(), &self.id(), source);
             text.truncate(text.len().saturating_sub(1));
-            text.push_str(&format!(r#","run_id":"{}"}}"#, self.run.name()));
+            let owner = match self.run.kind() {
+                EVAL => "eval_id",
+                _ => "run_id",
+            };
+            text.push_str(&format!(r#","{owner}":"{}"}}"#, self.run.name()));
             Arc::from(text)
         })
     }
@@ -112,7 +119,7 @@ pub fn page(reader: &dyn Reader, from: u64, limit: usize) -> Result<AppendedPage
     Ok(page)
 }
 
-/// The frame, if it is one of a run.
+/// The frame, if it is one of a run or an eval.
 fn shown(
     reader: &dyn Reader,
     raw: RawFrame,
@@ -120,7 +127,7 @@ fn shown(
 ) -> Result<Option<AppendedFrame>, FrameFault> {
     let stream = raw.stream.ok_or("its stream has no name")?;
     let run: StreamId = stream.parse().map_err(|_| "its stream has no valid name")?;
-    if !is_run(&run) {
+    if !is_run(&run) && run.kind() != EVAL {
         return Ok(None);
     }
     let seq = raw.seq.ok_or("its number is negative")?;

@@ -5,6 +5,7 @@ use ktsu_ledger::id::{BRANCH, RECOMPUTE};
 use ktsu_ledger::store::{Filter, Reader, RemovedStream, StoreError};
 
 use super::approvals::each_row;
+use super::evals::EVAL;
 use super::frame_page::{self, FrameSelection, PageLimit};
 
 /// What was found.
@@ -42,6 +43,54 @@ const MIN_ID_CHARS: usize = 3;
 /// How many candidates are named.
 const MAX_CANDIDATES: usize = 5;
 
+/// Finds an eval by its id, or by a unique beginning or end of it.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn eval(reader: &dyn Reader, asked: &str) -> Result<RunMatch, StoreError> {
+    let bare = asked.strip_prefix("eval:").unwrap_or(asked);
+    if let Ok(stream) = format!("eval:{bare}").parse::<StreamId>()
+        && let Some(found) = exactly(reader, stream)?
+    {
+        return Ok(found);
+    }
+    if bare.len() < MIN_ID_CHARS {
+        return Ok(RunMatch::None);
+    }
+    let mut matches = ktsu_run_index::evals(reader)?;
+    matches.retain(|stream| is_like(stream.name(), &[EVAL], bare));
+    Ok(among(&matches))
+}
+
+/// The stream of this name, if it is there, or was.
+fn exactly(reader: &dyn Reader, stream: StreamId) -> Result<Option<RunMatch>, StoreError> {
+    if reader.tail(&stream)?.is_some() {
+        return Ok(Some(RunMatch::One(stream, String::new())));
+    }
+    let removed = reader.removed(&stream)?;
+    Ok(removed.map(|removed| RunMatch::Removed(Box::new(removed))))
+}
+
+/// Whether a name begins or ends like this, with or without what says its kind.
+fn is_like(name: &str, kinds: &[&str], asked: &str) -> bool {
+    let bare = kinds.iter().find_map(|kind| name.strip_prefix(kind));
+    let bare = bare.unwrap_or(name);
+    name.starts_with(asked) || bare.starts_with(asked) || name.ends_with(asked)
+}
+
+/// The one among streams that match, if it is one.
+fn among(matches: &[StreamId]) -> RunMatch {
+    match matches {
+        [] => RunMatch::None,
+        [one] => RunMatch::One(one.clone(), String::new()),
+        many => {
+            let named = many.iter().take(MAX_CANDIDATES);
+            let named = named.map(|stream| stream.name().to_owned());
+            RunMatch::Many(named.collect(), many.len())
+        }
+    }
+}
+
 /// Finds a run; `asked` may end in the path of an inline child.
 ///
 /// # Errors
@@ -72,38 +121,19 @@ fn has_scope(reader: &dyn Reader, stream: &StreamId, scope: &str) -> Result<bool
 
 fn find_root(reader: &dyn Reader, id: &str) -> Result<RunMatch, StoreError> {
     if let Ok(stream) = StreamId::run(id)
-        && reader.tail(&stream)?.is_some()
+        && let Some(found) = exactly(reader, stream)?
     {
-        return Ok(RunMatch::One(stream, String::new()));
-    }
-    if let Ok(stream) = StreamId::run(id)
-        && let Some(removed) = reader.removed(&stream)?
-    {
-        return Ok(RunMatch::Removed(Box::new(removed)));
+        return Ok(found);
     }
     if id.len() < MIN_ID_CHARS {
         return Ok(RunMatch::None);
     }
     let mut matches = Vec::new();
     each_row(reader, &Filter::default(), None, usize::MAX, |row| {
-        let name = row.stream.name();
-        let kinds = ["run_", BRANCH, RECOMPUTE];
-        let bare = kinds.iter().find_map(|kind| name.strip_prefix(kind));
-        let bare = bare.unwrap_or(name);
-        if name.starts_with(id) || bare.starts_with(id) || name.ends_with(id) {
+        if is_like(row.stream.name(), &["run_", BRANCH, RECOMPUTE], id) {
             matches.push(row.stream.clone());
         }
         Ok(())
     })?;
-    Ok(match matches.as_slice() {
-        [] => RunMatch::None,
-        [one] => RunMatch::One(one.clone(), String::new()),
-        many => {
-            let named = many
-                .iter()
-                .take(MAX_CANDIDATES)
-                .map(|stream| stream.name().to_owned());
-            RunMatch::Many(named.collect(), many.len())
-        }
-    })
+    Ok(among(&matches))
 }

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::RunReadError;
-use crate::newest_definition::newest_definition;
+use ktsu_workflow::newest_definition::newest_definition;
 
 /// The state of a run or an inline child.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

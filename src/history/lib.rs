@@ -3,9 +3,9 @@
 pub mod approvals;
 mod argument_lines;
 pub mod checked_run;
-mod current_output;
 pub mod diff;
 pub mod emitted;
+pub mod evals;
 pub mod event_page;
 pub mod find;
 pub mod frame_page;
@@ -13,7 +13,6 @@ pub mod frame_types;
 pub mod indexed_reader;
 pub mod kit_comparison;
 pub mod layers;
-mod newest_definition;
 pub mod parallel;
 pub mod provenance;
 pub mod recompute;
@@ -40,7 +39,6 @@ mod trace_work_tests;
 mod world_tests;
 
 pub use argument_lines::argument_lines;
-pub use current_output::fold;
 pub use ktsu_ledger::branch::Blobs;
 
 use ktsu_ledger::branch;
@@ -48,6 +46,8 @@ use ktsu_ledger::store::{Reader, StoreError};
 use ktsu_ledger::{Frame, StreamId};
 use ktsu_projections::envelope::EnvelopeFold;
 use ktsu_projections::run::FoldError;
+
+pub use ktsu_workflow::current_output::fold;
 
 use ktsu_run_index::{ListedRun, check_end};
 

@@ -19,6 +19,7 @@ use ktsu_ledger::{Hash, Ledger, StreamId};
 use ktsu_projections::run::{FoldError, RunState};
 use serde::Serialize;
 
+use super::evals;
 use super::verification_fold::VerificationFold;
 use ktsu_run_index as rows;
 
@@ -150,6 +151,9 @@ fn verify_once(
     let folded = each_stream(&reader, |stream| {
         let known = known.get(stream.as_str());
         // Frames that do not chain would only be reported a second time.
+        if stream.kind() == "eval" && known.is_none() {
+            report.problems.extend(evals::problem(&reader, stream));
+        }
         if !rows::is_run(stream) || known == Some(&KnownDamage::Frames) {
             return Ok(());
         }

@@ -152,6 +152,7 @@ impl WorldTimelineBuilder {
             | Event::Person(_)
             | Event::Kv(_)
             | Event::Delivery(_)
+            | Event::Eval(_)
             | Event::Store(_) => {}
         }
     }

@@ -16,6 +16,7 @@ mod blocking;
 pub mod clock;
 mod drain;
 mod effects;
+mod evals;
 mod fork;
 mod human_commands;
 mod idempotency;
@@ -38,6 +39,7 @@ mod tools;
 
 pub use clock::MicrosClock;
 pub use drain::AwaitedEffects;
+pub use evals::EvalAppendError;
 pub use fork::ForkReceipt;
 pub use human_commands::{CommandError, CommandReceipt, HumanCommand};
 pub use idempotency::ClaimOutcome;

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use ktsu_ledger::StreamId;
 use ktsu_ledger::event::{
-    HoldLifted, HoldPlaced, Principal, RETENTION, RecomputeEvent, StoreEvent,
+    EvalEvent, HoldLifted, HoldPlaced, Principal, RETENTION, RecomputeEvent, StoreEvent,
 };
 use ktsu_ledger::removal::{PlanRemovalError, PlannedRemoval, References};
 use ktsu_ledger::store::{Cursor, Filter, Reader, StoreError};
@@ -30,6 +30,7 @@ use tokio::time::Instant;
 use super::{Orchestrator, Shared};
 use ktsu_evidence::facts;
 use ktsu_evidence::store_stream::StoreStream;
+use ktsu_run_index as rows;
 
 /// How often due runs are looked for.
 const SWEEP_INTERVAL: Duration = Duration::from_mins(10);
@@ -354,7 +355,7 @@ async fn read_references(
     Ok(())
 }
 
-/// Every branch and recompute, by families.
+/// Every branch, recompute and eval, by families.
 fn children(reader: &dyn Reader) -> Result<Families, StoreError> {
     let filter = Filter {
         kinds: vec!["branch".to_owned(), "recompute".to_owned()],
@@ -376,9 +377,25 @@ fn children(reader: &dyn Reader) -> Result<Families, StoreError> {
         }
         cursor = page.next;
         if cursor.is_none() {
-            return Ok(Families::of(found));
+            break;
         }
     }
+    for eval in rows::evals(reader)? {
+        if let Some(run) = judged(reader, &eval)? {
+            found.push(EndedRun::eval(eval, run));
+        }
+    }
+    Ok(Families::of(found))
+}
+
+/// The run that a verdict is about.
+fn judged(reader: &dyn Reader, eval: &StreamId) -> Result<Option<StreamId>, StoreError> {
+    let second = reader.read(eval, 1, 1)?;
+    let second = second.first().and_then(|record| record.decode_bare().ok());
+    Ok(match second.map(|second| second.event) {
+        Some(Event::Eval(EvalEvent::ScenarioStarted(scenario))) => Some(scenario.run),
+        Some(_) | None => None,
+    })
 }
 
 /// What a recompute is of.

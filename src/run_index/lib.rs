@@ -200,6 +200,27 @@ pub fn runs_after(
     Ok((runs.collect(), last))
 }
 
+/// The streams of all evals, in the order of their names, which is that of their beginnings.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn evals(reader: &dyn Reader) -> Result<Vec<StreamId>, StoreError> {
+    // No id of an eval comes before this one.
+    let mut after = "eval:0".parse::<StreamId>().ok();
+    let mut found = Vec::new();
+    loop {
+        let page = reader.streams(after.as_ref(), PAGE)?;
+        let evals = page.iter().take_while(|stream| stream.kind() == "eval");
+        let evals: Vec<StreamId> = evals.cloned().collect();
+        let is_last = evals.is_empty() || evals.len() < page.len();
+        after = evals.last().cloned();
+        found.extend(evals);
+        if is_last {
+            return Ok(found);
+        }
+    }
+}
+
 /// The kinds of stream that are runs, or go like one.
 const RUN_KINDS: [&str; 3] = ["run", "branch", "recompute"];
 

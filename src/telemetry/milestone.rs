@@ -249,6 +249,7 @@ pub(super) fn milestone(frame: &Frame) -> Option<Milestone> {
         | Event::World(_)
         | Event::Kv(_)
         | Event::Delivery(_)
+        | Event::Eval(_)
         | Event::Store(_)
         | Event::Foreign { .. } => None,
     }

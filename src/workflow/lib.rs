@@ -11,11 +11,13 @@
 pub mod admit;
 pub mod airlock;
 pub mod commands;
+pub mod current_output;
 pub mod defaults;
 pub mod definition;
 pub mod effects;
 pub mod expression;
 pub mod graph;
+pub mod newest_definition;
 pub mod next;
 mod outcome;
 pub mod params;

@@ -196,6 +196,7 @@ fn waits_no_more(event: &Event) -> Option<&str> {
         | Event::World(_)
         | Event::Kv(_)
         | Event::Delivery(_)
+        | Event::Eval(_)
         | Event::Store(_)
         | Event::Foreign { .. } => None,
     }

@@ -49,6 +49,30 @@ fn frame(event: &Event) -> Value {
 }
 
 #[tokio::test]
+async fn a_follower_gets_verdicts_too() {
+    let lab = Lab::new(&kit(), &[]).await;
+    let run = lab.client.run_hello(1).await.remove(0);
+    lab.client.ended(&run).await;
+    let mut events = follow(&lab.client, "?pattern=eval.finished,check.result", None).await;
+    let spec =
+        "invariants: {a: {description: d, check: {type: output, expr: status, equals: complete}}}";
+    let body = json!({"run": run, "spec": spec}).to_string();
+    let checked = lab.client.post("/checks", body).await.json();
+    assert_eq!(checked["status"], "passed", "{checked:#}");
+    let taken = take(&mut events, 2).await;
+    let frames: Vec<Value> = taken.iter().map(frame).collect();
+    let stream = format!("eval:{}", checked["eval_id"].as_str().unwrap());
+    let kinds = frames
+        .iter()
+        .map(|frame| (&frame["stream"], &frame["type"]));
+    let expected = [
+        (&json!(stream), &json!("check.result")),
+        (&json!(stream), &json!("eval.finished")),
+    ];
+    assert_eq!(kinds.collect::<Vec<_>>(), expected);
+}
+
+#[tokio::test]
 async fn a_follower_gets_every_frame_of_every_run_once_and_in_the_order_of_the_ledger() {
     let lab = Lab::new(&kit(), &[]).await;
     let mut early = follow(&lab.client, "", None).await;

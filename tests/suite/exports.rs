@@ -4,6 +4,8 @@
 //! A run alone has its folder. What hangs together (branches and their parents, recomputes and their
 //! runs) is kept as it travels from one ledger to another, so that the way there is tested, too.
 
+#[path = "exports/checked.rs"]
+mod checked;
 #[path = "exports/kept.rs"]
 mod kept;
 #[path = "exports/steered.rs"]
@@ -16,8 +18,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ktsu::assemble::import::import;
 use ktsu_evidence::export::ExportSelection;
-use ktsu_evidence::transfer;
-use ktsu_history::replay as told;
+use ktsu_evidence::{check, transfer};
+use ktsu_history::{evals, replay as told};
 use ktsu_ledger::appender::Options;
 use ktsu_ledger::branch;
 use ktsu_ledger::store::{MemoryStore, Reader, SqliteReader};
@@ -68,6 +70,7 @@ pub(crate) fn all() -> Vec<(String, String)> {
 fn everything() -> ExportSelection {
     ExportSelection {
         all: true,
+        evals: true,
         ..ExportSelection::default()
     }
 }
@@ -159,6 +162,44 @@ fn every_golden_export_comes_in_is_sound_and_goes_out_with_the_same_bytes() {
         );
         crate::evidence::holds(&reader, &name);
     }
+}
+
+#[test]
+fn the_golden_verdicts_are_read_and_judged_again() {
+    let (_folder, path) = imported(checked::NAME);
+    let reader = SqliteReader::open(&path).unwrap();
+    let all = evals::list(&reader, None, usize::MAX).unwrap();
+    let statuses = all
+        .iter()
+        .map(|eval| eval.as_ref().unwrap().status.as_str());
+    let statuses: Vec<&str> = statuses.collect();
+    assert_eq!(statuses, ["error", "passed", "failed", "passed"]);
+    let report = ktsu_history::verify::ledger(&path, &Default::default(), &mut |_| {}).unwrap();
+    assert_eq!(report.problems, []);
+    let archive = ktsu_evidence::export::export(&reader, &everything()).unwrap();
+    let report = check::verify(&archive.bytes, &check::VerifyOptions::default()).unwrap();
+    let claim = report
+        .claims
+        .iter()
+        .find(|one| one.claim == "evals")
+        .unwrap();
+    assert_eq!(claim.reason, "4 verdicts follow from 13 checks made again");
+    let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
+    for stream in ktsu_run_index::evals(&reader).unwrap() {
+        for frame in branch::frames(&reader, &stream).unwrap() {
+            let known = ktsu_ledger::Event::KINDS.iter();
+            let kind = known.copied().find(|kind| *kind == frame.event.kind());
+            *kinds.entry(kind.unwrap()).or_default() += 1;
+        }
+    }
+    let counted = [
+        ("check.result", 13),
+        ("eval.finished", 4),
+        ("eval.started", 4),
+        ("scenario.finished", 4),
+        ("scenario.started", 4),
+    ];
+    assert_eq!(kinds, BTreeMap::from(counted));
 }
 
 #[test]
@@ -275,12 +316,13 @@ fn ticking() -> MicrosClock {
 async fn record_what_is_missing() {
     let mut manifest = manifest();
     std::fs::create_dir_all(folder()).unwrap();
-    for name in ["v2-people", steered::NAME] {
+    for name in ["v2-people", steered::NAME, checked::NAME] {
         if manifest.contains_key(name) {
             continue;
         }
         let store = match name {
             steered::NAME => steered::store().await,
+            checked::NAME => checked::store().await,
             _ => people().await,
         };
         let lines = transfer::export(&store, &everything()).unwrap();

@@ -294,6 +294,41 @@ async fn a_fork_keeps_its_parent_and_they_go_together() {
 }
 
 #[tokio::test]
+async fn a_verdict_goes_with_its_run_and_does_not_keep_it() {
+    let desk = Desk::new().await;
+    let run = desk.run("w", json!({})).await;
+    let held = desk.run("w", json!({})).await;
+    desk.days(9).await;
+    let spec =
+        "invariants: {a: {description: d, check: {type: output, expr: status, equals: complete}}}";
+    let mut evals = Vec::new();
+    for run in [&run, &held] {
+        let body = json!({"run": run, "spec": spec}).to_string();
+        let checked = desk.lab.client.post("/checks", body).await.json();
+        assert_eq!(checked["status"], "passed");
+        evals.push(checked["eval_id"].as_str().unwrap().to_owned());
+    }
+    assert_eq!(desk.hold(&held, false).await, 200);
+    assert_eq!(desk.days(1).await, 2);
+    let status = async |eval: &str| {
+        let answer = desk.lab.client.get(&format!("/evals/{eval}")).await;
+        answer.status
+    };
+    assert_eq!(
+        (desk.status(&run).await, desk.status(&held).await),
+        (410, 200)
+    );
+    assert_eq!(
+        (status(&evals[0]).await, status(&evals[1]).await),
+        (410, 200)
+    );
+    assert_eq!(desk.hold(&held, true).await, 200);
+    assert_eq!(desk.days(0).await, 2);
+    assert_eq!(status(&evals[1]).await, 410);
+    desk.sound().await;
+}
+
+#[tokio::test]
 async fn a_paused_run_stays_whatever_its_age() {
     let desk = Desk::new().await;
     let run = desk.run("w", json!({})).await;

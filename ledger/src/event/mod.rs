@@ -9,6 +9,7 @@ mod agent;
 mod branch;
 mod command;
 mod delivery;
+mod eval;
 mod item;
 mod kv;
 pub mod lock;
@@ -39,6 +40,10 @@ pub use command::{CommandCompleted, CommandKind, StepCommand, StepNote, WorldCom
 pub use delivery::{
     DeliveryAdvanced, DeliveryDead, DeliveryEvent, DeliveryRedriven, DeliverySettled,
     SubscriptionAdded, SubscriptionRemoved,
+};
+pub use eval::{
+    CheckResult, EvalEvent, EvalFinished, EvalStarted, EvalStatus, LookedAt, ScenarioFinished,
+    ScenarioStarted, Score,
 };
 pub use item::{ItemCompleted, ItemEvent, ItemFailed, ItemStarted};
 pub use kv::{KvDeleted, KvEvent, KvSet};
@@ -116,6 +121,8 @@ pub enum Event {
     Kv(KvEvent),
     /// About subscriptions and what is delivered to them.
     Delivery(DeliveryEvent),
+    /// About checks of finished runs.
+    Eval(EvalEvent),
     /// About the ledger as a whole.
     Store(StoreEvent),
     /// A type this version does not know. Kits' own (`x.KIT.NAME`) mean nothing to projections;
@@ -151,6 +158,7 @@ impl Event {
             Self::Person(_)
             | Self::Kv(_)
             | Self::Delivery(_)
+            | Self::Eval(_)
             | Self::Store(_)
             | Self::Foreign { .. } => Role::Input,
         }
@@ -173,6 +181,7 @@ impl Event {
             | Self::World(_)
             | Self::Kv(_)
             | Self::Delivery(_)
+            | Self::Eval(_)
             | Self::Store(_)
             | Self::Foreign { .. } => None,
         }
@@ -194,6 +203,7 @@ impl Event {
             | Self::World(_)
             | Self::Kv(_)
             | Self::Delivery(_)
+            | Self::Eval(_)
             | Self::Store(_)
             | Self::Foreign { .. } => None,
         }
@@ -310,6 +320,7 @@ impl Event {
             | Self::World(_)
             | Self::Kv(_)
             | Self::Delivery(_)
+            | Self::Eval(_)
             | Self::Store(_) => true,
         }
     }
@@ -476,6 +487,11 @@ event_types! {
     "delivery.dead" => Delivery::DeliveryEvent::Dead,
     "delivery.redriven" => Delivery::DeliveryEvent::Redriven,
     "delivery.settled" => Delivery::DeliveryEvent::Settled,
+    "eval.started" => Eval::EvalEvent::Started,
+    "scenario.started" => Eval::EvalEvent::ScenarioStarted,
+    "check.result" => Eval::EvalEvent::Checked,
+    "scenario.finished" => Eval::EvalEvent::ScenarioFinished,
+    "eval.finished" => Eval::EvalEvent::Finished,
     "store.opened" => Store::StoreEvent::Opened,
     "store.recovered" => Store::StoreEvent::Recovered,
     "run.head" => Store::StoreEvent::RunHead,

@@ -149,6 +149,7 @@ impl EnvelopeDetails {
             | Event::Person(_)
             | Event::Kv(_)
             | Event::Delivery(_)
+            | Event::Eval(_)
             | Event::Store(_) => {}
         }
     }

@@ -118,6 +118,7 @@ impl LeftOut {
             | Event::World(_)
             | Event::Kv(_)
             | Event::Delivery(_)
+            | Event::Eval(_)
             | Event::Store(_)
             | Event::Foreign { .. } => Self::default(),
         }

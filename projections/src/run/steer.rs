@@ -133,6 +133,7 @@ pub fn starts_work(event: &Event) -> bool {
         | Event::Person(_)
         | Event::Kv(_)
         | Event::Delivery(_)
+        | Event::Eval(_)
         | Event::Store(_)
         | Event::Foreign { .. } => false,
     }

@@ -202,9 +202,11 @@ impl RunState {
             }
             Event::World(event) => self.check_world(frame, event),
             Event::Foreign { .. } if frame.event.is_known() => self.check_kit_event(frame),
-            Event::Kv(_) | Event::Delivery(_) | Event::Store(_) | Event::Foreign { .. } => {
-                Err(TransitionError::Unknown(frame.event.kind().to_owned()))
-            }
+            Event::Kv(_)
+            | Event::Delivery(_)
+            | Event::Eval(_)
+            | Event::Store(_)
+            | Event::Foreign { .. } => Err(TransitionError::Unknown(frame.event.kind().to_owned())),
         }
     }
 

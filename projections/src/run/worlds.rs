@@ -227,6 +227,7 @@ impl RunState {
             | Event::World(_)
             | Event::Kv(_)
             | Event::Delivery(_)
+            | Event::Eval(_)
             | Event::Store(_)
             | Event::Foreign { .. } => return Ok(()),
         };

@@ -120,6 +120,7 @@ pub fn is_world_event(event: &Event, scope: &str) -> bool {
         | Event::Person(_)
         | Event::Kv(_)
         | Event::Delivery(_)
+        | Event::Eval(_)
         | Event::Store(_) => false,
     }
 }

@@ -86,6 +86,7 @@ impl World {
             | Event::Person(_)
             | Event::Kv(_)
             | Event::Delivery(_)
+            | Event::Eval(_)
             | Event::Store(_)
             | Event::Foreign { .. } => WorldChange::Nothing,
         }

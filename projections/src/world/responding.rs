@@ -276,6 +276,7 @@ impl Responding {
             | Event::Person(_)
             | Event::Kv(_)
             | Event::Delivery(_)
+            | Event::Eval(_)
             | Event::Store(_) => {}
         }
         self.advance();

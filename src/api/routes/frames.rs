@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use super::parameter::{Kind, LastEventId, MAX_NUMBER, Parameter, whole};
 use super::query::{Query, QueryParameters, RawQuery};
-use super::{RunTarget, wire};
+use super::{RecordTarget, RunTarget, wire};
 use crate::stream_opener::StreamOpener;
 use crate::streams::OpenStream;
 use ktsu_codes::ErrorCode;
@@ -90,7 +90,7 @@ fn types(given: Option<&str>) -> Result<FrameTypes, ProblemDetails> {
 
 /// The frames of a run, as JSON or, with `Accept: text/event-stream`, as they become durable.
 #[utoipa::path(get, path = "/runs/{id}/frames",
-    params(RunTarget,
+    params(RecordTarget,
         Query::<FramesQuery>, LastEventId),
     responses(
         (status = 200, content((wire::Frames = "application/json"), (String = "text/event-stream"))),
@@ -98,7 +98,7 @@ fn types(given: Option<&str>) -> Result<FrameTypes, ProblemDetails> {
 pub(super) async fn frames(
     State(orchestrator): State<Orchestrator>,
     streams: StreamOpener,
-    run: RunTarget,
+    RecordTarget(run): RecordTarget,
     headers: HeaderMap,
     Query(wanted): Query<FramesQuery>,
 ) -> Result<Response, ProblemDetails> {

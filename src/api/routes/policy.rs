@@ -33,7 +33,7 @@ const HOLD: Policy = Policy::Roles(&[Auditor, Admin]);
 const ADMINISTER: Policy = Policy::Roles(&[Admin]);
 
 /// Method and path as they are registered.
-pub const TABLE: [(&str, &str, Policy); 49] = [
+pub const TABLE: [(&str, &str, Policy); 52] = [
     ("GET", "/", Policy::Optional),
     ("GET", "/openapi.json", Policy::Public),
     ("GET", "/health", Policy::Public),
@@ -63,6 +63,9 @@ pub const TABLE: [(&str, &str, Policy); 49] = [
     ("POST", "/runs/{id}/events", OPERATE),
     ("POST", "/runs/{id}/recompute", OPERATE),
     ("GET", "/runs/{id}/recompute", READ),
+    ("POST", "/checks", RECORD),
+    ("GET", "/evals", READ),
+    ("GET", "/evals/{id}", READ),
     ("GET", "/approvals", READ),
     ("GET", "/reviews", READ),
     ("GET", "/runs/{id}/steps/{step}/approval", READ),

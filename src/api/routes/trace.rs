@@ -9,7 +9,7 @@ use serde_json::{Value, json as value};
 
 use super::parameter::{Kind, MAX_NUMBER, Parameter};
 use super::query::{Query, QueryParameters, RawQuery, invalid};
-use super::{RunTarget, policy, wire};
+use super::{RecordTarget, RunTarget, policy, wire};
 use crate::access::{Caller, TraceWork};
 use crate::problems::run_error;
 use ktsu_codes::ErrorCode;
@@ -107,13 +107,13 @@ impl QueryParameters for TraceQuery {
 
 /// The causal tree of a run, or everything one frame follows from.
 #[utoipa::path(get, path = "/runs/{id}/trace",
-    params(RunTarget, Query::<TraceQuery>),
+    params(RecordTarget, Query::<TraceQuery>),
     responses((status = 200, body = wire::Trace)))]
 pub(super) async fn trace(
     State(orchestrator): State<Orchestrator>,
     caller: Caller,
     TraceWork(most): TraceWork,
-    run: RunTarget,
+    RecordTarget(run): RecordTarget,
     Query(of): Query<TraceQuery>,
 ) -> Result<Json<Value>, ProblemDetails> {
     // Requests may contain parts of the definition, which not every reader may see.
@@ -135,6 +135,12 @@ fn read_trace(
     of: &TraceQuery,
     (with_requests, most): (bool, u64),
 ) -> Result<wire::Trace, ProblemDetails> {
+    let asks_of_steps = of.of.is_some() || of.why_not.is_some() || of.step.is_some();
+    if run.stream.kind() == "eval" && asks_of_steps {
+        return Err(invalid(
+            "an eval has no steps: frame is all that can be asked for",
+        ));
+    }
     let mut meter = WorkMeter::limited_to(most);
     let over = |_: TooMuchWork| too_large(run, of);
     // Where values came from is counted as it is looked up.

@@ -5,6 +5,7 @@
 
 mod approvals;
 mod comparison;
+mod evals;
 mod home;
 mod interventions;
 mod posts;
@@ -31,6 +32,7 @@ pub use approvals::{
     ToolMessages,
 };
 pub use comparison::{DiffView, RecomputedWorld, Replay, Replayed};
+pub use evals::{CheckPost, Eval, EvalLookedAt, EvalResult, EvalScenario, EvalSpecView, Evals};
 pub use home::{Authentication, Home, HomeRoute, HomeWorkflow};
 pub use interventions::{
     Branch, CommandRecorded, Effects, Fork, HoldPost, HoldRecorded, Overlay, RaisedLimits, Resume,

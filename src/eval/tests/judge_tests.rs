@@ -1,16 +1,18 @@
 use serde_json::json;
 
-use crate::{CheckStatus, Subject, judge};
+use ktsu_ledger::event::EvalStatus;
+
+use crate::{Subject, judge};
 
 use super::support::{Files, Run, envelope, one, one_in, paid, results, spec};
-use CheckStatus::{Error, Failed, Passed};
+use EvalStatus::{Error, Failed, Passed};
 
-fn assert_all(cases: &[(&str, CheckStatus, &str)]) {
+fn assert_all(cases: &[(&str, EvalStatus, &str)]) {
     for (check, status, words) in cases {
         let found = one(check);
         assert_eq!(found.status, *status, "{check}: {}", found.reason);
         assert!(found.reason.contains(words), "{check}: {}", found.reason);
-        assert_eq!(found.score, f64::from(u8::from(*status == Passed)));
+        assert_eq!(found.score.get(), f64::from(u8::from(*status == Passed)));
     }
 }
 
@@ -270,7 +272,7 @@ fn what_is_forbidden_is_a_gate_and_must_match_nothing() {
         ]
     );
     assert_eq!(
-        (found[1].looked_at.frames.clone(), found[1].weight),
+        (found[1].looked_at.frames.clone(), found[1].weight.get()),
         (vec![8], 1.0)
     );
 }

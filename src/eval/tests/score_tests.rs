@@ -1,26 +1,32 @@
 use ktsu_ledger::Hash;
 use proptest::prelude::*;
 
-use crate::{CheckResult, CheckStatus, LookedAt, VerdictStatus, rounded, verdict};
+use ktsu_ledger::event::{CheckResult, EvalStatus, LookedAt, Score};
+
+use crate::{rounded, verdict};
 
 fn result(index: u32, weight: f64, score: f64) -> CheckResult {
+    let passed = score >= 1.0;
     CheckResult {
-        index,
-        name: format!("n{index}"),
         check: "output".to_owned(),
-        status: match score < 1.0 {
-            true => CheckStatus::Failed,
-            false => CheckStatus::Passed,
-        },
-        score,
-        weight,
+        duration_ms: 0,
         gate: false,
-        reason: String::new(),
+        index,
         looked_at: LookedAt {
+            count: 0,
             digest: Hash::ZERO,
             frames: Vec::new(),
-            count: 0,
         },
+        name: format!("n{index}"),
+        passed,
+        reason: String::new(),
+        scenario: 0,
+        score: Score::new(score),
+        status: match passed {
+            true => EvalStatus::Passed,
+            false => EvalStatus::Failed,
+        },
+        weight: Score::new(weight),
     }
 }
 
@@ -30,7 +36,7 @@ fn results(parts: &[(f64, f64)]) -> Vec<CheckResult> {
     parts.collect()
 }
 
-fn assert_verdict(parts: &[(f64, f64)], threshold: f64, composite: f64, status: VerdictStatus) {
+fn assert_verdict(parts: &[(f64, f64)], threshold: f64, composite: f64, status: EvalStatus) {
     let found = verdict(&results(parts), threshold);
     assert_eq!(
         (found.composite, found.status),
@@ -41,7 +47,7 @@ fn assert_verdict(parts: &[(f64, f64)], threshold: f64, composite: f64, status: 
 
 #[test]
 fn the_composite_is_the_weighted_mean_of_the_scores() {
-    use VerdictStatus::{Failed, Passed};
+    use EvalStatus::{Failed, Passed};
     assert_verdict(&[(1.0, 1.0), (0.3, 0.0)], 0.85, 0.769230769231, Failed);
     let three = |b, c| [(1.0, 1.0), (0.3, b), (0.2, c)];
     assert_verdict(&three(1.0, 0.0), 0.85, 0.866666666667, Passed);
@@ -50,7 +56,7 @@ fn the_composite_is_the_weighted_mean_of_the_scores() {
 
 #[test]
 fn a_composite_that_equals_the_threshold_passes() {
-    use VerdictStatus::Passed;
+    use EvalStatus::Passed;
     assert_verdict(&[(1.0, 1.0), (0.3, 0.0), (0.2, 1.0)], 0.8, 0.8, Passed);
     // In doubles the sum of three tenths is not 0.3, and the quotient is not 0.7.
     assert_verdict(&[(0.1, 1.0); 3], 1.0, 1.0, Passed);
@@ -63,20 +69,17 @@ fn a_gate_is_met_only_by_a_score_of_1() {
     let mut results = results(&[(1.0, 0.99), (9.0, 1.0)]);
     results[0].gate = true;
     let found = verdict(&results, 0.5);
-    assert_eq!(
-        (found.composite, found.status),
-        (0.0, VerdictStatus::Failed)
-    );
-    results[0].score = 1.0;
-    assert_eq!(verdict(&results, 1.0).status, VerdictStatus::Passed);
+    assert_eq!((found.composite, found.status), (0.0, EvalStatus::Failed));
+    results[0].score = Score::new(1.0);
+    assert_eq!(verdict(&results, 1.0).status, EvalStatus::Passed);
 }
 
 #[test]
 fn a_check_that_could_not_be_made_is_neither_passed_nor_failed() {
     let mut results = results(&[(1.0, 1.0), (1.0, 0.0)]);
-    results[1].status = CheckStatus::Error;
+    results[1].status = EvalStatus::Error;
     let found = verdict(&results, 0.5);
-    assert_eq!((found.composite, found.status), (0.5, VerdictStatus::Error));
+    assert_eq!((found.composite, found.status), (0.5, EvalStatus::Error));
 }
 
 #[test]
@@ -89,17 +92,11 @@ fn sums_go_by_the_index_whatever_the_order_of_the_results() {
 
 #[test]
 fn results_that_no_check_gives_have_no_verdict() {
-    for (weight, score) in [
-        (1.0, f64::NAN),
-        (1.0, 1.1),
-        (-1.0, 1.0),
-        (f64::INFINITY, 1.0),
-        (0.0, 1.0),
-    ] {
+    for (weight, score) in [(1.0, 1.1), (1.0, -0.1), (-1.0, 1.0), (0.0, 1.0)] {
         let found = verdict(&results(&[(weight, score)]), 0.0);
-        assert_eq!(found.status, VerdictStatus::Error, "{weight} {score}");
+        assert_eq!(found.status, EvalStatus::Error, "{weight} {score}");
     }
-    assert_eq!(verdict(&[], 0.0).status, VerdictStatus::Error);
+    assert_eq!(verdict(&[], 0.0).status, EvalStatus::Error);
 }
 
 #[test]
@@ -143,7 +140,5 @@ proptest! {
         let result = result(3, weight, score);
         let text = serde_json::to_string(&result).unwrap();
         prop_assert_eq!(&serde_json::from_str::<CheckResult>(&text).unwrap(), &result);
-        let more = text.replacen('{', r#"{"more":1,"#, 1);
-        prop_assert!(serde_json::from_str::<CheckResult>(&more).is_err());
     }
 }

@@ -8,7 +8,9 @@ use ktsu_config::render;
 use ktsu_ledger::{Hash, Record};
 use serde_json::{Value, json};
 
-use crate::{CheckResult, EvalSpec, FrameFold, FrameView, Subject, Workspace, judge};
+use ktsu_ledger::event::CheckResult;
+
+use crate::{EvalSpec, FrameFold, FrameView, Subject, Workspace, judge};
 
 pub(super) fn parse(text: &str) -> Result<(EvalSpec, Vec<Fault>), Faults> {
     EvalSpec::parse(Path::new("evals/a.eval.yaml"), text)

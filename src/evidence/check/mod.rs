@@ -8,6 +8,7 @@
 //! outputs     outputs, compared with replies and responses    check/outputs, check/review_order
 //! world       objects, relations, responders, posts, budgets  check/world, check/world_outputs
 //! lock        the locks of runs                               check/lock
+//! evals       verdicts, judged again by their runs         check/evals
 //! tools       every call requested, permitted, answered       check/tools ─┐ check/agent_timeline,
 //! approvals   every required decision made                check/approvals ─┤ check/history
 //!                                                         check/reviews   ─┤
@@ -21,6 +22,7 @@ mod approvals;
 mod called;
 mod companion_files;
 mod content;
+mod evals;
 mod frames;
 mod history;
 mod invoked;
@@ -226,6 +228,7 @@ pub fn verify_from(
         ("replay", evidence.replay(against)),
         ("approvals", evidence.approvals(against)),
         ("tools", evidence.tools(against)),
+        ("evals", evidence.evals(against)),
     ];
     if evidence.has_changed() {
         return Err("the archive changed while it was read".to_owned());

@@ -373,6 +373,11 @@ impl EvidenceArchive {
         decoded.ok()
     }
 
+    /// A frame of an effective stream as it is stored.
+    pub(super) fn stored(&self, stream: &str, seq: u64) -> Option<Record> {
+        self.record(self.shared_row(stream, seq)?)
+    }
+
     /// Whether the frames of an effective stream, with their blobs put back, take more memory than
     /// a run may. Where one of them is missing, they are not counted.
     pub(super) fn is_too_large(&self, stream: &str, last: u64, against: &VerifyOptions) -> bool {

@@ -184,6 +184,7 @@ impl<'s> WorldWalk<'s> {
             | Event::Person(_)
             | Event::Kv(_)
             | Event::Delivery(_)
+            | Event::Eval(_)
             | Event::Store(_)
             | Event::Foreign { .. } => None,
         }

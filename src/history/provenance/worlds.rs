@@ -143,6 +143,7 @@ impl WorldFacts {
             | Event::Person(_)
             | Event::Kv(_)
             | Event::Delivery(_)
+            | Event::Eval(_)
             | Event::Store(_)
             | Event::World(_)
             | Event::Foreign { .. } => None,

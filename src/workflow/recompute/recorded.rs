@@ -236,6 +236,7 @@ impl RecordedRunFold<'_> {
             | Event::World(_)
             | Event::Kv(_)
             | Event::Delivery(_)
+            | Event::Eval(_)
             | Event::Store(_)
             | Event::Foreign { .. } => {}
         }

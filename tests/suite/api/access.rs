@@ -102,6 +102,9 @@ fn row(method: &str, route: &str) -> Option<Row> {
         ("POST", "/runs/{id}/events") => Row::Roles(operators, 400),
         ("POST", "/runs/{id}/recompute") => Row::Roles(operators, 422),
         ("POST", "/runs/{id}/hold") => Row::Roles(&["auditor", "admin"], 422),
+        ("POST", "/checks") => Row::Roles(record, 422),
+        ("GET", "/evals") => Row::Roles(readers, 200),
+        ("GET", "/evals/{id}") => Row::Roles(readers, 404),
         ("GET", "/approvals" | "/reviews") => Row::Roles(readers, 200),
         ("GET", "/runs/{id}/steps/{step}/approval") => Row::Roles(readers, 404),
         ("POST", "/runs/{id}/steps/{step}/approval/decide") => {

@@ -178,6 +178,9 @@ fn route_of(path: &str) -> String {
             _ => "/runs/{id}".to_owned(),
         };
     }
+    if path.starts_with("/evals/") {
+        return "/evals/{id}".to_owned();
+    }
     if let Some(rest) = path.strip_prefix("/subscriptions/") {
         let below = rest.split_once('/').map(|(_, below)| format!("/{below}"));
         return format!("/subscriptions/{{id}}{}", below.unwrap_or_default());
@@ -216,7 +219,7 @@ async fn parameters_say_what_they_take_and_whether_they_are_needed() {
             }
         }
     }
-    assert_eq!(found, 67);
+    assert_eq!(found, 69);
     let attempt = |below| ["run", "step", "token"].map(|name| (below, name));
     let mut expected = BTreeSet::from([
         ("/runs/{id}/steps/{step}/resume/link", "token"),

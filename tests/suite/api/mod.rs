@@ -6,6 +6,7 @@ mod bodies;
 mod brought;
 mod compared;
 mod describe;
+mod evals;
 mod follow;
 mod hold;
 mod home;

@@ -25,6 +25,7 @@ async fn every_described_answer_is_given_and_fits_its_description() {
     seen.extend(super::people::all(&api).await);
     seen.extend(super::steer::all(&api).await);
     seen.extend(super::hold::all(&api).await);
+    seen.extend(super::evals::all(&api).await);
     seen.extend(super::reports::all(&api).await);
     seen.extend(super::approvals::all(&api).await);
     seen.extend(super::reviews::all(&api).await);

@@ -18,7 +18,7 @@ pub(super) fn methods(word: &str) -> &'static [&'static str] {
     }
 }
 
-/// Posts bodies below the path of a recorded run, and expects 507 and 503. Gives the answers, and how
+/// Posts bodies below the path of a recorded run, or to a whole path, and expects 507 and 503. Gives the answers, and how
 /// many frames each engine left.
 pub(super) async fn posts(
     api: &Described,
@@ -43,7 +43,10 @@ pub(super) async fn posts(
         let api = api.at(&within.client);
         for (word, body) in bodies {
             for method in methods(word) {
-                let path = format!("/runs/{run}/{word}");
+                let path = match word.starts_with('/') {
+                    true => (*word).to_owned(),
+                    false => format!("/runs/{run}/{word}"),
+                };
                 let answer = api.call(method, &path, &[], body).await;
                 assert_eq!(answer.status, status, "{word}: {}", answer.text());
             }

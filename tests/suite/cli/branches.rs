@@ -114,7 +114,8 @@ fn the_golden_exports_come_in_are_listed_decided_again_and_go_out_the_same() {
             desk.ktsu(&["trace", run]).is(0);
             desk.ktsu(&["diff", run, run]).is(0);
         }
-        desk.ktsu(&["export", "--all", "-o", "out.jsonl"]).is(0);
+        desk.ktsu(&["export", "--all", "--evals", "-o", "out.jsonl"])
+            .is(0);
         let out = std::fs::read_to_string(desk.path().join("out.jsonl")).unwrap();
         assert_eq!(out, lines, "{name}");
         opens_no_socket(&desk, &["replay", "--strict", "--all"]);

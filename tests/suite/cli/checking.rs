@@ -23,6 +23,27 @@ impl Bench {
         Self { desk, run }
     }
 
+    /// The ids of evals that are listed.
+    fn evals(&self, options: &[&str]) -> Vec<String> {
+        let listed = self.desk.ktsu(&[&["evals", "--json"], options].concat());
+        let listed = listed.is(0).json()["evals"].as_array().unwrap().clone();
+        let ids = listed.iter().map(|one| one["eval_id"].as_str().unwrap());
+        ids.map(str::to_owned).collect()
+    }
+
+    /// The results in the frames of an eval, but for how long they took.
+    fn result_frames(&self, eval: &str) -> Vec<Value> {
+        let said = self
+            .desk
+            .ktsu(&["frames", eval, "--json", "--type", "check.result"]);
+        let frames = said.is(0).out.lines().map(|line| {
+            let mut frame: Value = serde_json::from_str(line).unwrap();
+            frame["data"].as_object_mut().unwrap().remove("duration_ms");
+            frame["data"].clone()
+        });
+        frames.collect()
+    }
+
     /// Checks the run by these lines.
     fn check(&self, spec: &str, options: &[&str]) -> Said {
         self.desk.write_file("spec.eval.yaml", spec);
@@ -61,7 +82,11 @@ fn a_ticket_that_was_triaged_wrongly_fails_and_its_mended_branch_passes() {
         .is(1)
         .says("output.urgency is 2, expected 1")
         .says("failed: ");
-    assert_eq!(failed.err, "");
+    assert!(
+        failed.err.starts_with("recorded as eval_"),
+        "{}",
+        failed.err
+    );
     let branch = desk.ktsu(&[
         "fork",
         &run,
@@ -82,7 +107,7 @@ fn a_ticket_that_was_triaged_wrongly_fails_and_its_mended_branch_passes() {
         .is(0)
         .json();
     assert_eq!(passed["status"], "passed");
-    assert_eq!(passed["composite"], json!(1.0));
+    assert_eq!(passed["composite"], json!(1));
 }
 
 #[test]
@@ -234,13 +259,130 @@ fn checking_twice_gives_the_same_and_changes_nothing() {
         "1",
     );
     let before = bench.desk.ktsu(&["export", "--all"]).is(0).out.clone();
-    let first = bench.check(&spec, &["--json"]);
-    let again = bench.check(&spec, &["--json"]);
-    assert_eq!(first.is(0).out, again.is(0).out);
-    let verdict = first.json();
-    assert_eq!(verdict["recorded"], false);
-    assert_eq!(verdict["results"][1]["looked_at"]["count"], 2);
+    let unrecorded = bench.check(&spec, &["--json", "--no-record"]).is(0).json();
+    assert_eq!(unrecorded["recorded"], false);
+    assert_eq!(unrecorded["results"][1]["looked_at"]["count"], 2);
+    assert_eq!(bench.evals(&[]).len(), 0);
+    let recorded = |said: Said| {
+        let verdict = said.is(0).json();
+        assert_eq!(verdict["recorded"], true);
+        assert_eq!(
+            without_times(&verdict["results"]),
+            without_times(&unrecorded["results"])
+        );
+        verdict["eval_id"].as_str().unwrap().to_owned()
+    };
+    let first = recorded(bench.check(&spec, &["--json"]));
+    let again = recorded(bench.check(&spec, &["--json"]));
+    assert_ne!(first, again);
+    assert_eq!(bench.result_frames(&first), bench.result_frames(&again));
+    assert_eq!(bench.evals(&[]), [again.clone(), first.clone()]);
+    assert_eq!(bench.evals(&["--run", &bench.run]), [again, first]);
     assert_eq!(bench.desk.ktsu(&["export", "--all"]).is(0).out, before);
+}
+
+/// Values without how long they took.
+fn without_times(value: &Value) -> Value {
+    let mut value = value.clone();
+    for result in value.as_array_mut().unwrap() {
+        result.as_object_mut().unwrap().remove("duration_ms");
+    }
+    value
+}
+
+#[test]
+fn a_verdict_is_a_record_of_its_own_that_is_shown_traced_verified_and_moved() {
+    let bench = Bench::new();
+    let said = bench.check(&spec(&[("a", RIGHT), ("b", WRONG)], "1"), &["--json"]);
+    let id = said.is(1).json()["eval_id"].as_str().unwrap().to_owned();
+    let desk = &bench.desk;
+    let shown = desk.ktsu(&["evals", &id]);
+    shown
+        .is(1)
+        .says("output.a is 1, expected 2")
+        .says("spec.eval.yaml, by local");
+    let json = desk
+        .ktsu(&["evals", id.get(9..).unwrap(), "--json"])
+        .is(1)
+        .json();
+    assert_eq!(json["scenarios"][0]["run_id"], bench.run);
+    assert_eq!(json["scenarios"][0]["composite"], 0.5);
+    assert_eq!(
+        (&json["failed"], &json["status"]),
+        (&json!(1), &json!("failed"))
+    );
+    let listed = desk.ktsu(&["evals"]);
+    listed.is(0).says(&id).says("failed").says(&bench.run);
+    let frames = desk.ktsu(&["frames", &id]);
+    frames
+        .is(0)
+        .says("eval.started")
+        .says("check.result")
+        .says("b failed: ");
+    desk.ktsu(&[
+        "frames",
+        &id,
+        "--type",
+        "check.result",
+        "--where",
+        "status=failed",
+    ])
+    .is(0)
+    .says("b failed: ");
+    let trace = desk.ktsu(&["trace", &id, "3"]);
+    trace.is(0).says(&format!("run:{}#", bench.run));
+    desk.ktsu(&["trace", &id]).is(0).says("scenario.finished");
+    desk.ktsu(&["trace", &id, "--of", "status"])
+        .is(2)
+        .warns("which has no steps");
+    desk.ktsu(&["verify", &id]).is(0).says("is sound");
+    for command in ["pause", "cancel"] {
+        desk.ktsu(&[command, &id])
+            .is(2)
+            .warns("is an eval, and no run");
+    }
+    desk.ktsu(&["runs", "get", &id])
+        .is(2)
+        .warns(&format!("ktsu evals {id}"));
+    desk.ktsu(&["evals", "eval_none"])
+        .is(2)
+        .warns("there is no eval");
+    desk.ktsu(&["export", &bench.run, "--evals", "-o", "all.jsonl"])
+        .is(0);
+    desk.ktsu(&["import", "all.jsonl", "--ledger", "other.db"])
+        .is(0);
+    let moved = desk.ktsu(&["evals", &id, "--json", "--ledger", "other.db"]);
+    assert_eq!(moved.is(1).json(), json);
+    desk.ktsu(&["verify", "--ledger", "other.db"]).is(0);
+    let text = std::fs::read_to_string(desk.path().join("all.jsonl")).unwrap();
+    assert!(text.contains(r#""errors":0"#));
+    desk.ktsu(&["evidence", "export", &id, "-o", "eval.tar"])
+        .is(0);
+    let verified = desk.ktsu(&["evidence", "verify", "eval.tar"]);
+    verified
+        .is(0)
+        .says("1 verdict follows from 2 checks made again");
+}
+
+#[test]
+fn the_owner_of_the_ledger_checks_and_not_what_needs_files_of_this_machine() {
+    let bench = Bench::new();
+    let desk = &bench.desk;
+    let engine = desk.start(&["--kit", "w"]);
+    let said = bench.check(&spec(&[("a", RIGHT)], "1"), &["--json"]);
+    let verdict = said.is(0).json();
+    assert_eq!(verdict["recorded"], true);
+    let file = spec(&[("f", "check: {type: file_absent, path: a.txt}")], "1");
+    let refused = bench.check(&file, &["--workspace", "."]);
+    refused
+        .is(2)
+        .warns("another process owns")
+        .warns("--no-record");
+    bench
+        .check(&file, &["--workspace", ".", "--no-record"])
+        .is(0);
+    assert_eq!(bench.evals(&[]).len(), 1);
+    drop(engine);
 }
 
 #[test]

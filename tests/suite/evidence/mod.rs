@@ -7,6 +7,7 @@
 pub(crate) mod book;
 mod cached;
 mod commands;
+mod evals;
 mod forgeries;
 mod locks;
 mod malformed;

@@ -13,12 +13,13 @@ use super::book::{Act, Book, rechained, repacked};
 use super::{Python, put, verdict};
 use crate::golden::goldens;
 
-const PARTS: [&str; 12] = [
+const PARTS: [&str; 13] = [
     "verify.py",
     "verify_content.py",
     "verify_outputs.py",
     "verify_signed.py",
     "verify_calls.py",
+    "verify_evals.py",
     "verify_commands.py",
     "verify_repeated.py",
     "verify_reviews.py",
@@ -157,6 +158,7 @@ fn without_its_parts_the_verifier_calls_nothing_proven_that_they_judge() {
         ("verify_world.py", &["world"][..]),
         ("verify_queue.py", &["world"][..]),
         ("verify_values.py", &["world"][..]),
+        ("verify_evals.py", &["evals"][..]),
     ] {
         let there = PARTS.iter().filter(|part| **part != missing);
         let there: Vec<&str> = there.copied().collect();
@@ -178,7 +180,7 @@ fn without_its_parts_the_verifier_calls_nothing_proven_that_they_judge() {
     let desk = Desk::with(&["verify.py"]).unwrap();
     let said = desk.says();
     let unknown = OF_CALLS.iter().chain(&OF_SIGNED).chain(&OF_CONTENT);
-    for one in unknown.chain(&["outputs", "world"]) {
+    for one in unknown.chain(&["outputs", "world", "evals"]) {
         assert_eq!(verdict(&said, one), "not_covered", "{one}: {said}");
     }
     // A question that nobody can answer is not left unanswered in silence.

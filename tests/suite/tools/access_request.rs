@@ -4,9 +4,10 @@
 use std::path::Path;
 
 use ktsu::eval_file::EvalFile;
-use ktsu_eval::{CheckStatus, Subject, VerdictStatus, judge, verdict};
+use ktsu_eval::{Subject, judge, verdict};
 use ktsu_history::checked_run::CheckedRun;
 use ktsu_ledger::StreamId;
+use ktsu_ledger::event::EvalStatus;
 use ktsu_ledger::store::StoreError;
 use serde_json::{Value, json};
 
@@ -105,11 +106,11 @@ providers: [{{name: office, type: scripted, config: {{rules: '{rules}'}}}}]
     }
 
     /// The verdict of the kit's own eval on a finished run.
-    async fn verdict(&self, run: &str) -> (VerdictStatus, Vec<String>) {
+    async fn verdict(&self, run: &str) -> (EvalStatus, Vec<String>) {
         let stream = StreamId::run(run).unwrap();
         let readers = self.lab.engine.orchestrator.readers();
-        let checked =
-            readers.with(move |reader| Ok::<_, StoreError>(CheckedRun::read(reader, &stream)));
+        let checked = readers
+            .with(move |reader| Ok::<_, StoreError>(CheckedRun::read(reader, &stream, None)));
         let checked = checked.await.unwrap().unwrap();
         let file = Path::new(env!("CARGO_MANIFEST_DIR"));
         let file = file.join("kits/access-request/evals/access.eval.yaml");
@@ -122,7 +123,7 @@ providers: [{{name: office, type: scripted, config: {{rules: '{rules}'}}}}]
         let results = judge(&spec, &subject);
         let failed = results
             .iter()
-            .filter(|one| one.status != CheckStatus::Passed);
+            .filter(|one| one.status != EvalStatus::Passed);
         let failed = failed.map(|one| format!("{}: {}", one.name, one.reason));
         (
             verdict(&results, spec.pass_threshold).status,
@@ -180,7 +181,7 @@ async fn a_grant_is_written_once_and_only_after_a_person_approved_it() {
     assert_eq!(told, ["/approvals", "/access"]);
     assert_eq!(heard[0].json()["approval_id"], asked["approval_id"]);
     office.is_evidence().await;
-    assert_eq!(office.verdict(&run).await, (VerdictStatus::Passed, vec![]));
+    assert_eq!(office.verdict(&run).await, (EvalStatus::Passed, vec![]));
 }
 
 #[tokio::test]

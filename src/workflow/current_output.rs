@@ -7,9 +7,8 @@ use ktsu_ledger::Frame;
 use ktsu_projections::envelope::EnvelopeFold;
 use ktsu_projections::run::FoldError;
 
-use ktsu_workflow::next::output_now;
-
 use crate::newest_definition::newest_definition;
+use crate::next::output_now;
 
 /// The fold behind the envelopes of recorded frames, each output as its steps stand now.
 ///

@@ -1,0 +1,154 @@
+//! Checking a finished run, and recording what was found.
+
+use std::path::Path;
+
+use ktsu_config::fault::{Fault, Faults, Severity};
+use ktsu_eval::{EvalSpec, Workspace, recording};
+use ktsu_history::checked_run::CheckedRunError;
+use ktsu_history::evals::{self, EvalReadError, EvalReport};
+use ktsu_ledger::event::{EvalStarted, Principal};
+use ktsu_ledger::store::StoreError;
+use ktsu_ledger::{Hash, StreamId};
+use ktsu_orchestrator::{EvalAppendError, Orchestrator, ReadKind};
+use ktsu_workflow::admit::ENGINE;
+
+/// A run to be checked, and what it is checked by.
+pub struct CheckRequest {
+    /// The run.
+    pub run: StreamId,
+    /// The text of the spec.
+    pub text: String,
+    /// The name of its file.
+    pub file: String,
+    /// Who asks.
+    pub by: Principal,
+    /// Whether files of this machine may be read: only for commands that own the ledger, for none of
+    /// the routes.
+    pub reads_files: bool,
+    /// The folder with the files that the run left.
+    pub workspace: Option<Box<dyn Workspace + Send>>,
+}
+
+/// Why a run was not checked. Nothing was recorded.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum CheckError {
+    /// The spec is not valid: where, and what is wrong.
+    #[error("{0}")]
+    Spec(String),
+    /// The type of check of this invariant is not supported.
+    #[error(
+        "the invariant {invariant:?} has a check of type {kind}, which this version of ktsu does not make"
+    )]
+    NotSupported {
+        /// The invariant.
+        invariant: String,
+        /// The type of its check.
+        kind: &'static str,
+    },
+    /// Checks of files need a folder.
+    #[error("the spec checks files, which only the machine of the workspace can read")]
+    NeedsWorkspace,
+    /// What is recorded must hold no secret.
+    #[error("the spec holds a secret of the kit, and would be recorded")]
+    HoldsSecret,
+    /// The run cannot be checked.
+    #[error("cannot check {0}: {1}")]
+    Run(String, CheckedRunError),
+    /// The eval cannot be recorded.
+    #[error(transparent)]
+    Append(#[from] EvalAppendError),
+    /// What was recorded cannot be read back.
+    #[error(transparent)]
+    Read(#[from] EvalReadError),
+}
+
+impl From<StoreError> for CheckError {
+    fn from(error: StoreError) -> Self {
+        Self::Read(error.into())
+    }
+}
+
+/// Makes every check of a spec, records the verdict in a stream of its own, and returns it.
+///
+/// # Errors
+/// [`CheckError`].
+pub async fn check(
+    orchestrator: &Orchestrator,
+    request: CheckRequest,
+) -> Result<EvalReport, CheckError> {
+    let CheckRequest {
+        run,
+        text,
+        file,
+        by,
+        reads_files,
+        workspace,
+    } = request;
+    let spec = spec(&file, &text)?;
+    if spec.needs_workspace() && !reads_files {
+        return Err(CheckError::NeedsWorkspace);
+    }
+    if orchestrator.redacted(&text) != text {
+        return Err(CheckError::HoldsSecret);
+    }
+    let started = EvalStarted {
+        by,
+        checks: spec.as_json.clone(),
+        engine: ENGINE.to_owned(),
+        file: orchestrator.redacted(&name_of(&file)),
+        spec_digest: Hash::of(text.as_bytes()),
+        spec: text,
+    };
+    let readers = orchestrator.readers();
+    let events = readers.with_kind(ReadKind::Search, move |reader| {
+        let workspace = workspace.as_ref().map(|it| it.as_ref() as &dyn Workspace);
+        let checked = evals::check(reader, &run, &spec, workspace);
+        let checked = checked.map_err(|error| CheckError::Run(run.name().to_owned(), error))?;
+        let (scenario, results) = (checked.started, checked.results);
+        let events = recording(started, scenario, results, spec.pass_threshold);
+        Ok::<_, CheckError>(events)
+    });
+    let stream = orchestrator.append_eval(events.await?).await?;
+    let read = readers.with_kind(ReadKind::Run, move |reader| {
+        let report = evals::read(reader, &stream)?;
+        let gone = || StoreError::Damaged(format!("{stream}: all its frames are missing"));
+        Ok::<_, CheckError>(report.ok_or_else(gone)?)
+    });
+    read.await
+}
+
+/// The name of a file, without the folders of this machine.
+fn name_of(file: &str) -> String {
+    let name = Path::new(file).file_name().and_then(|name| name.to_str());
+    name.unwrap_or("spec.eval.yaml").to_owned()
+}
+
+/// A spec whose checks can all be made.
+fn spec(file: &str, text: &str) -> Result<EvalSpec, CheckError> {
+    let parsed = EvalSpec::parse(Path::new(file), text);
+    let (spec, _) = parsed.map_err(|faults| CheckError::Spec(first_fault(&faults)))?;
+    match spec.not_supported() {
+        None => Ok(spec),
+        Some((invariant, kind)) => Err(CheckError::NotSupported {
+            invariant: invariant.name.clone(),
+            kind,
+        }),
+    }
+}
+
+/// `evals/a.eval.yaml:3:5: …`, with what to type next.
+fn first_fault(faults: &Faults) -> String {
+    let is_error = |fault: &&Fault| fault.severity == Severity::Error;
+    let mut errors = faults.faults.iter().filter(is_error);
+    let Some(first) = errors.next() else {
+        return "the spec is not valid".to_owned();
+    };
+    let place = format!("{}:{}:{}", first.file.display(), first.line, first.column);
+    let hint = first.hint.as_deref();
+    let hint = hint.map_or_else(String::new, |hint| format!(" ({hint})"));
+    let more = match errors.count() {
+        0 => String::new(),
+        more => format!(", and {more} more"),
+    };
+    format!("{place}: {}{hint}{more}", first.message)
+}

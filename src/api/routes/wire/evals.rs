@@ -1,0 +1,127 @@
+//! The schemas of checks, and of the verdicts that they give.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// A run to be checked.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CheckPost {
+    /// The run.
+    #[schema(min_length = 1)]
+    pub run: String,
+    /// The text of the spec: a file `NAME.eval.yaml`.
+    #[schema(min_length = 1)]
+    pub spec: String,
+    /// The name of its file, as the record and messages have it.
+    #[schema(min_length = 1, max_length = 500)]
+    pub file: Option<String>,
+}
+
+/// Verdicts.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Evals {
+    /// Newest first, without the results of their checks.
+    pub evals: Vec<Eval>,
+}
+
+/// A verdict. Of one that cannot be read, only `eval_id` and `status` are there.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Eval {
+    /// `eval_…`.
+    pub eval_id: String,
+    /// `passed`, `failed`, `error`, `running`, or `unreadable`.
+    pub status: String,
+    /// When it was made.
+    pub at: Option<String>,
+    /// Who asked for it.
+    pub by: Option<String>,
+    /// The version of ktsu that judged.
+    pub engine: Option<String>,
+    /// Scenarios that passed.
+    pub passed: Option<u64>,
+    /// Scenarios that failed.
+    pub failed: Option<u64>,
+    /// Scenarios with a check that could not be made.
+    pub errors: Option<u64>,
+    /// What was checked.
+    pub scenarios: Option<Vec<EvalScenario>>,
+    /// What it was checked by.
+    pub spec: Option<EvalSpecView>,
+}
+
+/// The spec of an eval.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct EvalSpecView {
+    /// BLAKE3 of its text.
+    pub digest: String,
+    /// The name of its file.
+    pub file: String,
+}
+
+/// The verdict on one run.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct EvalScenario {
+    /// The run.
+    pub run_id: String,
+    /// How many frames it had.
+    pub frames: u64,
+    /// The hash of the last of them.
+    pub head: String,
+    /// `passed`, `failed`, `error` or `running`.
+    pub status: String,
+    /// Whether it passes.
+    pub passed: bool,
+    /// The composite score, from 0 to 1.
+    pub composite: Option<f64>,
+    /// The composite at which it passes.
+    pub pass_threshold: Option<f64>,
+    /// What every check found, in the order of the spec.
+    pub results: Vec<EvalResult>,
+}
+
+/// What one check found.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct EvalResult {
+    /// Its place in the spec's file, from 0.
+    pub index: u32,
+    /// The name of the invariant.
+    pub name: String,
+    /// The type of the check: `output`, `trace`, `forbidden`, …
+    pub check: String,
+    /// `passed`, `failed` or `error`.
+    pub status: String,
+    /// Whether it holds.
+    pub passed: bool,
+    /// From 0 to 1.
+    pub score: f64,
+    /// Its weight in the composite.
+    pub weight: f64,
+    /// Whether a score below 1 makes the composite 0.
+    pub gate: bool,
+    /// What was found, and what was expected.
+    pub reason: String,
+    /// How long it took, in milliseconds.
+    pub duration_ms: u64,
+    /// The scenario that it belongs to.
+    pub scenario: u32,
+    /// What the result rests on.
+    pub looked_at: EvalLookedAt,
+}
+
+/// What a check looked at.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct EvalLookedAt {
+    /// How many frames there are.
+    pub count: u64,
+    /// BLAKE3 of it.
+    pub digest: String,
+    /// The numbers of the frames; the first 100.
+    pub frames: Vec<u64>,
+}

@@ -1,0 +1,130 @@
+//! `ktsu evals`: the verdicts that were recorded.
+
+use std::process::ExitCode;
+
+use ktsu_ledger::store::Reader;
+use ktsu_ledger::{StreamId, Timestamp};
+use serde_json::{Value, json};
+
+use super::check::{exit_code, print_scenario};
+use super::layout::Column;
+use super::output::{line_dim, note, note_dim, print_json};
+use super::reading::{find_eval, find_run, open};
+use super::table::Rows;
+use super::{Common, Failure, text};
+use ktsu_history::evals::{self, EvalReport};
+
+/// What `evals` takes.
+#[derive(Debug, clap::Args)]
+pub(super) struct Arguments {
+    /// The eval to show: its id, or a unique prefix or suffix of it; without, all are listed
+    eval: Option<String>,
+    /// Only evals of this run
+    #[arg(long, value_name = "RUN", conflicts_with = "eval")]
+    run: Option<String>,
+    /// The maximum number of evals, newest first
+    #[arg(long, default_value_t = 50, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    limit: u64,
+}
+
+/// Shows an eval, or lists them. The exit code of one that is shown is that of its verdict.
+pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let (reader, place) = open(common)?;
+    if let Some(asked) = &arguments.eval {
+        return show(common, &reader, asked);
+    }
+    let run = match &arguments.run {
+        Some(run) => Some(find_run(&reader, run)?.0),
+        None => None,
+    };
+    let limit = usize::try_from(arguments.limit).unwrap_or(usize::MAX);
+    let found = evals::list(&reader, run.as_ref(), limit.saturating_add(1))?;
+    let (listed, more) = found.split_at(found.len().min(limit));
+    if common.json {
+        let evals: Vec<Value> = listed.iter().map(in_json).collect();
+        return print_json(&json!({ "evals": evals }));
+    }
+    if listed.is_empty() {
+        note(&format!("no evals in {}", place.path.display()));
+        return Ok(ExitCode::SUCCESS);
+    }
+    print_list(listed);
+    if !more.is_empty() {
+        note_dim("for more: --limit N");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show(common: &Common, reader: &dyn Reader, asked: &str) -> Result<ExitCode, Failure> {
+    let stream = find_eval(reader, asked)?;
+    let report = evals::read(reader, &stream).map_err(|error| match error {
+        evals::EvalReadError::Store(error) => error.into(),
+        evals::EvalReadError::Record(_) => {
+            Failure::of(error).hint("to see what is damaged: ktsu verify")
+        }
+    })?;
+    let Some(report) = report else {
+        return Err(Failure::could_not_run(format!("there is no eval {asked}")));
+    };
+    match common.json {
+        true => drop(print_json(&report)?),
+        false => {
+            report.scenarios.iter().for_each(print_scenario);
+            let spec = text::line(&report.spec.file).into_owned();
+            line_dim(&format!("{}, by {}, {}", spec, report.by, report.at));
+        }
+    }
+    Ok(exit_code(&report.status))
+}
+
+/// An eval in a list: without the results of its checks.
+fn in_json(eval: &Result<EvalReport, StreamId>) -> Value {
+    match eval {
+        Ok(report) => {
+            let mut shown = json!(report);
+            let scenarios = shown["scenarios"].as_array_mut();
+            for scenario in scenarios.into_iter().flatten() {
+                scenario["results"] = json!([]);
+            }
+            shown
+        }
+        Err(stream) => json!({"eval_id": stream.name(), "status": "unreadable"}),
+    }
+}
+
+fn print_list(evals: &[Result<EvalReport, StreamId>]) {
+    let mut table = Rows::new(&[
+        Column::whole("EVAL"),
+        Column::whole("VERDICT"),
+        Column::whole("SCORE").right(),
+        Column::whole("RUN").spare(1),
+        Column::name("SPEC"),
+        Column::whole("AT").spare(2),
+    ]);
+    for eval in evals {
+        let report = match eval {
+            Ok(report) => report,
+            Err(stream) => {
+                let unreadable = ["unreadable", "", "", "", ""].map(str::to_owned);
+                let name = text::line(stream.name()).into_owned();
+                table.push([vec![name], unreadable.to_vec()].concat());
+                continue;
+            }
+        };
+        let composite = report.scenarios.first().and_then(|one| one.composite);
+        let run = match report.scenarios.as_slice() {
+            [one] => one.run_id.clone(),
+            many => text::count(many.len(), "run"),
+        };
+        let at = report.at.parse::<Timestamp>();
+        table.push(vec![
+            text::line(&report.eval_id).into_owned(),
+            report.status.clone(),
+            composite.map_or_else(String::new, |composite| composite.to_string()),
+            text::line(&run).into_owned(),
+            text::line(&report.spec.file).into_owned(),
+            at.map(text::moment).unwrap_or_default(),
+        ]);
+    }
+    table.print();
+}

@@ -1,0 +1,341 @@
+//! What is recorded of an eval: its events, the fold that reads them, and judging it again.
+//!
+//! ```text
+//! spec, results ─recording─▶ events ─▶ frames ─EvalRecord::of─▶ EvalRecord ─judge_again─▶ JudgedAgain
+//! ```
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use ktsu_ledger::event::{
+    CheckResult, EvalEvent, EvalFinished, EvalStarted, EvalStatus, ScenarioFinished,
+    ScenarioStarted, Score,
+};
+use ktsu_ledger::{Cause, Event, Frame, Hash, Timestamp};
+use serde::Deserialize;
+
+use crate::judge::{Subject, judge_each};
+use crate::score::verdict;
+use crate::spec::{CheckKind, EvalSpec, Invariant};
+
+/// An eval, as its frames have it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EvalRecord {
+    /// What it was asked to check.
+    pub started: EvalStarted,
+    /// When.
+    pub at: Timestamp,
+    /// What was checked, in order.
+    pub scenarios: Vec<ScenarioRecord>,
+    /// The totals; none as long as it is under way.
+    pub finished: Option<EvalFinished>,
+}
+
+/// A scenario of an eval.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScenarioRecord {
+    /// What was checked.
+    pub started: ScenarioStarted,
+    /// The results, each with the number of its frame.
+    pub results: Vec<(u64, CheckResult)>,
+    /// The verdict; none as long as it is under way.
+    pub finished: Option<ScenarioFinished>,
+}
+
+/// What is wrong with the record of an eval.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("frame {seq}: {reason}")]
+pub struct RecordFault {
+    /// The frame that shows it.
+    pub seq: u64,
+    /// In words.
+    pub reason: &'static str,
+}
+
+/// What judging a scenario again showed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct JudgedAgain {
+    /// How many checks gave the recorded result.
+    pub judged: u64,
+    /// The types of checks that rest on more than the run.
+    pub not_covered: BTreeSet<&'static str>,
+}
+
+/// What [`EvalStarted::checks`] says.
+#[derive(Deserialize)]
+struct RecordedSpec {
+    checks: Vec<RecordedCheck>,
+    pass_threshold: Score,
+}
+
+#[derive(Deserialize)]
+struct RecordedCheck {
+    check: RecordedType,
+    gate: bool,
+    index: u32,
+    name: String,
+    weight: Score,
+}
+
+#[derive(Deserialize)]
+struct RecordedType {
+    r#type: String,
+}
+
+/// The events of an eval of one run, in order, each with what it follows from: the scenario from the
+/// last frame of the run, its verdict from the results.
+pub fn recording(
+    started: EvalStarted,
+    scenario: ScenarioStarted,
+    results: Vec<CheckResult>,
+    pass_threshold: f64,
+) -> Vec<(Vec<Cause>, EvalEvent)> {
+    let last_of_run = Cause::There(scenario.run.clone(), scenario.frames.saturating_sub(1));
+    let verdict_at = results.len() as u64 + 2;
+    let found = verdict(&results, pass_threshold);
+    let finished = ScenarioFinished {
+        composite: Score::new(found.composite),
+        pass_threshold: Score::new(pass_threshold),
+        passed: found.status == EvalStatus::Passed,
+        scenario: scenario.scenario,
+        status: found.status,
+    };
+    let totals = totals([&finished]);
+    let begin = [
+        (Vec::new(), EvalEvent::Started(Box::new(started))),
+        (
+            vec![Cause::Here(0), last_of_run],
+            EvalEvent::ScenarioStarted(scenario),
+        ),
+    ];
+    let results = results.into_iter().map(|result| {
+        let checked = EvalEvent::Checked(Box::new(result));
+        (vec![Cause::Here(1)], checked)
+    });
+    let end = [
+        (
+            (2..verdict_at).map(Cause::Here).collect(),
+            EvalEvent::ScenarioFinished(finished),
+        ),
+        (vec![Cause::Here(verdict_at)], EvalEvent::Finished(totals)),
+    ];
+    begin.into_iter().chain(results).chain(end).collect()
+}
+
+fn totals<'f>(scenarios: impl IntoIterator<Item = &'f ScenarioFinished>) -> EvalFinished {
+    let mut totals = EvalFinished {
+        errors: 0,
+        failed: 0,
+        passed: 0,
+        scenarios: 0,
+    };
+    for scenario in scenarios {
+        totals.scenarios += 1;
+        match scenario.status {
+            EvalStatus::Passed => totals.passed += 1,
+            EvalStatus::Failed => totals.failed += 1,
+            EvalStatus::Error => totals.errors += 1,
+        }
+    }
+    totals
+}
+
+fn fault(seq: u64, reason: &'static str) -> RecordFault {
+    RecordFault { seq, reason }
+}
+
+impl EvalRecord {
+    /// Reads the frames of an eval, blobs put back.
+    ///
+    /// # Errors
+    /// The first frame that does not follow from those before it: out of order, or with a number that
+    /// others contradict.
+    pub fn of(frames: &[Frame]) -> Result<Self, RecordFault> {
+        let mut frames = frames.iter();
+        let first = frames.next();
+        let (started, at) = match first.map(|first| (&first.event, first.at)) {
+            Some((Event::Eval(EvalEvent::Started(started)), at)) => (started, at),
+            Some(_) | None => return Err(fault(0, "an eval begins with eval.started")),
+        };
+        if Hash::of(started.spec.as_bytes()) != started.spec_digest {
+            return Err(fault(0, "its spec has another digest"));
+        }
+        let spec: RecordedSpec = serde_json::from_str(started.checks.as_str())
+            .map_err(|_| fault(0, "its checks cannot be read"))?;
+        let mut record = Self {
+            started: started.as_ref().clone(),
+            at,
+            scenarios: Vec::new(),
+            finished: None,
+        };
+        for frame in frames {
+            let taken = record.take(frame, &spec);
+            taken.map_err(|reason| fault(frame.seq, reason))?;
+        }
+        Ok(record)
+    }
+
+    fn take(&mut self, frame: &Frame, spec: &RecordedSpec) -> Result<(), &'static str> {
+        let Event::Eval(event) = &frame.event else {
+            return Err("it is no event of an eval");
+        };
+        if self.finished.is_some() {
+            return Err("it follows the end of the eval");
+        }
+        let next = u32::try_from(self.scenarios.len()).unwrap_or(u32::MAX);
+        let open = self.scenarios.last_mut();
+        let open = open.filter(|scenario| scenario.finished.is_none());
+        match (event, open) {
+            (EvalEvent::ScenarioStarted(started), None) if started.scenario == next => {
+                self.scenarios.push(ScenarioRecord {
+                    started: started.clone(),
+                    results: Vec::new(),
+                    finished: None,
+                });
+                Ok(())
+            }
+            (EvalEvent::Checked(result), Some(scenario)) => {
+                scenario.take_result(frame.seq, result, spec)
+            }
+            (EvalEvent::ScenarioFinished(finished), Some(scenario)) => {
+                scenario.finish(finished, spec)
+            }
+            (EvalEvent::Finished(finished), None) => {
+                let ended = self.scenarios.iter();
+                let ended = ended.filter_map(|scenario| scenario.finished.as_ref());
+                if totals(ended) != *finished {
+                    return Err("its totals are not those of its scenarios");
+                }
+                self.finished = Some(*finished);
+                Ok(())
+            }
+            _ => Err("it is out of order"),
+        }
+    }
+
+    /// The spec, read again.
+    ///
+    /// # Errors
+    /// Its text is no spec, or says something else than what was checked.
+    pub fn spec(&self) -> Result<EvalSpec, RecordFault> {
+        let parsed = EvalSpec::parse(Path::new(&self.started.file), &self.started.spec);
+        let (spec, _) = parsed.map_err(|_| fault(0, "its spec cannot be read"))?;
+        match spec.as_json == self.started.checks {
+            true => Ok(spec),
+            false => Err(fault(0, "its checks are not those of its spec")),
+        }
+    }
+}
+
+impl ScenarioRecord {
+    fn take_result(
+        &mut self,
+        seq: u64,
+        result: &CheckResult,
+        spec: &RecordedSpec,
+    ) -> Result<(), &'static str> {
+        let check = spec.checks.get(self.results.len());
+        let is_asked = check.is_some_and(|check| {
+            (check.index, &check.name, check.gate, check.weight)
+                == (result.index, &result.name, result.gate, result.weight)
+                && check.check.r#type == result.check
+        });
+        let score = result.score.get();
+        let is_possible = match result.status {
+            EvalStatus::Passed | EvalStatus::Failed => (0.0..=1.0).contains(&score),
+            EvalStatus::Error => score <= 0.0,
+        };
+        if !is_asked || result.scenario != self.started.scenario {
+            return Err("it is not the result of the next check of the spec");
+        }
+        if !is_possible || result.passed != (result.status == EvalStatus::Passed) {
+            return Err("its score and its status contradict each other");
+        }
+        self.results.push((seq, result.clone()));
+        Ok(())
+    }
+
+    fn finish(
+        &mut self,
+        finished: &ScenarioFinished,
+        spec: &RecordedSpec,
+    ) -> Result<(), &'static str> {
+        if self.results.len() != spec.checks.len() {
+            return Err("checks of the spec have no result");
+        }
+        let results: Vec<CheckResult> = self.results.iter().map(|(_, one)| one.clone()).collect();
+        let found = verdict(&results, spec.pass_threshold.get());
+        let expected = ScenarioFinished {
+            composite: Score::new(found.composite),
+            pass_threshold: spec.pass_threshold,
+            passed: found.status == EvalStatus::Passed,
+            scenario: self.started.scenario,
+            status: found.status,
+        };
+        if *finished != expected {
+            return Err("its verdict does not follow from its results");
+        }
+        self.finished = Some(expected);
+        Ok(())
+    }
+}
+
+/// Makes those checks of a scenario again that rest on the run alone, and compares the results.
+/// `subject` is the run as it was: up to its [`ScenarioStarted::head`].
+///
+/// Of a verdict by another version of ktsu, the words of reasons are not compared.
+///
+/// # Errors
+/// The first frame that says something else than what is found now.
+pub fn judge_again(
+    record: &EvalRecord,
+    scenario: &ScenarioRecord,
+    spec: &EvalSpec,
+    subject: &Subject<'_>,
+    engine: &str,
+) -> Result<JudgedAgain, RecordFault> {
+    let mut found = JudgedAgain::default();
+    let recorded = scenario.results.iter().zip(&spec.invariants);
+    let (mut again, mut places) = (Vec::new(), Vec::new());
+    for (place, invariant) in recorded {
+        match needs_only_the_run(invariant) {
+            true => {
+                again.push(invariant);
+                places.push(place);
+            }
+            false => drop(found.not_covered.insert(invariant.check.name())),
+        }
+    }
+    let mut places = places.into_iter();
+    let mut differs = None;
+    judge_each(again, subject, &mut |mut now| {
+        let Some((seq, then)) = places.next() else {
+            return;
+        };
+        now.duration_ms = then.duration_ms;
+        now.scenario = then.scenario;
+        if record.started.engine != engine {
+            now.reason.clone_from(&then.reason);
+        }
+        match now == *then {
+            true => found.judged += 1,
+            false => {
+                differs.get_or_insert(fault(*seq, "the run gives another result of this check"));
+            }
+        }
+    });
+    match differs {
+        Some(differs) => Err(differs),
+        None => Ok(found),
+    }
+}
+
+fn needs_only_the_run(invariant: &Invariant) -> bool {
+    match invariant.check {
+        CheckKind::Output(_) | CheckKind::Trace(_) | CheckKind::Forbidden(_) => true,
+        CheckKind::FileExists(_)
+        | CheckKind::FileAbsent(_)
+        | CheckKind::FileContent(_)
+        | CheckKind::Later(_) => false,
+    }
+}

@@ -1,0 +1,146 @@
+//! The verdicts in an archive, judged again by the runs beside them.
+
+use std::collections::BTreeSet;
+
+use ktsu_eval::{EvalRecord, FrameFold, RecordFault, ScenarioRecord, Subject, judge_again};
+use ktsu_ledger::Frame;
+use ktsu_workflow::admit::ENGINE;
+use ktsu_workflow::current_output::fold;
+
+use super::content::too_large;
+use super::reading::EvidenceArchive;
+use super::{CheckResult, ClaimFailure, VerifyOptions, counted, for_one, not_covered, proven};
+
+/// What judging again showed of all verdicts.
+#[derive(Default)]
+struct JudgedEvals {
+    evals: u64,
+    /// Checks that gave the recorded result again.
+    checks: u64,
+    /// What was not judged again, and why.
+    not_covered: BTreeSet<String>,
+}
+
+impl EvidenceArchive {
+    /// Whether verdicts follow from their specs and from the runs that they are about.
+    pub(super) fn evals(&self, against: &VerifyOptions) -> CheckResult {
+        let mut judged = JudgedEvals::default();
+        for (stream, (_, last)) in self.by_stream() {
+            if stream.starts_with("eval:") {
+                self.judge_eval(stream, last, against, &mut judged)?;
+            }
+        }
+        if judged.evals == 0 && judged.not_covered.is_empty() {
+            return proven("there is no verdict");
+        }
+        if let Some(first) = judged.not_covered.first() {
+            let more = match judged.not_covered.len() {
+                1 => String::new(),
+                count => format!(", and {} more", count - 1),
+            };
+            return not_covered(format!("{first}{more}"));
+        }
+        let follow = for_one(&judged.evals, "follows", "follow");
+        let verdicts = counted(judged.evals, "verdict");
+        let checks = counted(judged.checks, "check");
+        proven(format!("{verdicts} {follow} from {checks} made again"))
+    }
+
+    fn judge_eval(
+        &self,
+        stream: &str,
+        last: u64,
+        against: &VerifyOptions,
+        judged: &mut JudgedEvals,
+    ) -> Result<(), ClaimFailure> {
+        if self.is_too_large(stream, last, against) {
+            judged.not_covered.insert(too_large(stream));
+            return Ok(());
+        }
+        let at =
+            |fault: RecordFault| ClaimFailure::at(format!("{stream}#{}", fault.seq), fault.reason);
+        let record = EvalRecord::of(&self.read_whole(stream, last + 1)?).map_err(at)?;
+        let spec = match record.spec() {
+            Ok(spec) => spec,
+            Err(_) if record.started.engine != ENGINE => {
+                let words = format!("{stream} was judged by {}", record.started.engine);
+                judged.not_covered.insert(words);
+                return Ok(());
+            }
+            Err(fault) => return Err(at(fault)),
+        };
+        judged.evals += 1;
+        if record.finished.is_none() {
+            judged.not_covered.insert(format!("{stream} has not ended"));
+        }
+        for scenario in &record.scenarios {
+            let Some((envelope, frames)) = self.checked_run(stream, scenario, against, judged)?
+            else {
+                continue;
+            };
+            let subject = Subject {
+                envelope: &envelope,
+                frames: &frames,
+                workspace: None,
+            };
+            let again = judge_again(&record, scenario, &spec, &subject, ENGINE).map_err(at)?;
+            judged.checks += again.judged;
+            let of_more = again.not_covered.into_iter();
+            judged.not_covered.extend(of_more.map(|kind| {
+                format!("{stream}: what a check of type {kind} looked at is not in the run")
+            }));
+        }
+        Ok(())
+    }
+
+    /// The run of a scenario as it was when it was checked: its envelope, and its frames as checks see
+    /// them. None where it is not here, or too large.
+    fn checked_run(
+        &self,
+        eval: &str,
+        scenario: &ScenarioRecord,
+        against: &VerifyOptions,
+        judged: &mut JudgedEvals,
+    ) -> Result<Option<(serde_json::Value, Vec<ktsu_eval::FrameView>)>, ClaimFailure> {
+        let started = &scenario.started;
+        let run = started.run.as_str();
+        if !self.manifest.streams.contains_key(run) {
+            judged
+                .not_covered
+                .insert(format!("{run}, which {eval} judges, is not here"));
+            return Ok(None);
+        }
+        let other = || {
+            let words = format!("{eval}: {run} does not have the frames that were judged");
+            ClaimFailure::new(words)
+        };
+        let last = started.frames.checked_sub(1).ok_or_else(other)?;
+        let head = self.shared_row(run, last).map(|row| row.hash);
+        if head != Some(started.head) {
+            return Err(other());
+        }
+        if self.is_too_large(run, last, against) {
+            judged.not_covered.insert(too_large(run));
+            return Ok(None);
+        }
+        let unread = || ClaimFailure::new(format!("the frames of {run} cannot be read"));
+        let frames = self.read_whole(run, started.frames)?;
+        let records = (0..started.frames).map(|seq| self.stored(run, seq));
+        let records: Option<Vec<_>> = records.collect();
+        let views = FrameFold::views(records.ok_or_else(unread)?.iter().zip(&frames));
+        let views = views.map_err(|_| unread())?;
+        let unfolded = |error| ClaimFailure::new(format!("{run}: {error}"));
+        let fold = fold(&frames).map_err(unfolded)?;
+        if !fold.state().status().is_terminal() {
+            return Err(ClaimFailure::new(format!("{eval}: {run} had not ended")));
+        }
+        let envelope = serde_json::to_value(fold.envelope("")).unwrap_or_default();
+        Ok(Some((envelope, views)))
+    }
+
+    fn read_whole(&self, stream: &str, frames: u64) -> Result<Vec<Frame>, ClaimFailure> {
+        let unread = || ClaimFailure::new(format!("the frames of {stream} cannot be read"));
+        let whole = (0..frames).map(|seq| self.whole(stream, seq));
+        whole.collect::<Option<_>>().ok_or_else(unread)
+    }
+}

@@ -1,0 +1,287 @@
+//! Evals: what checks found about finished runs, as it is recorded.
+
+use std::time::Instant;
+
+use ktsu_eval::{
+    EvalRecord, EvalSpec, RecordFault, ScenarioRecord, Subject, Workspace, judge_again, judge_each,
+};
+use ktsu_ledger::branch;
+use ktsu_ledger::event::{CheckResult, EvalStatus, ScenarioStarted, Score};
+use ktsu_ledger::store::{Reader, StoreError};
+use ktsu_ledger::verify::{ProblemKind, VerifyProblem};
+use ktsu_ledger::{Hash, StreamId};
+use ktsu_workflow::admit::ENGINE;
+use serde::{Deserialize, Serialize};
+
+use super::checked_run::{CheckedRun, CheckedRunError};
+
+/// What the ids of evals begin with.
+pub const EVAL: &str = "eval_";
+
+/// The results of all checks of a run.
+#[derive(Debug, Clone)]
+pub struct CheckedScenario {
+    /// What was checked.
+    pub started: ScenarioStarted,
+    /// What was found, in the order of the spec.
+    pub results: Vec<CheckResult>,
+}
+
+/// Makes all checks of a spec of a finished run, and measures how long each takes.
+///
+/// # Errors
+/// [`CheckedRunError`].
+pub fn check(
+    reader: &dyn Reader,
+    run: &StreamId,
+    spec: &EvalSpec,
+    workspace: Option<&dyn Workspace>,
+) -> Result<CheckedScenario, CheckedRunError> {
+    let checked = CheckedRun::read(reader, run, None)?;
+    let subject = Subject {
+        envelope: &checked.envelope,
+        frames: &checked.frames,
+        workspace,
+    };
+    let mut results = Vec::with_capacity(spec.invariants.len());
+    let mut began = Instant::now();
+    judge_each(&spec.invariants, &subject, &mut |mut result| {
+        result.duration_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        results.push(result);
+        began = Instant::now();
+    });
+    Ok(CheckedScenario {
+        started: ScenarioStarted {
+            frames: checked.frames.len() as u64,
+            head: checked.head,
+            run: run.clone(),
+            scenario: 0,
+        },
+        results,
+    })
+}
+
+/// An eval, as commands and responses show it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EvalReport {
+    /// When it was made.
+    pub at: String,
+    /// Who asked for it.
+    pub by: String,
+    /// The version of ktsu that judged.
+    pub engine: String,
+    /// Scenarios with a check that could not be made.
+    pub errors: u64,
+    /// `eval_…`.
+    pub eval_id: String,
+    /// Scenarios that failed.
+    pub failed: u64,
+    /// Scenarios that passed.
+    pub passed: u64,
+    /// What was checked.
+    pub scenarios: Vec<ScenarioReport>,
+    /// What it was checked by.
+    pub spec: SpecReport,
+    /// `passed`, `failed`, `error`, or `running`.
+    pub status: String,
+}
+
+/// The spec of an eval.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpecReport {
+    /// BLAKE3 of its text.
+    pub digest: Hash,
+    /// The name of its file.
+    pub file: String,
+}
+
+/// The verdict on one run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ScenarioReport {
+    /// The composite score; absent as long as it is under way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub composite: Option<Score>,
+    /// How many frames the run had.
+    pub frames: u64,
+    /// The hash of the last of them.
+    pub head: Hash,
+    /// The composite at which it passes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pass_threshold: Option<Score>,
+    /// Whether it passes.
+    pub passed: bool,
+    /// What every check found.
+    pub results: Vec<CheckResult>,
+    /// The run.
+    pub run_id: String,
+    /// `passed`, `failed`, `error`, or `running`.
+    pub status: String,
+}
+
+impl EvalReport {
+    /// What the record of an eval says.
+    pub fn of(stream: &StreamId, record: EvalRecord) -> Self {
+        let count = |wanted: EvalStatus| {
+            let ended = record.scenarios.iter();
+            let ended = ended.filter_map(|one| one.finished.as_ref());
+            ended.filter(|one| one.status == wanted).count() as u64
+        };
+        let (passed, failed) = (count(EvalStatus::Passed), count(EvalStatus::Failed));
+        let errors = count(EvalStatus::Error);
+        let status = match (record.finished, errors, failed) {
+            (None, ..) => "running",
+            (Some(_), 0, 0) => "passed",
+            (Some(_), 0, _) => "failed",
+            (Some(_), ..) => "error",
+        };
+        Self {
+            at: record.at.to_string(),
+            by: record.started.by.id,
+            engine: record.started.engine,
+            errors,
+            eval_id: stream.name().to_owned(),
+            failed,
+            passed,
+            scenarios: record.scenarios.into_iter().map(scenario_report).collect(),
+            spec: SpecReport {
+                digest: record.started.spec_digest,
+                file: record.started.file,
+            },
+            status: status.to_owned(),
+        }
+    }
+}
+
+fn scenario_report(scenario: ScenarioRecord) -> ScenarioReport {
+    let finished = scenario.finished;
+    let status = finished.as_ref().map_or("running", |it| it.status.as_str());
+    ScenarioReport {
+        composite: finished.as_ref().map(|finished| finished.composite),
+        frames: scenario.started.frames,
+        head: scenario.started.head,
+        pass_threshold: finished.as_ref().map(|finished| finished.pass_threshold),
+        passed: finished.as_ref().is_some_and(|finished| finished.passed),
+        results: scenario.results.into_iter().map(|(_, one)| one).collect(),
+        run_id: scenario.started.run.name().to_owned(),
+        status: status.to_owned(),
+    }
+}
+
+/// Why an eval cannot be shown.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EvalReadError {
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Its frames do not fold.
+    #[error("{0}; `ktsu verify` says more")]
+    Record(#[from] RecordFault),
+}
+
+/// Reads an eval; none if there is no such stream.
+///
+/// # Errors
+/// [`EvalReadError`].
+pub fn read(reader: &dyn Reader, stream: &StreamId) -> Result<Option<EvalReport>, EvalReadError> {
+    let frames = branch::frames(reader, stream)?;
+    if frames.is_empty() {
+        return Ok(None);
+    }
+    let record = EvalRecord::of(&frames)?;
+    Ok(Some(EvalReport::of(stream, record)))
+}
+
+/// The newest evals, of one run or of all; at most `limit`. One that cannot be read has its name
+/// alone.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn list(
+    reader: &dyn Reader,
+    run: Option<&StreamId>,
+    limit: usize,
+) -> Result<Vec<Result<EvalReport, StreamId>>, StoreError> {
+    let mut found = Vec::new();
+    for stream in ktsu_run_index::evals(reader)?.into_iter().rev() {
+        if found.len() >= limit {
+            break;
+        }
+        let report = match read(reader, &stream) {
+            Ok(None) => continue,
+            Ok(Some(report)) => Ok(report),
+            Err(EvalReadError::Record(_) | EvalReadError::Store(StoreError::Damaged(_))) => {
+                Err(stream.clone())
+            }
+            Err(EvalReadError::Store(error)) => return Err(error),
+        };
+        let is_of = |report: &EvalReport| {
+            run.is_none_or(|run| {
+                let mut scenarios = report.scenarios.iter();
+                scenarios.any(|scenario| scenario.run_id == run.name())
+            })
+        };
+        if report.as_ref().map_or(run.is_none(), is_of) {
+            found.push(report);
+        }
+    }
+    Ok(found)
+}
+
+/// What is wrong with an eval: its frames, or its verdicts, which are judged again by the runs as they
+/// were.
+pub(crate) fn problem(reader: &dyn Reader, stream: &StreamId) -> Option<VerifyProblem> {
+    let problem = |seq: Option<u64>, message: String| VerifyProblem {
+        kind: ProblemKind::Unreadable,
+        message,
+        seq,
+        stream: Some(stream.to_string()),
+    };
+    let frames = match branch::frames(reader, stream) {
+        Ok(frames) => frames,
+        Err(error) => return Some(problem(None, error.to_string())),
+    };
+    let of_fault = |fault: RecordFault| problem(Some(fault.seq), fault.reason.to_owned());
+    let record = match EvalRecord::of(&frames) {
+        Ok(record) => record,
+        Err(fault) => return Some(of_fault(fault)),
+    };
+    let spec = match record.spec() {
+        Ok(spec) => spec,
+        // Another version may have read other files.
+        Err(_) if record.started.engine != ENGINE => return None,
+        Err(fault) => return Some(of_fault(fault)),
+    };
+    record.scenarios.iter().find_map(|scenario| {
+        let judged = judged_again(reader, &record, scenario, &spec);
+        judged.err().map(of_fault)
+    })
+}
+
+/// Judges a scenario again, if its run is still there.
+fn judged_again(
+    reader: &dyn Reader,
+    record: &EvalRecord,
+    scenario: &ScenarioRecord,
+    spec: &EvalSpec,
+) -> Result<(), RecordFault> {
+    let seq = scenario
+        .results
+        .first()
+        .map_or(1, |(seq, _)| seq.saturating_sub(1));
+    let fault = |reason| RecordFault { seq, reason };
+    let run = match CheckedRun::read(reader, &scenario.started.run, Some(scenario.started.frames)) {
+        Ok(run) => run,
+        // It was removed; or what is wrong with it is reported of the run itself.
+        Err(CheckedRunError::Missing | CheckedRunError::Read(_)) => return Ok(()),
+        Err(_) => return Err(fault("its run had not ended, or cannot be read")),
+    };
+    if run.head != scenario.started.head || run.frames.len() as u64 != scenario.started.frames {
+        return Err(fault("its run has other frames"));
+    }
+    let subject = Subject {
+        envelope: &run.envelope,
+        frames: &run.frames,
+        workspace: None,
+    };
+    judge_again(record, scenario, spec, &subject, ENGINE).map(drop)
+}

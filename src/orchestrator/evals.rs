@@ -1,0 +1,82 @@
+//! Evals: what checks found about runs, appended to streams of their own.
+
+use std::str::FromStr as _;
+
+use ktsu_ledger::appender::AppendError;
+use ktsu_ledger::event::EvalEvent;
+use ktsu_ledger::store::{AppendRefusal, Entry, Tail};
+use ktsu_ledger::{Actor, Cause, Draft, Event, Hash, Link, StreamId, Timestamp};
+
+use super::{InvokeError, Orchestrator};
+
+/// Why no eval was recorded. Nothing of it is.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum EvalAppendError {
+    /// The engine takes nothing new.
+    #[error(transparent)]
+    Engine(#[from] InvokeError),
+    /// The run was removed meanwhile.
+    #[error("the run was removed")]
+    Removed,
+    /// The ledger cannot be written.
+    #[error("{0}")]
+    Ledger(String),
+}
+
+impl Orchestrator {
+    /// Appends a whole eval to a new stream, as one, and returns the stream once that is durable.
+    ///
+    /// # Errors
+    /// [`EvalAppendError`].
+    pub async fn append_eval(
+        &self,
+        events: Vec<(Vec<Cause>, EvalEvent)>,
+    ) -> Result<StreamId, EvalAppendError> {
+        let shared = &self.shared;
+        shared.has_room()?;
+        let name = format!("eval:eval_{}", uuid::Uuid::now_v7().simple());
+        let stream = StreamId::from_str(&name);
+        let stream = stream.map_err(|error| EvalAppendError::Ledger(error.to_string()))?;
+        let entry = sealed(&stream, events, (shared.clock)()).map_err(EvalAppendError::Ledger)?;
+        let appender = shared.appender.clone();
+        // The queue of the appender may be full.
+        let appended = tokio::task::spawn_blocking(move || appender.append(entry)).await;
+        match appended.map_err(|error| EvalAppendError::Ledger(error.to_string()))? {
+            Ok(_) => Ok(stream),
+            Err(AppendError::Refused(AppendRefusal::NoSuchCause { .. })) => {
+                Err(EvalAppendError::Removed)
+            }
+            Err(error) => Err(EvalAppendError::Ledger(error.to_string())),
+        }
+    }
+}
+
+fn sealed(
+    stream: &StreamId,
+    events: Vec<(Vec<Cause>, EvalEvent)>,
+    at: Timestamp,
+) -> Result<Entry, String> {
+    let mut end: Option<Tail> = None;
+    let mut sealed = Vec::with_capacity(events.len());
+    for (cause, event) in events {
+        let link = Link {
+            stream: stream.clone(),
+            seq: end.map_or(0, |end| end.seq + 1),
+            prev: end.map_or(Hash::ZERO, |end| end.hash),
+        };
+        let draft = Draft {
+            scope: String::new(),
+            actor: Actor::Orchestrator,
+            cause,
+            event: Event::Eval(event),
+        };
+        let one = draft.seal(link, at).map_err(|error| error.to_string())?;
+        end = Some(Tail {
+            seq: one.record.seq,
+            hash: one.record.hash,
+        });
+        sealed.push(one);
+    }
+    let entry = Entry::from_sealed(sealed).map_err(|error| error.to_string())?;
+    Ok(entry.0)
+}
