@@ -347,6 +347,7 @@ fn samples(text: &str, value: &CanonicalJson) -> Vec<Event> {
         }))),
         Event::Eval(EvalEvent::ScenarioFinished(ScenarioFinished {
             composite: Score::new(0.769_230_769_231),
+            error: Some(name()),
             pass_threshold: Score::new(1.0),
             passed: false,
             scenario: 1,

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use ktsu_config::fault::{Fault, Faults, Severity};
-use ktsu_eval::{EvalSpec, Workspace, recording};
+use ktsu_eval::{EvalSpec, EvalWriter, Workspace};
 use ktsu_history::checked_run::CheckedRunError;
 use ktsu_history::evals::{self, EvalReadError, EvalReport};
 use ktsu_ledger::event::{EvalStarted, Principal};
@@ -91,30 +91,56 @@ pub async fn check(
     if orchestrator.redacted(&text) != text {
         return Err(CheckError::HoldsSecret);
     }
-    let started = EvalStarted {
-        by,
-        checks: spec.as_json.clone(),
-        engine: ENGINE.to_owned(),
-        file: orchestrator.redacted(&name_of(&file)),
-        spec_digest: Hash::of(text.as_bytes()),
-        spec: text,
-    };
+    let started = started(orchestrator, &spec, (&file, text), by);
     let readers = orchestrator.readers();
     let events = readers.with_kind(ReadKind::Search, move |reader| {
         let workspace = workspace.as_ref().map(|it| it.as_ref() as &dyn Workspace);
         let checked = evals::check(reader, &run, &spec, workspace);
         let checked = checked.map_err(|error| CheckError::Run(run.name().to_owned(), error))?;
-        let (scenario, results) = (checked.started, checked.results);
-        let events = recording(started, scenario, results, spec.pass_threshold);
+        let (mut writer, mut events) = EvalWriter::begin(started, spec.pass_threshold);
+        events.extend(writer.scenario(checked.started, Ok(checked.results)));
+        events.extend(writer.finish());
         Ok::<_, CheckError>(events)
     });
-    let stream = orchestrator.append_eval(events.await?).await?;
-    let read = readers.with_kind(ReadKind::Run, move |reader| {
-        let report = evals::read(reader, &stream)?;
-        let gone = || StoreError::Damaged(format!("{stream}: all its frames are missing"));
-        Ok::<_, CheckError>(report.ok_or_else(gone)?)
-    });
+    let events = events.await?;
+    let mut eval = orchestrator.new_eval()?;
+    orchestrator.append_eval(&mut eval, events).await?;
+    report(orchestrator, eval.stream).await
+}
+
+/// What is recorded of an eval.
+///
+/// # Errors
+/// [`CheckError`].
+pub async fn report(
+    orchestrator: &Orchestrator,
+    stream: StreamId,
+) -> Result<EvalReport, CheckError> {
+    let read = orchestrator
+        .readers()
+        .with_kind(ReadKind::Run, move |reader| {
+            let report = evals::read(reader, &stream)?;
+            let gone = || StoreError::Damaged(format!("{stream}: all its frames are missing"));
+            Ok::<_, CheckError>(report.ok_or_else(gone)?)
+        });
     read.await
+}
+
+/// The first event of an eval by a spec.
+pub fn started(
+    orchestrator: &Orchestrator,
+    spec: &EvalSpec,
+    (file, text): (&str, String),
+    by: Principal,
+) -> EvalStarted {
+    EvalStarted {
+        by,
+        checks: spec.as_json.clone(),
+        engine: ENGINE.to_owned(),
+        file: orchestrator.redacted(&name_of(file)),
+        spec_digest: Hash::of(text.as_bytes()),
+        spec: text,
+    }
 }
 
 /// The name of a file, without the folders of this machine.

@@ -157,6 +157,7 @@ fn unrecorded(checked: evals::CheckedScenario, file: &EvalFile) -> EvalReport {
     let found = verdict(&checked.results, file.spec.pass_threshold);
     let scenario = ScenarioReport {
         composite: Some(Score::new(found.composite)),
+        error: None,
         frames: checked.started.frames,
         head: checked.started.head,
         pass_threshold: Some(Score::new(file.spec.pass_threshold)),
@@ -245,7 +246,7 @@ fn in_json(report: &EvalReport, scenario: &ScenarioReport, is_recorded: bool) ->
 }
 
 /// The invariants of a file; warnings are printed.
-fn load(path: &Path) -> Result<EvalFile, Failure> {
+pub(super) fn load(path: &Path) -> Result<EvalFile, Failure> {
     if !path.exists() {
         let words = format!("there is no file {}", path.display());
         return Err(Failure::could_not_run(words).hint("the invariants of a kit are in evals/"));
@@ -278,7 +279,7 @@ fn load(path: &Path) -> Result<EvalFile, Failure> {
     }
 }
 
-fn refusal(error: CheckedRunError, run: &str, flag: &str) -> Failure {
+pub(super) fn refusal(error: CheckedRunError, run: &str, flag: &str) -> Failure {
     let words = format!("cannot check {run}: {error}");
     match error {
         CheckedRunError::Read(error) => error.into(),
@@ -311,7 +312,10 @@ pub(super) fn print_scenario(scenario: &ScenarioReport) {
             format!("{}: {words}", painted(BAD, "failed"))
         }
         "error" => {
-            let words = "a check could not be made, so the run neither passed nor failed";
+            let words = match &scenario.error {
+                None => "a check could not be made, so the run neither passed nor failed",
+                Some(error) => error,
+            };
             format!("{}: {words}", painted(WARN, "error"))
         }
         other => text::line(other).into_owned(),

@@ -120,7 +120,7 @@ async fn run_and_follow(
         input: job.input.clone(),
         key: job.key.as_deref(),
         no_cache: job.no_cache,
-        headers: invoke_secret(engine, job),
+        headers: invoke_headers(engine, &job.kit, &job.workflow),
     };
     let run_id = invoke(&peer, asked).await?;
     let workflow = text::line(&job.workflow);
@@ -174,15 +174,13 @@ fn unanswered(run_id: &str, answers: &Answers, job: &EmbeddedRun) -> Failure {
 }
 
 /// The header with the secret that the workflow requires from its callers, which this engine knows.
-fn invoke_secret(engine: &Engine, job: &EmbeddedRun) -> Vec<(String, String)> {
-    let root = job.kit.workflows.get(&job.workflow);
+pub(super) fn invoke_headers(engine: &Engine, kit: &Kit, workflow: &str) -> Vec<(String, String)> {
+    let root = kit.workflows.get(workflow);
     let auth = root
         .and_then(|one| one.definition.root())
         .and_then(|root| root.plan.invoke.as_ref());
     let header = auth.and_then(|auth| {
-        let secret = engine
-            .orchestrator
-            .invoke_secret(&job.workflow, &auth.secret)?;
+        let secret = engine.orchestrator.invoke_secret(workflow, &auth.secret)?;
         let value = match auth.scheme {
             AuthScheme::Raw => secret.expose().to_owned(),
             AuthScheme::Bearer => format!("Bearer {}", secret.expose()),

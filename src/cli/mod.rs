@@ -19,6 +19,7 @@ mod diff;
 mod embedded;
 mod engine;
 mod envelope;
+mod eval_run;
 mod evals;
 mod evidence;
 mod explain;
@@ -191,6 +192,9 @@ enum Command {
     Test(test::Arguments),
     /// Judges a finished run by the invariants of a file, and records the verdict
     Check(check::Arguments),
+    /// Runs what a spec names, and judges every run
+    #[command(subcommand)]
+    Eval(eval_run::EvalCommand),
     /// Lists recorded verdicts, or shows one
     Evals(evals::Arguments),
     /// Verifies the ledger: every byte, every hash, every run
@@ -368,6 +372,9 @@ fn dispatch(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Recompute(arguments) => in_runtime(recompute::run(&common, arguments)),
         Command::Capture(arguments) => capture::run(&common, arguments),
         Command::Check(arguments) => in_runtime(check::run(&common, arguments)),
+        Command::Eval(eval_run::EvalCommand::Run(arguments)) => {
+            in_runtime(eval_run::run(&common, arguments))
+        }
         Command::Evals(arguments) => evals::run(&common, &arguments),
         Command::Test(arguments) => in_runtime(test::run(&common, arguments)),
         Command::Verify(arguments) => verify::run(&common, &arguments),

@@ -24,13 +24,17 @@ mod score;
 mod shapes;
 mod spec;
 mod spec_reader;
+mod suite;
+mod suite_reader;
 mod trace;
 
 pub use content::Workspace;
 pub use filter::{Filter, FilterError};
 pub use frames::{FrameFold, FrameView, FrameViewError};
 pub use judge::{Subject, judge, judge_each};
-pub use record::{EvalRecord, JudgedAgain, RecordFault, ScenarioRecord, judge_again, recording};
+pub use record::{
+    EvalRecord, EvalWriter, JudgedAgain, RecordFault, RecordedEvent, ScenarioRecord, judge_again,
+};
 pub use results::MAX_FRAMES_NAMED;
 pub use score::{Verdict, rounded, verdict};
 pub use shapes::EVAL;
@@ -38,6 +42,8 @@ pub use spec::{
     CheckKind, Content, CountRange, EvalSpec, Invariant, MAX_FILE, MAX_INVARIANTS, OutputCheck,
     ToolPattern, ToolUse, TraceCheck,
 };
+
+pub use suite::{EvalSubject, MAX_SCENARIOS, Scenario, Suite};
 
 #[cfg(test)]
 mod tests;

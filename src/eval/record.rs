@@ -1,7 +1,7 @@
 //! What is recorded of an eval: its events, the fold that reads them, and judging it again.
 //!
 //! ```text
-//! spec, results ─recording─▶ events ─▶ frames ─EvalRecord::of─▶ EvalRecord ─judge_again─▶ JudgedAgain
+//! spec, results ─EvalWriter─▶ events ─▶ frames ─EvalRecord::of─▶ EvalRecord ─judge_again─▶ JudgedAgain
 //! ```
 
 use std::collections::BTreeSet;
@@ -15,7 +15,7 @@ use ktsu_ledger::{Cause, Event, Frame, Hash, Timestamp};
 use serde::Deserialize;
 
 use crate::judge::{Subject, judge_each};
-use crate::score::verdict;
+use crate::score::{Verdict, verdict};
 use crate::spec::{CheckKind, EvalSpec, Invariant};
 
 /// An eval, as its frames have it.
@@ -82,44 +82,103 @@ struct RecordedType {
     r#type: String,
 }
 
-/// The events of an eval of one run, in order, each with what it follows from: the scenario from the
-/// last frame of the run, its verdict from the results.
-pub fn recording(
-    started: EvalStarted,
-    scenario: ScenarioStarted,
-    results: Vec<CheckResult>,
+/// An event, with what it follows from.
+pub type RecordedEvent = (Vec<Cause>, EvalEvent);
+
+/// Writes an eval: the events that are to be appended, one scenario after another.
+#[derive(Debug, Clone)]
+pub struct EvalWriter {
     pass_threshold: f64,
-) -> Vec<(Vec<Cause>, EvalEvent)> {
-    let last_of_run = Cause::There(scenario.run.clone(), scenario.frames.saturating_sub(1));
-    let verdict_at = results.len() as u64 + 2;
-    let found = verdict(&results, pass_threshold);
-    let finished = ScenarioFinished {
+    /// The number of the next frame.
+    next: u64,
+    /// The verdicts so far, each with the number of its frame.
+    finished: Vec<(u64, ScenarioFinished)>,
+}
+
+impl EvalWriter {
+    /// Begins an eval.
+    pub fn begin(started: EvalStarted, pass_threshold: f64) -> (Self, Vec<RecordedEvent>) {
+        let writer = Self {
+            pass_threshold,
+            next: 1,
+            finished: Vec::new(),
+        };
+        let started = EvalEvent::Started(Box::new(started));
+        (writer, vec![(Vec::new(), started)])
+    }
+
+    /// The events of a scenario: it follows from the last frame of its run, and its verdict from the
+    /// results, or from why there are none.
+    pub fn scenario(
+        &mut self,
+        mut started: ScenarioStarted,
+        results: Result<Vec<CheckResult>, String>,
+    ) -> Vec<RecordedEvent> {
+        let scenario = u32::try_from(self.finished.len()).unwrap_or(u32::MAX);
+        started.scenario = scenario;
+        let last_of_run = Cause::There(started.run.clone(), started.frames.saturating_sub(1));
+        let begun_at = self.next;
+        let mut events = vec![(
+            vec![Cause::Here(0), last_of_run],
+            EvalEvent::ScenarioStarted(started),
+        )];
+        let (results, error) = match results {
+            Ok(results) => (results, None),
+            Err(error) => (Vec::new(), Some(error)),
+        };
+        let finished = verdict_on(&results, error, scenario, self.pass_threshold);
+        for mut result in results {
+            result.scenario = scenario;
+            let checked = EvalEvent::Checked(Box::new(result));
+            events.push((vec![Cause::Here(begun_at)], checked));
+        }
+        let verdict_at = begun_at + events.len() as u64;
+        let results = (begun_at + 1..verdict_at).map(Cause::Here);
+        let mut cause: Vec<Cause> = results.collect();
+        if cause.is_empty() {
+            cause.push(Cause::Here(begun_at));
+        }
+        events.push((cause, EvalEvent::ScenarioFinished(finished.clone())));
+        self.finished.push((verdict_at, finished));
+        self.next = verdict_at + 1;
+        events
+    }
+
+    /// The last verdict.
+    pub fn last(&self) -> Option<&ScenarioFinished> {
+        self.finished.last().map(|(_, finished)| finished)
+    }
+
+    /// The end of the eval, which follows from all verdicts.
+    pub fn finish(&self) -> Vec<RecordedEvent> {
+        let totals = totals(self.finished.iter().map(|(_, finished)| finished));
+        let cause = self.finished.iter().map(|(seq, _)| Cause::Here(*seq));
+        vec![(cause.collect(), EvalEvent::Finished(totals))]
+    }
+}
+
+/// The verdict on a scenario that follows from its results, or from why there are none.
+fn verdict_on(
+    results: &[CheckResult],
+    error: Option<String>,
+    scenario: u32,
+    pass_threshold: f64,
+) -> ScenarioFinished {
+    let found = match error {
+        Some(_) => Verdict {
+            status: EvalStatus::Error,
+            composite: 0.0,
+        },
+        None => verdict(results, pass_threshold),
+    };
+    ScenarioFinished {
         composite: Score::new(found.composite),
+        error,
         pass_threshold: Score::new(pass_threshold),
         passed: found.status == EvalStatus::Passed,
-        scenario: scenario.scenario,
+        scenario,
         status: found.status,
-    };
-    let totals = totals([&finished]);
-    let begin = [
-        (Vec::new(), EvalEvent::Started(Box::new(started))),
-        (
-            vec![Cause::Here(0), last_of_run],
-            EvalEvent::ScenarioStarted(scenario),
-        ),
-    ];
-    let results = results.into_iter().map(|result| {
-        let checked = EvalEvent::Checked(Box::new(result));
-        (vec![Cause::Here(1)], checked)
-    });
-    let end = [
-        (
-            (2..verdict_at).map(Cause::Here).collect(),
-            EvalEvent::ScenarioFinished(finished),
-        ),
-        (vec![Cause::Here(verdict_at)], EvalEvent::Finished(totals)),
-    ];
-    begin.into_iter().chain(results).chain(end).collect()
+    }
 }
 
 fn totals<'f>(scenarios: impl IntoIterator<Item = &'f ScenarioFinished>) -> EvalFinished {
@@ -260,18 +319,16 @@ impl ScenarioRecord {
         finished: &ScenarioFinished,
         spec: &RecordedSpec,
     ) -> Result<(), &'static str> {
-        if self.results.len() != spec.checks.len() {
+        let is_whole = match finished.error {
+            None => self.results.len() == spec.checks.len(),
+            Some(_) => self.results.is_empty(),
+        };
+        if !is_whole {
             return Err("checks of the spec have no result");
         }
         let results: Vec<CheckResult> = self.results.iter().map(|(_, one)| one.clone()).collect();
-        let found = verdict(&results, spec.pass_threshold.get());
-        let expected = ScenarioFinished {
-            composite: Score::new(found.composite),
-            pass_threshold: spec.pass_threshold,
-            passed: found.status == EvalStatus::Passed,
-            scenario: self.started.scenario,
-            status: found.status,
-        };
+        let (error, scenario) = (finished.error.clone(), self.started.scenario);
+        let expected = verdict_on(&results, error, scenario, spec.pass_threshold.get());
         if *finished != expected {
             return Err("its verdict does not follow from its results");
         }

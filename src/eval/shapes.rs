@@ -17,24 +17,47 @@ pub const EVAL: MapShape = MapShape::new(
         optional("base", Any).doc("Not used by ktsu check"),
         optional("description", Note).doc("For readers"),
         optional("determinism", Any).doc("Not used by ktsu check"),
+        optional("effects", Keywords(&EFFECTS))
+            .doc("Whether webhooks of scenarios are sent: execute; ktsu eval run needs it"),
         optional("extends", Any).doc("Not used by ktsu check"),
         optional("fixtures", Any).doc("Not used by ktsu check"),
         optional("forbidden", List(&Map(&FORBIDDEN)))
             .doc("Frames that must not be there, each a gate of weight 1"),
         optional("id", Any).doc("Not used by ktsu check"),
         optional("invariants", Each(&Map(&INVARIANT))).doc("What has to hold, by name"),
+        optional("limits", Any).doc("Not used yet"),
+        optional("matrix", Each(&List(&Any)))
+            .doc("Values of params; a scenario for each combination: params.tone: [plain, formal]"),
         optional("network", Any).doc("Not used by ktsu check"),
         optional("parallelism", Any).doc("Not used by ktsu check"),
+        optional("people", Any).doc("Not used yet"),
+        optional("replicas", Integer(1, 1_000))
+            .doc("How often each scenario runs; more than 1 is not supported yet"),
         optional("resources", Any).doc("Not used by ktsu check"),
         optional("scoring", Map(&SCORING)).doc("When the run passes"),
         optional("secrets", Any).doc("Not used by ktsu check"),
         optional("services", Any).doc("Not used by ktsu check"),
         optional("setup", Any).doc("Not used by ktsu check"),
+        optional("subject", Map(&SUBJECT)).doc("What ktsu eval run runs"),
         optional("task", Any).doc("Not used by ktsu check"),
         optional("version", Any).doc("Not used by ktsu check"),
     ],
 )
 .any_of(&["invariants", "forbidden"]);
+
+/// What is run.
+pub(crate) const SUBJECT: MapShape = MapShape::new(
+    "the subject",
+    &[
+        optional("goal", Text).doc("The param goal of the workflow"),
+        optional("params", Each(&Any)).doc("The params of the workflow"),
+        optional("run", Text).doc("A run that was recorded before, instead of a workflow"),
+        optional("workflow", NAME).doc("The workflow; the default one of the kit if absent"),
+    ],
+);
+
+/// What may become of effects.
+pub(crate) const EFFECTS: [&str; 2] = ["execute", "suppress"];
 
 /// The keys of a file that only other commands use.
 pub(crate) const UNUSED: [&str; 13] = [

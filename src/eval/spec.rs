@@ -10,6 +10,7 @@ use serde_json::{Number, Value};
 
 use crate::filter::Filter;
 use crate::glob::Glob;
+use crate::suite::Suite;
 
 /// The most bytes of a file.
 pub const MAX_FILE: usize = 1 << 20;
@@ -28,6 +29,8 @@ pub struct EvalSpec {
     pub pass_threshold: f64,
     /// How the verdicts of replicas are combined, as it is written.
     pub replica_aggregation: Option<Value>,
+    /// What is run to be checked; none if the file only checks.
+    pub suite: Option<Suite>,
     /// What the file says, as an eval records it: `{checks: [{check, gate, index, name, weight}],
     /// pass_threshold}`.
     pub as_json: CanonicalJson,

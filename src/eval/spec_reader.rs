@@ -15,6 +15,8 @@ use serde_json::{Value, json};
 use crate::check_reader::{self, map_of};
 use crate::shapes::{AGGREGATIONS, EVAL, FORBIDDEN, INVARIANT, MAX_WEIGHT, SCORING, UNUSED};
 use crate::spec::{CheckKind, EvalSpec, Invariant, MAX_FILE, MAX_INVARIANTS};
+use crate::suite::{MAX_CHECKS, MAX_SCENARIOS, Suite};
+use crate::suite_reader;
 
 /// The fault of values that no frame could hold.
 const NESTED: &str = "the values of the checks are nested too deep";
@@ -62,8 +64,10 @@ fn spec(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<EvalSpec> {
         invariants,
         pass_threshold: 1.0,
         replica_aggregation: None,
+        suite: suite_reader::suite(reader, &fields),
         as_json: CanonicalJson::null(),
     };
+    check_total(reader, &fields, &spec);
     if let Some(node) = fields.get("scoring") {
         scoring(reader, node, &mut spec);
     }
@@ -221,6 +225,17 @@ fn check_weights(reader: &mut ConfigReader<'_>, fields: &Fields<'_>, all: &[Inva
     let words = "the weights of all invariants are 0 in total";
     let fault = Fault::new(FaultCode::BadValue, place, words);
     reader.fault(fault.hint("weight: 1, for one of them"));
+}
+
+/// Reports a suite with more checks than are kept of one.
+fn check_total(reader: &mut ConfigReader<'_>, fields: &Fields<'_>, spec: &EvalSpec) {
+    let scenarios = spec.suite.as_ref().and_then(Suite::count).unwrap_or(1);
+    let total = scenarios.saturating_mul(spec.invariants.len());
+    if total > MAX_CHECKS && scenarios <= MAX_SCENARIOS {
+        let place = fields.key("matrix").unwrap_or(fields.place);
+        let words = format!("{scenarios} scenarios have more than {MAX_CHECKS} checks together");
+        reader.fault(Fault::new(FaultCode::BadValue, place, words));
+    }
 }
 
 fn scoring(reader: &mut ConfigReader<'_>, node: &YamlNode, spec: &mut EvalSpec) {

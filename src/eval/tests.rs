@@ -5,4 +5,5 @@ mod judge_tests;
 mod record_tests;
 mod score_tests;
 mod spec_tests;
+mod suite_tests;
 mod support;

@@ -101,6 +101,9 @@ pub struct ScenarioReport {
     /// The composite score; absent as long as it is under way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub composite: Option<Score>,
+    /// Why no check was made: `waiting`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
     /// How many frames the run had.
     pub frames: u64,
     /// The hash of the last of them.
@@ -157,6 +160,9 @@ fn scenario_report(scenario: ScenarioRecord) -> ScenarioReport {
     let status = finished.as_ref().map_or("running", |it| it.status.as_str());
     ScenarioReport {
         composite: finished.as_ref().map(|finished| finished.composite),
+        error: finished
+            .as_ref()
+            .and_then(|finished| finished.error.clone()),
         frames: scenario.started.frames,
         head: scenario.started.head,
         pass_threshold: finished.as_ref().map(|finished| finished.pass_threshold),

@@ -23,26 +23,47 @@ pub enum EvalAppendError {
     Ledger(String),
 }
 
+/// The stream of an eval under way, and where it ends.
+#[derive(Debug)]
+pub struct EvalStream {
+    /// Its name.
+    pub stream: StreamId,
+    end: Option<Tail>,
+}
+
 impl Orchestrator {
-    /// Appends a whole eval to a new stream, as one, and returns the stream once that is durable.
+    /// A stream for a new eval. Nothing is recorded yet.
+    ///
+    /// # Errors
+    /// [`EvalAppendError`]: the engine takes nothing new.
+    pub fn new_eval(&self) -> Result<EvalStream, EvalAppendError> {
+        self.shared.has_room()?;
+        let name = format!("eval:eval_{}", uuid::Uuid::now_v7().simple());
+        let stream = StreamId::from_str(&name);
+        let stream = stream.map_err(|error| EvalAppendError::Ledger(error.to_string()))?;
+        Ok(EvalStream { stream, end: None })
+    }
+
+    /// Appends events of an eval, as one, and returns once that is durable.
     ///
     /// # Errors
     /// [`EvalAppendError`].
     pub async fn append_eval(
         &self,
+        eval: &mut EvalStream,
         events: Vec<(Vec<Cause>, EvalEvent)>,
-    ) -> Result<StreamId, EvalAppendError> {
+    ) -> Result<(), EvalAppendError> {
         let shared = &self.shared;
-        shared.has_room()?;
-        let name = format!("eval:eval_{}", uuid::Uuid::now_v7().simple());
-        let stream = StreamId::from_str(&name);
-        let stream = stream.map_err(|error| EvalAppendError::Ledger(error.to_string()))?;
-        let entry = sealed(&stream, events, (shared.clock)()).map_err(EvalAppendError::Ledger)?;
+        let entry = sealed(eval, events, (shared.clock)()).map_err(EvalAppendError::Ledger)?;
+        let end = entry.tail();
         let appender = shared.appender.clone();
         // The queue of the appender may be full.
         let appended = tokio::task::spawn_blocking(move || appender.append(entry)).await;
         match appended.map_err(|error| EvalAppendError::Ledger(error.to_string()))? {
-            Ok(_) => Ok(stream),
+            Ok(_) => {
+                eval.end = Some(end);
+                Ok(())
+            }
             Err(AppendError::Refused(AppendRefusal::NoSuchCause { .. })) => {
                 Err(EvalAppendError::Removed)
             }
@@ -52,15 +73,15 @@ impl Orchestrator {
 }
 
 fn sealed(
-    stream: &StreamId,
+    eval: &EvalStream,
     events: Vec<(Vec<Cause>, EvalEvent)>,
     at: Timestamp,
 ) -> Result<Entry, String> {
-    let mut end: Option<Tail> = None;
+    let mut end = eval.end;
     let mut sealed = Vec::with_capacity(events.len());
     for (cause, event) in events {
         let link = Link {
-            stream: stream.clone(),
+            stream: eval.stream.clone(),
             seq: end.map_or(0, |end| end.seq + 1),
             prev: end.map_or(Hash::ZERO, |end| end.hash),
         };

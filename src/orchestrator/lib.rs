@@ -39,7 +39,7 @@ mod tools;
 
 pub use clock::MicrosClock;
 pub use drain::AwaitedEffects;
-pub use evals::EvalAppendError;
+pub use evals::{EvalAppendError, EvalStream};
 pub use fork::ForkReceipt;
 pub use human_commands::{CommandError, CommandReceipt, HumanCommand};
 pub use idempotency::ClaimOutcome;

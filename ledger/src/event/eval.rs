@@ -106,6 +106,10 @@ pub struct LookedAt {
 pub struct ScenarioFinished {
     /// The composite score, rounded to 12 decimals. A check that could not be made counts as 0.
     pub composite: Score,
+    /// Why no check was made at all: `waiting`, where the run waited for a person. There are no results
+    /// then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
     /// The composite at which it passes.
     pub pass_threshold: Score,
     /// Whether it passes.

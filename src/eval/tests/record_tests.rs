@@ -5,7 +5,7 @@ use ktsu_ledger::event::{
 use ktsu_ledger::{Actor, Cause, Event, Frame, Hash, StreamId, Timestamp};
 
 use super::support::{envelope, paid, spec};
-use crate::{EvalRecord, Subject, judge, judge_again, recording};
+use crate::{EvalRecord, EvalWriter, Subject, judge, judge_again};
 
 const TEXT: &str = "invariants:
   team: {description: d, check: {type: output, expr: output.team, equals: network}}
@@ -51,7 +51,10 @@ fn events(text: &str) -> Vec<(Vec<Cause>, EvalEvent)> {
         run: StreamId::run("run_a").unwrap(),
         scenario: 0,
     };
-    recording(started(text), scenario, results, spec.pass_threshold)
+    let (mut writer, mut events) = EvalWriter::begin(started(text), spec.pass_threshold);
+    events.extend(writer.scenario(scenario, Ok(results)));
+    events.extend(writer.finish());
+    events
 }
 
 fn frames(events: Vec<(Vec<Cause>, EvalEvent)>) -> Vec<Frame> {
@@ -266,5 +269,57 @@ fn numbers_of_a_record_read_back_as_they_are_written() {
         let written = serde_json::to_string(&score).unwrap();
         assert_eq!(written, text);
         assert_eq!(serde_json::from_str::<Score>(&written).unwrap(), score);
+    }
+}
+
+#[test]
+fn scenarios_follow_one_another_and_one_without_results_has_a_reason() {
+    let (envelope, frames_of_run) = (envelope(), paid());
+    let spec = spec(TEXT);
+    let results = judge(&spec, &subject(&envelope, &frames_of_run));
+    let run = |name: &str| ScenarioStarted {
+        frames: frames_of_run.len() as u64,
+        head: frames_of_run.last().unwrap().hash,
+        run: StreamId::run(name).unwrap(),
+        scenario: 0,
+    };
+    let (mut writer, mut events) = EvalWriter::begin(started(TEXT), spec.pass_threshold);
+    events.extend(writer.scenario(run("run_a"), Ok(results)));
+    events.extend(writer.scenario(run("run_b"), Err("waiting".to_owned())));
+    events.extend(writer.finish());
+    let frames = frames(events.clone());
+    let record = EvalRecord::of(&frames).unwrap();
+    let ended: Vec<_> = record
+        .scenarios
+        .iter()
+        .map(|one| {
+            let finished = one.finished.as_ref().unwrap();
+            (
+                one.started.scenario,
+                finished.error.as_deref(),
+                finished.status,
+            )
+        })
+        .collect();
+    use EvalStatus::Error;
+    assert_eq!(ended, [(0, None, Error), (1, Some("waiting"), Error)]);
+    assert_eq!(record.finished.unwrap().errors, 2);
+    let causes = frames.iter().map(|frame| frame.cause.clone());
+    let causes: Vec<Vec<Cause>> = causes.collect();
+    assert_eq!(
+        causes[8],
+        [Cause::Here(7)],
+        "the reason follows from the scenario"
+    );
+    assert_eq!(causes[9], [Cause::Here(6), Cause::Here(8)]);
+    // A reason beside results, or neither.
+    for (at, error) in [(6, Some("waiting".to_owned())), (8, None)] {
+        let mut events = events.clone();
+        if let EvalEvent::ScenarioFinished(finished) = &mut events[at].1 {
+            finished.error = error;
+        }
+        let fault = EvalRecord::of(&self::frames(events)).unwrap_err();
+        assert_eq!(fault.seq, at as u64);
+        assert_eq!(fault.reason, "checks of the spec have no result");
     }
 }

@@ -15,6 +15,7 @@ mod deciding;
 mod derived;
 mod diff;
 mod drift;
+mod evaluating;
 mod evidence;
 mod failing;
 mod guidance;

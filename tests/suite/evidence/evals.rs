@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use ktsu_eval::{EvalSpec, recording};
+use ktsu_eval::{EvalSpec, EvalWriter};
 use ktsu_evidence::check::{ClaimVerdict, VerifyOptions, verify};
 use ktsu_evidence::export::ExportSelection;
 use ktsu_history::evals;
@@ -53,6 +53,11 @@ const MORE: &str = "invariants:
 
 /// The eval of a recorded run, as an engine would append it.
 fn eval_of(run: &Recorded, text: &str) -> Recorded {
+    eval_with(run, text, false)
+}
+
+/// The same, if wanted with a second scenario that waited.
+fn eval_with(run: &Recorded, text: &str, waits: bool) -> Recorded {
     let mut store = MemoryStore::new();
     run.put(&mut store);
     let (spec, _) = EvalSpec::parse(Path::new("a.eval.yaml"), text).unwrap();
@@ -69,12 +74,12 @@ fn eval_of(run: &Recorded, text: &str) -> Recorded {
         spec_digest: Hash::of(text.as_bytes()),
     };
     let stream: StreamId = format!("eval:eval_{}", run.stream.name()).parse().unwrap();
-    let events = recording(
-        started,
-        checked.started,
-        checked.results,
-        spec.pass_threshold,
-    );
+    let (mut writer, mut events) = EvalWriter::begin(started, spec.pass_threshold);
+    events.extend(writer.scenario(checked.started.clone(), Ok(checked.results)));
+    if waits {
+        events.extend(writer.scenario(checked.started, Err("waiting".to_owned())));
+    }
+    events.extend(writer.finish());
     let (mut prev, mut records) = (Hash::ZERO, Vec::new());
     for (seq, (cause, event)) in (0..).zip(events) {
         let draft = Draft {
@@ -181,6 +186,26 @@ fn what_rests_on_more_than_the_run_is_named() {
         "{}",
         said[0]
     );
+}
+
+#[test]
+fn a_scenario_without_results_says_why_and_both_verifiers_read_it() {
+    let (_, run) = finished().remove(0);
+    let eval = eval_with(&run, SPEC, true);
+    let archive = archive(&run, &eval);
+    let (found, words) = judged(&archive);
+    assert_eq!(found, ClaimVerdict::Proven, "{words}");
+    let python = Python::find();
+    let folder = tempfile::tempdir().unwrap();
+    if let Some(python) = &python {
+        let said = python.verify(&[put(folder.path(), "waiting", &archive)], &[]);
+        assert_eq!(verdict(&said[0], "evals"), "not_covered", "{}", said[0]);
+    }
+    // As if checks had been left out.
+    let without = rechained(&eval, |_, body| {
+        body.replacen(r#""error":"waiting","#, "", 1)
+    });
+    assert_forged(&run, &without, "no reason", python.as_ref(), folder.path());
 }
 
 #[test]

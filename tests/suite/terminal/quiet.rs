@@ -179,6 +179,7 @@ fn an_engine_of_a_command_does_not_warn_beside_its_json() {
 fn look_back(desk: &mut Desk, run: &str, other: &str) {
     desk.says(0, &format!("check {run} --spec demo/evals/demo.eval.yaml"));
     desk.says(0, "evals");
+    desk.says(0, "eval run demo");
     desk.says(0, "runs");
     desk.says(0, "runs --limit 1");
     desk.says(0, "runs --workflow nothing");

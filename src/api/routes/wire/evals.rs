@@ -76,6 +76,8 @@ pub struct EvalScenario {
     pub status: String,
     /// Whether it passes.
     pub passed: bool,
+    /// Why no check was made: `waiting`.
+    pub error: Option<String>,
     /// The composite score, from 0 to 1.
     pub composite: Option<f64>,
     /// The composite at which it passes.
