@@ -12,6 +12,9 @@ use ktsu_ledger::{Hash, StreamId};
 use ktsu_orchestrator::{EvalAppendError, Orchestrator, ReadKind};
 use ktsu_workflow::admit::ENGINE;
 
+/// The most characters of the name of a file in the record.
+const MAX_FILE_NAME: usize = 200;
+
 /// A run to be checked, and what it is checked by.
 pub struct CheckRequest {
     /// The run.
@@ -84,16 +87,15 @@ pub async fn check(
         reads_files,
         workspace,
     } = request;
-    let spec = spec(&file, &text)?;
-    if spec.needs_workspace() && !reads_files {
-        return Err(CheckError::NeedsWorkspace);
-    }
-    if orchestrator.redacted(&text) != text {
-        return Err(CheckError::HoldsSecret);
-    }
-    let started = started(orchestrator, &spec, (&file, text), by);
     let readers = orchestrator.readers();
+    let engine = orchestrator.clone();
+    // Reading a spec takes as long as its patterns are large: not on a thread that serves others.
     let events = readers.with_kind(ReadKind::Search, move |reader| {
+        let spec = spec(&file, &text)?;
+        if spec.needs_workspace() && !reads_files {
+            return Err(CheckError::NeedsWorkspace);
+        }
+        let started = started(&engine, &spec, (&file, text), by)?;
         let workspace = workspace.as_ref().map(|it| it.as_ref() as &dyn Workspace);
         let checked = evals::check(reader, &run, &spec, workspace);
         let checked = checked.map_err(|error| CheckError::Run(run.name().to_owned(), error))?;
@@ -127,26 +129,36 @@ pub async fn report(
 }
 
 /// The first event of an eval by a spec.
+///
+/// # Errors
+/// [`CheckError::HoldsSecret`].
 pub fn started(
     orchestrator: &Orchestrator,
     spec: &EvalSpec,
     (file, text): (&str, String),
     by: Principal,
-) -> EvalStarted {
-    EvalStarted {
+) -> Result<EvalStarted, CheckError> {
+    // What is read from a text may hold what the text does not: YAML has escapes.
+    let holds_secret =
+        orchestrator.redacted(&text) != text || orchestrator.holds_secret(&spec.as_json.to_value());
+    if holds_secret {
+        return Err(CheckError::HoldsSecret);
+    }
+    Ok(EvalStarted {
         by,
         checks: spec.as_json.clone(),
         engine: ENGINE.to_owned(),
         file: orchestrator.redacted(&name_of(file)),
         spec_digest: Hash::of(text.as_bytes()),
         spec: text,
-    }
+    })
 }
 
 /// The name of a file, without the folders of this machine.
 fn name_of(file: &str) -> String {
     let name = Path::new(file).file_name().and_then(|name| name.to_str());
-    name.unwrap_or("spec.eval.yaml").to_owned()
+    let name = name.unwrap_or("spec.eval.yaml").chars();
+    name.take(MAX_FILE_NAME).collect()
 }
 
 /// A spec whose checks can all be made.

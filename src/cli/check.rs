@@ -7,7 +7,7 @@ use axum::body::Body;
 use axum::http::Request;
 use serde_json::{Value, json};
 
-use super::engine::{client_token, invalid_file};
+use super::engine::{client_token, invalid_file, quoted};
 use super::follow::problem;
 use super::output::{
     BAD, DIM, GOOD, WARN, line, note, note_dim, painted, print_json, row, symbols,
@@ -31,6 +31,9 @@ use ktsu_projections::run::RunStatus;
 
 /// The most columns for the names of checks.
 const MAX_NAME: usize = 40;
+
+/// The most bytes of a spec that goes through a request, whose body is JSON.
+const MAX_POSTED: usize = 256 << 10;
 
 /// What `check` takes.
 #[derive(Debug, clap::Args)]
@@ -84,7 +87,7 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
     let (path, flag) = (place.path.display().to_string(), place.flag.clone());
     let owner = EngineHandle::open(place, &arguments.engine.clone().without_kit(), false).await?;
     let report = match owner.orchestrator() {
-        Some(orchestrator) if file.spec.needs_workspace() => {
+        Some(orchestrator) if file.spec.needs_workspace() || file.text.len() > MAX_POSTED => {
             let request = CheckRequest {
                 run: stream.clone(),
                 text: file.text.clone(),
@@ -121,7 +124,7 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
 fn checkable(reader: &dyn Reader, arguments: &Arguments, flag: &str) -> Result<StreamId, Failure> {
     let (stream, scope) = find_run(reader, &arguments.run)?;
     if !scope.is_empty() {
-        let (run, spec) = (stream.name(), arguments.spec.display());
+        let (run, spec) = (stream.name(), quoted(&arguments.spec));
         let hint = format!("ktsu check {run} --spec {spec}{flag}");
         return Err(Failure::could_not_run("a child cannot be checked on its own").hint(hint));
     }

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::filter::Filter;
 use crate::frames::FrameView;
+use crate::pattern::{MAX_MATCHING, TextPattern};
 
 /// The most comparisons of frames with globs.
 const MAX_COMPARISONS: u64 = 200_000_000;
@@ -25,6 +26,8 @@ pub(crate) struct Bench<'r, 't> {
     pub(crate) frames: &'r [FrameView],
     pub(crate) evaluator: Evaluator<'t, Rcvar>,
     comparisons: u64,
+    /// Of patterns: see [`MAX_MATCHING`].
+    matching: u64,
     /// Converted once it is needed.
     envelope: Option<Rcvar>,
 }
@@ -53,6 +56,7 @@ impl<'r, 't> Bench<'r, 't> {
             frames,
             evaluator,
             comparisons: MAX_COMPARISONS,
+            matching: MAX_MATCHING,
             envelope: None,
         }
     }
@@ -63,6 +67,18 @@ impl<'r, 't> Bench<'r, 't> {
         let words = "the checks compare too many frames";
         self.comparisons = left.ok_or_else(|| CheckError::new(words))?;
         Ok(())
+    }
+
+    /// Whether a pattern matches anywhere in a text.
+    pub(crate) fn is_match(
+        &mut self,
+        pattern: &TextPattern,
+        text: &str,
+    ) -> Result<bool, CheckError> {
+        let left = self.matching.checked_sub(pattern.cost(text));
+        let words = "the text is too long for its pattern, or for all patterns together";
+        self.matching = left.ok_or_else(|| CheckError::new(words))?;
+        Ok(pattern.is_match(text))
     }
 
     /// The frames that match a filter.

@@ -8,17 +8,14 @@ use ktsu_config::shape::MapShape;
 use ktsu_config::yaml::{YamlNode, YamlValue};
 use ktsu_schema::Schema;
 use ktsu_workflow::expression::Expression;
-use regex::{Regex, RegexBuilder};
 use serde_json::{Number, Value};
 
 use crate::filter::{self, Filter, FilterError, GLOB_KEYS};
 use crate::glob::{Glob, MAX_GLOB_BYTES};
 use crate::numbers;
+use crate::pattern::TextPattern;
 use crate::shapes;
 use crate::spec::{CheckKind, Content, CountRange, OutputCheck, ToolPattern, ToolUse, TraceCheck};
-
-/// The most bytes that a compiled pattern takes.
-const MAX_PATTERN_BYTES: usize = 1 << 20;
 
 /// The most globs of a list of tools.
 const MAX_TOOLS: usize = 200;
@@ -245,13 +242,12 @@ fn expression(
     }
 }
 
-fn pattern(reader: &mut ConfigReader<'_>, fields: &Fields<'_>) -> Option<Regex> {
+fn pattern(reader: &mut ConfigReader<'_>, fields: &Fields<'_>) -> Option<TextPattern> {
     let node = fields.get("pattern")?;
     let text = reader.string(node, "pattern")?;
-    let mut builder = RegexBuilder::new(text);
-    match builder.size_limit(MAX_PATTERN_BYTES).build() {
-        Ok(pattern) => Some(pattern),
-        Err(_) => {
+    match TextPattern::compile(text) {
+        Some(pattern) => Some(pattern),
+        None => {
             let words = "pattern is not a regular expression, or takes too much room";
             reader.bad_value(node, words)
         }

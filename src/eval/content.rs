@@ -3,7 +3,7 @@
 use ktsu_ledger::Hash;
 use serde_json::json;
 
-use crate::bench::CheckError;
+use crate::bench::{Bench, CheckError};
 use ktsu_ledger::event::LookedAt;
 
 use crate::results::{Finding, shown, value_looked_at};
@@ -44,6 +44,7 @@ pub(crate) fn exists(
 pub(crate) fn find(
     check: &Content,
     workspace: Option<&dyn Workspace>,
+    bench: &mut Bench<'_, '_>,
 ) -> Result<Finding, CheckError> {
     let path = &check.path;
     let bytes = read(path, workspace)?;
@@ -54,7 +55,7 @@ pub(crate) fn find(
     };
     let text = std::str::from_utf8(&bytes);
     let text = text.map_err(|_| CheckError::new(format!("{path} is not text (UTF-8)")))?;
-    let missed = missed(check, text);
+    let missed = missed(check, text, bench)?;
     let reason = match &missed {
         Some(missed) => format!("{path} {missed}"),
         None => format!("{path} is as expected"),
@@ -63,19 +64,26 @@ pub(crate) fn find(
 }
 
 /// The first condition that a text does not meet, in words.
-fn missed(check: &Content, text: &str) -> Option<String> {
+fn missed(
+    check: &Content,
+    text: &str,
+    bench: &mut Bench<'_, '_>,
+) -> Result<Option<String>, CheckError> {
     if let Some(part) = &check.contains
         && !text.contains(part)
     {
-        return Some(format!("does not contain {}", shown(&json!(part))));
+        return Ok(Some(format!("does not contain {}", shown(&json!(part)))));
     }
     if let Some(part) = &check.not_contains
         && text.contains(part)
     {
-        return Some(format!("contains {}", shown(&json!(part))));
+        return Ok(Some(format!("contains {}", shown(&json!(part)))));
     }
-    let pattern = check.pattern.as_ref()?;
-    (!pattern.is_match(text)).then(|| format!("does not match /{pattern}/"))
+    let Some(pattern) = &check.pattern else {
+        return Ok(None);
+    };
+    let matches = bench.is_match(pattern, text)?;
+    Ok((!matches).then(|| format!("does not match /{pattern}/")))
 }
 
 fn given(workspace: Option<&dyn Workspace>) -> Result<&dyn Workspace, CheckError> {

@@ -74,7 +74,7 @@ fn find(
         CheckKind::Forbidden(filter) => trace::none(filter, bench),
         CheckKind::FileExists(path) => content::exists(path, true, subject.workspace),
         CheckKind::FileAbsent(path) => content::exists(path, false, subject.workspace),
-        CheckKind::FileContent(check) => content::find(check, subject.workspace),
+        CheckKind::FileContent(check) => content::find(check, subject.workspace, bench),
         CheckKind::Later(name) => {
             let words = format!("checks of type {name} are not supported yet");
             Err(CheckError::new(words))

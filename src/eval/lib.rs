@@ -18,6 +18,7 @@ mod glob;
 mod judge;
 mod numbers;
 mod output;
+mod pattern;
 mod record;
 mod results;
 mod score;

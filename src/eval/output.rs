@@ -18,7 +18,7 @@ pub(crate) fn find(
     bench: &mut Bench<'_, '_>,
 ) -> Result<Finding, CheckError> {
     let value = into_value(bench.value_of(&check.expression, envelope)?);
-    let missed = missed(check, &value)?;
+    let missed = missed(check, &value, bench)?;
     let found = format!("{} is {}", check.expression.source(), shown(&value));
     let reason = match &missed {
         Some(missed) => format!("{found}, expected {missed}"),
@@ -29,7 +29,11 @@ pub(crate) fn find(
 }
 
 /// What the first condition expects that the value does not meet.
-fn missed(check: &OutputCheck, value: &Value) -> Result<Option<String>, CheckError> {
+fn missed(
+    check: &OutputCheck,
+    value: &Value,
+    bench: &mut Bench<'_, '_>,
+) -> Result<Option<String>, CheckError> {
     if check.is_bare() {
         let holds = truthy(&from_value(value));
         return Ok((!holds).then(|| "a value that is true".to_owned()));
@@ -37,7 +41,10 @@ fn missed(check: &OutputCheck, value: &Value) -> Result<Option<String>, CheckErr
     if let Some(missed) = missed_equality(check, value) {
         return Ok(Some(missed));
     }
-    if let Some(missed) = missed_bound(check, value).or_else(|| missed_text(check, value)) {
+    if let Some(missed) = missed_bound(check, value).or_else(|| missed_part(check, value)) {
+        return Ok(Some(missed));
+    }
+    if let Some(missed) = missed_pattern(check, value, bench)? {
         return Ok(Some(missed));
     }
     missed_schema(check, value)
@@ -65,18 +72,29 @@ fn missed_bound(check: &OutputCheck, value: &Value) -> Option<String> {
     Some(format!("a number of at most {max}"))
 }
 
-fn missed_text(check: &OutputCheck, value: &Value) -> Option<String> {
+fn missed_part(check: &OutputCheck, value: &Value) -> Option<String> {
     let has = |part: &Value| match (value, part) {
         (Value::String(text), Value::String(part)) => text.contains(part.as_str()),
         (Value::Array(items), part) => items.iter().any(|item| equal(item, part)),
         _ => false,
     };
-    if let Some(part) = check.contains.as_ref().filter(|part| !has(part)) {
-        return Some(format!("something that contains {}", shown(part)));
-    }
-    let pattern = check.pattern.as_ref()?;
-    let matches = value.as_str().is_some_and(|text| pattern.is_match(text));
-    (!matches).then(|| format!("text that matches /{pattern}/"))
+    let part = check.contains.as_ref().filter(|part| !has(part))?;
+    Some(format!("something that contains {}", shown(part)))
+}
+
+fn missed_pattern(
+    check: &OutputCheck,
+    value: &Value,
+    bench: &mut Bench<'_, '_>,
+) -> Result<Option<String>, CheckError> {
+    let Some(pattern) = &check.pattern else {
+        return Ok(None);
+    };
+    let matches = match value.as_str() {
+        Some(text) => bench.is_match(pattern, text)?,
+        None => false,
+    };
+    Ok((!matches).then(|| format!("text that matches /{pattern}/")))
 }
 
 fn missed_schema(check: &OutputCheck, value: &Value) -> Result<Option<String>, CheckError> {

@@ -18,6 +18,9 @@ use crate::judge::{Subject, judge_each};
 use crate::score::{Verdict, verdict};
 use crate::spec::{CheckKind, EvalSpec, Invariant};
 
+/// The kinds of streams that can be judged.
+const RUN_KINDS: [&str; 3] = ["run", "branch", "recompute"];
+
 /// An eval, as its frames have it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EvalRecord {
@@ -59,6 +62,8 @@ pub struct JudgedAgain {
     pub judged: u64,
     /// The types of checks that rest on more than the run.
     pub not_covered: BTreeSet<&'static str>,
+    /// Whether another version of ktsu judged: the words of its reasons were not compared.
+    pub is_of_another_version: bool,
 }
 
 /// What [`EvalStarted::checks`] says.
@@ -246,6 +251,10 @@ impl EvalRecord {
         let open = open.filter(|scenario| scenario.finished.is_none());
         match (event, open) {
             (EvalEvent::ScenarioStarted(started), None) if started.scenario == next => {
+                let is_run = RUN_KINDS.contains(&started.run.kind());
+                if started.frames == 0 || !is_run {
+                    return Err("it names no run");
+                }
                 self.scenarios.push(ScenarioRecord {
                     started: started.clone(),
                     results: Vec::new(),
@@ -274,14 +283,17 @@ impl EvalRecord {
 
     /// The spec, read again.
     ///
+    /// None where another version of ktsu judged, and this one cannot read its spec.
+    ///
     /// # Errors
-    /// Its text is no spec, or says something else than what was checked.
-    pub fn spec(&self) -> Result<EvalSpec, RecordFault> {
+    /// Its text is no spec, or says something else than what was checked, whatever version says so.
+    pub fn spec(&self, engine: &str) -> Result<Option<EvalSpec>, RecordFault> {
         let parsed = EvalSpec::parse(Path::new(&self.started.file), &self.started.spec);
-        let (spec, _) = parsed.map_err(|_| fault(0, "its spec cannot be read"))?;
-        match spec.as_json == self.started.checks {
-            true => Ok(spec),
-            false => Err(fault(0, "its checks are not those of its spec")),
+        match parsed {
+            Ok((spec, _)) if spec.as_json == self.started.checks => Ok(Some(spec)),
+            Ok(_) => Err(fault(0, "its checks are not those of its spec")),
+            Err(_) if self.started.engine != engine => Ok(None),
+            Err(_) => Err(fault(0, "its spec cannot be read")),
         }
     }
 }
@@ -351,7 +363,10 @@ pub fn judge_again(
     subject: &Subject<'_>,
     engine: &str,
 ) -> Result<JudgedAgain, RecordFault> {
-    let mut found = JudgedAgain::default();
+    let mut found = JudgedAgain {
+        is_of_another_version: record.started.engine != engine,
+        ..JudgedAgain::default()
+    };
     let recorded = scenario.results.iter().zip(&spec.invariants);
     let (mut again, mut places) = (Vec::new(), Vec::new());
     for (place, invariant) in recorded {

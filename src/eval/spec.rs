@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use ktsu_ledger::CanonicalJson;
 use ktsu_schema::Schema;
 use ktsu_workflow::expression::Expression;
-use regex::Regex;
 use serde_json::{Number, Value};
 
 use crate::filter::Filter;
 use crate::glob::Glob;
+use crate::pattern::TextPattern;
 use crate::suite::Suite;
 
 /// The most bytes of a file.
@@ -92,7 +92,7 @@ pub struct OutputCheck {
     /// A part of the text, or an element of the list.
     pub contains: Option<Value>,
     /// What matches within the text.
-    pub pattern: Option<Regex>,
+    pub(crate) pattern: Option<TextPattern>,
 }
 
 /// What has to hold of the frames.
@@ -156,7 +156,7 @@ pub struct Content {
     /// Text that it does not have.
     pub not_contains: Option<String>,
     /// What matches within it.
-    pub pattern: Option<Regex>,
+    pub(crate) pattern: Option<TextPattern>,
 }
 
 impl EvalSpec {

@@ -13,6 +13,7 @@ use ktsu_ledger::id::is_name;
 use serde_json::{Value, json};
 
 use crate::check_reader::{self, map_of};
+use crate::pattern::MAX_PATTERNS;
 use crate::shapes::{AGGREGATIONS, EVAL, FORBIDDEN, INVARIANT, MAX_WEIGHT, SCORING, UNUSED};
 use crate::spec::{CheckKind, EvalSpec, Invariant, MAX_FILE, MAX_INVARIANTS};
 use crate::suite::{MAX_CHECKS, MAX_SCENARIOS, Suite};
@@ -55,6 +56,11 @@ fn parse(path: &Path, text: &str, faults: &mut Faults) -> Option<EvalSpec> {
 fn spec(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<EvalSpec> {
     let fields = reader.shaped(node, &EVAL)?;
     warn_of_unused(reader, &fields);
+    if let Some(place) = too_many_patterns(&fields) {
+        let words = format!("the file has more than {MAX_PATTERNS} patterns");
+        reader.fault(Fault::new(FaultCode::BadValue, place, words));
+        return None;
+    }
     let mut invariants = invariants(reader, &fields);
     forbidden(reader, &fields, &mut invariants);
     check_number(reader, &fields, &invariants);
@@ -88,6 +94,26 @@ fn as_json(spec: &EvalSpec) -> Result<CanonicalJson, JsonError> {
     let checks: Vec<Value> = checks.collect();
     let threshold = Score::new(spec.pass_threshold);
     CanonicalJson::from_value(&json!({"checks": checks, "pass_threshold": threshold}))
+}
+
+/// The pattern that is one too many, before any is compiled.
+fn too_many_patterns(fields: &Fields<'_>) -> Option<SourceSpan> {
+    let member = |node: &YamlNode, wanted: &str| match &node.data {
+        YamlValue::Map(members) => {
+            let mut members = members.iter();
+            let found = members.find(|(key, _)| key.text == wanted);
+            found.map(|(_, node)| node.clone())
+        }
+        _ => None,
+    };
+    let YamlValue::Map(invariants) = &fields.get("invariants")?.data else {
+        return None;
+    };
+    let checks = invariants
+        .iter()
+        .filter_map(|(_, node)| member(node, "check"));
+    let patterns = checks.filter_map(|check| member(&check, "pattern"));
+    patterns.map(|node| node.place).nth(MAX_PATTERNS)
 }
 
 fn warn_of_unused(reader: &mut ConfigReader<'_>, fields: &Fields<'_>) {

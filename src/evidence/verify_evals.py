@@ -18,7 +18,10 @@ WITHOUT_ITEM = "webhook", "overlay"
 GLOBS = "type", "scope", "step", "item", "tool", "server", "model", "status", "actor"
 CONDITIONS = {"equals", "not_equals", "min", "max", "contains"}
 PLAIN = re.compile(r"(output|status)(\.[A-Za-z_][A-Za-z0-9_]*)*\Z")
-MAX_NAMED, MAX_COMPARED, MAX_FRAMES = 100, 20000000, 200000
+MAX_NAMED, MAX_COMPARED, MAX_FRAMES = 100, 20000000, 2000000
+SPACE = " \t\n\v\f\r\x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" \
+    + "".join(map(chr, range(0x2000, 0x200b)))
+RUN = re.compile(r"(run|branch|recompute):")
 
 class Unknown(Exception): """What only ktsu judges."""
 
@@ -89,9 +92,9 @@ def status_of(kind, data):
 
 class Run:
     """A run as it was when it was checked."""
-    def __init__(self, evidence, stream, frames):
-        self.evidence, self.stream, self.views = evidence, stream, []
-        self.compared, models, calls, at = 0, {}, {}, {}
+    def __init__(self, evals, stream, frames):
+        self.evals, self.evidence, self.stream, self.views = evals, evals.evidence, stream, []
+        evidence, models, calls, at = evals.evidence, {}, {}, {}
         self.frames = [evidence.shared(stream, seq) for seq in range(frames)]
         for frame in self.frames:
             data, call, model = frame.data, (None, None), None
@@ -122,9 +125,9 @@ class Run:
             check(key in GLOBS)
             value = where[key] if isinstance(where[key], list) else [where[key]]
             texts = [one for text in value for one in str(text).split(",")]
-            wanted.append((key, [text.strip() for text in texts]))
-        self.compared += len(self.views) * sum(len(globs) for _, globs in wanted)
-        if self.compared > MAX_COMPARED: raise Unknown("more comparisons than are made here")
+            wanted.append((key, [text.strip(SPACE) for text in texts]))
+        self.evals.compared += len(self.views) * sum(len(globs) for _, globs in wanted)
+        if self.evals.compared > MAX_COMPARED: raise Unknown("more comparisons than are made here")
         return [view for view in self.views if all(
             any(view.fits(key, glob) for glob in globs) for key, globs in wanted)]
 
@@ -181,15 +184,16 @@ class Run:
         last = self.frames[-1]
         if last.type != "run.completed" or last.scope: raise Unknown("output of a run like this")
         if name == "status": return "complete"
-        given = last.data.get("output_from")
-        if given is None: return self.member(last, "output")
-        frame, path = self.frames[given["frame"]], given["path"]
-        names = [one.replace("~1", "/").replace("~0", "~") for one in path.split("/")[1:]]
-        if not names: raise Unknown("output of a run like this")
-        value = self.member(frame, names[0])
-        for name in names[1:]:
-            value = value[int(name)] if isinstance(value, list) else value[name]
-        return value
+        frame = last
+        for _ in self.frames:
+            given = frame.data.get("output_from")
+            if given is None: break
+            frame, names = self.frames[given["frame"]], given["path"].split("/")[1:]
+            if names == ["output"]: continue
+            # Of an outcome or a reply, the reserved fields are left out.
+            raise Unknown("an output that is made of a reply")
+        if frame.data.get("stripped"): raise Unknown("an output without its reserved fields")
+        return self.member(frame, "output")
 
 def member(evidence, frame, name):
     """A member of a frame, wherever it is kept."""
@@ -235,16 +239,20 @@ class Verdicts:
     def run_of(self, frame, data):
         """The run that is judged; None where it is not here."""
         stream, frames = data["run"], data["frames"]
-        check(is_number(frames) and frames > 0 and HASH.match(data["head"]))
+        check(is_number(frames) and frames > 0 and HASH.match(data["head"]) and RUN.match(stream))
         if stream not in self.evidence.streams:
             self.evals.unknown.append("%s, which %s judges, is not here" % (stream, self.stream))
             return None
         last = self.evidence.shared(stream, frames - 1)
         other = last is None or last.hash != data["head"]
         wrong_if(other, stream + " does not have the frames that were judged", frame.id)
-        if frames <= MAX_FRAMES: return Run(self.evidence, stream, frames)
-        self.evals.unknown.append(stream + " is larger than what is judged here")
-        return None
+        if self.evals.last[:2] == (stream, frames): return self.evals.last[2]
+        self.evals.read += frames
+        if self.evals.read > MAX_FRAMES:
+            self.evals.unknown.append(stream + ": more frames than are judged here")
+            return None
+        self.evals.last = stream, frames, Run(self.evals, stream, frames)
+        return self.evals.last[2]
 
     def result(self, frame, data):
         at = len(self.open)
@@ -295,7 +303,8 @@ class Verdicts:
 class Evals:
     """All verdicts of an archive."""
     def __init__(self, evidence):
-        self.evidence, self.unknown, self.made = evidence, [], 0
+        self.evidence, self.unknown, self.made, self.last = evidence, [], 0, (None, 0, None)
+        self.read = self.compared = 0
 
     def claim_evals(self):
         streams = {}
@@ -310,4 +319,5 @@ class Evals:
             more = ", and %d more" % more if more else ""
             return None, "%s; only ktsu judges %s%s" % (made, self.unknown[0], more)
         if not blake3(b""): return NO_BLAKE3
-        return None, made + "; whether these are the checks of the spec's text, only ktsu judges"
+        return None, made + "; the words of reasons, and whether these are the checks of the " \
+            "spec's text, only ktsu judges"

@@ -1,5 +1,6 @@
 //! Evals: what checks found about finished runs, as it is recorded.
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use ktsu_eval::{
@@ -233,61 +234,136 @@ pub fn list(
     Ok(found)
 }
 
-/// What is wrong with an eval: its frames, or its verdicts, which are judged again by the runs as they
-/// were.
-pub(crate) fn problem(reader: &dyn Reader, stream: &StreamId) -> Option<VerifyProblem> {
-    let problem = |seq: Option<u64>, message: String| VerifyProblem {
-        kind: ProblemKind::Unreadable,
-        message,
-        seq,
-        stream: Some(stream.to_string()),
-    };
-    let frames = match branch::frames(reader, stream) {
-        Ok(frames) => frames,
-        Err(error) => return Some(problem(None, error.to_string())),
-    };
-    let of_fault = |fault: RecordFault| problem(Some(fault.seq), fault.reason.to_owned());
-    let record = match EvalRecord::of(&frames) {
-        Ok(record) => record,
-        Err(fault) => return Some(of_fault(fault)),
-    };
-    let spec = match record.spec() {
-        Ok(spec) => spec,
-        // Another version may have read other files.
-        Err(_) if record.started.engine != ENGINE => return None,
-        Err(fault) => return Some(of_fault(fault)),
-    };
-    record.scenarios.iter().find_map(|scenario| {
-        let judged = judged_again(reader, &record, scenario, &spec);
-        judged.err().map(of_fault)
-    })
+/// The most frames times checks that a verification judges again.
+const MAX_JUDGED: u64 = 100_000_000;
+
+/// Judges evals again, by the runs as they were, while a ledger is verified.
+#[derive(Debug)]
+pub(crate) struct EvalVerifier {
+    /// The run that was read last, and how many of its frames.
+    last: Option<(StreamId, u64, CheckedRun)>,
+    /// How much may still be judged.
+    left: u64,
+    /// What was not judged again, and why: by the first eval, and how many there are.
+    not_covered: BTreeMap<&'static str, (String, u64)>,
 }
 
-/// Judges a scenario again, if its run is still there.
-fn judged_again(
-    reader: &dyn Reader,
-    record: &EvalRecord,
-    scenario: &ScenarioRecord,
-    spec: &EvalSpec,
-) -> Result<(), RecordFault> {
-    let seq = scenario
-        .results
-        .first()
-        .map_or(1, |(seq, _)| seq.saturating_sub(1));
-    let fault = |reason| RecordFault { seq, reason };
-    let run = match CheckedRun::read(reader, &scenario.started.run, Some(scenario.started.frames)) {
-        Ok(run) => run,
-        // It was removed; or what is wrong with it is reported of the run itself.
-        Err(CheckedRunError::Missing | CheckedRunError::Read(_)) => return Ok(()),
-        Err(_) => return Err(fault("its run had not ended, or cannot be read")),
-    };
-    if run.head != scenario.started.head || run.frames.len() as u64 != scenario.started.frames {
-        return Err(fault("its run has other frames"));
+impl EvalVerifier {
+    pub(crate) fn new() -> Self {
+        Self {
+            last: None,
+            left: MAX_JUDGED,
+            not_covered: BTreeMap::new(),
+        }
     }
-    let subject = Subject {
-        envelope: &run.envelope,
-        frames: &run.frames,
-        workspace: None,
-    };
-    judge_again(record, scenario, spec, &subject, ENGINE).map(drop)
+
+    /// What is wrong with an eval: its frames, or its verdicts.
+    pub(crate) fn problem(
+        &mut self,
+        reader: &dyn Reader,
+        stream: &StreamId,
+    ) -> Option<VerifyProblem> {
+        let problem = |seq: Option<u64>, message: String| VerifyProblem {
+            kind: ProblemKind::Unreadable,
+            message,
+            seq,
+            stream: Some(stream.to_string()),
+        };
+        let frames = match branch::frames(reader, stream) {
+            Ok(frames) => frames,
+            Err(error) => return Some(problem(None, error.to_string())),
+        };
+        let judged = EvalRecord::of(&frames).and_then(|record| {
+            let Some(spec) = record.spec(ENGINE)? else {
+                self.note(
+                    "judged by another version of ktsu, by a spec that this one cannot read",
+                    stream,
+                );
+                return Ok(());
+            };
+            let mut scenarios = record.scenarios.iter();
+            scenarios.try_for_each(|one| self.judge(reader, stream, (&record, one), &spec))
+        });
+        let fault = judged.err()?;
+        Some(problem(Some(fault.seq), fault.reason.to_owned()))
+    }
+
+    /// What was not judged again, in words.
+    pub(crate) fn not_covered(self) -> impl Iterator<Item = String> {
+        self.not_covered.into_iter().map(|(why, (first, count))| {
+            let more = match count {
+                1 => String::new(),
+                count => format!(" and {} more", count - 1),
+            };
+            format!("verdicts of {first}{more}: {why}")
+        })
+    }
+
+    fn note(&mut self, why: &'static str, stream: &StreamId) {
+        let first = || (stream.name().to_owned(), 0);
+        self.not_covered.entry(why).or_insert_with(first).1 += 1;
+    }
+
+    /// Judges a scenario again, if its run is still here.
+    fn judge(
+        &mut self,
+        reader: &dyn Reader,
+        stream: &StreamId,
+        (record, scenario): (&EvalRecord, &ScenarioRecord),
+        spec: &EvalSpec,
+    ) -> Result<(), RecordFault> {
+        let started = &scenario.started;
+        let cost = (spec.invariants.len() as u64 + 1).saturating_mul(started.frames);
+        let Some(left) = self.left.checked_sub(cost) else {
+            self.note("more than one verification judges again", stream);
+            return Ok(());
+        };
+        self.left = left;
+        let wanted = (started.run.clone(), started.frames);
+        let is_read = |(run, frames, _): &(StreamId, u64, CheckedRun)| {
+            (run, frames) == (&wanted.0, &wanted.1)
+        };
+        if !self.last.as_ref().is_some_and(is_read) {
+            match CheckedRun::read(reader, &started.run, Some(started.frames)) {
+                Ok(run) => self.last = Some((wanted.0, wanted.1, run)),
+                // What is wrong with a run is reported of the run itself.
+                Err(CheckedRunError::Missing | CheckedRunError::Read(_)) => {
+                    self.note("the run is not here, or cannot be read", stream);
+                    return Ok(());
+                }
+                Err(_) => return Err(of(scenario, "its run had not ended, or cannot be read")),
+            }
+        }
+        let Some((_, _, run)) = &self.last else {
+            return Ok(());
+        };
+        if run.head != started.head || run.frames.len() as u64 != started.frames {
+            return Err(of(scenario, "its run has other frames"));
+        }
+        let subject = Subject {
+            envelope: &run.envelope,
+            frames: &run.frames,
+            workspace: None,
+        };
+        let again = judge_again(record, scenario, spec, &subject, ENGINE)?;
+        if again.is_of_another_version {
+            self.note(
+                "judged by another version of ktsu: the words of reasons",
+                stream,
+            );
+        }
+        if !again.not_covered.is_empty() {
+            self.note("checks of what is not in the run", stream);
+        }
+        Ok(())
+    }
+}
+
+/// What is wrong with a scenario, at its first frame.
+fn of(scenario: &ScenarioRecord, reason: &'static str) -> RecordFault {
+    let first = scenario.results.first();
+    RecordFault {
+        seq: first.map_or(1, |(seq, _)| seq.saturating_sub(1)),
+        reason,
+    }
 }

@@ -19,7 +19,7 @@ use ktsu_ledger::{Hash, Ledger, StreamId};
 use ktsu_projections::run::{FoldError, RunState};
 use serde::Serialize;
 
-use super::evals;
+use super::evals::EvalVerifier;
 use super::verification_fold::VerificationFold;
 use ktsu_run_index as rows;
 
@@ -148,11 +148,12 @@ fn verify_once(
         }
     }
     let mut without_row = 0u64;
+    let mut evals = EvalVerifier::new();
     let folded = each_stream(&reader, |stream| {
         let known = known.get(stream.as_str());
         // Frames that do not chain would only be reported a second time.
         if stream.kind() == "eval" && known.is_none() {
-            report.problems.extend(evals::problem(&reader, stream));
+            report.problems.extend(evals.problem(&reader, stream));
         }
         if !rows::is_run(stream) || known == Some(&KnownDamage::Frames) {
             return Ok(());
@@ -173,6 +174,7 @@ fn verify_once(
             stream: None,
         });
     }
+    report.not_covered.extend(evals.not_covered());
     if without_row > 0 {
         report.not_covered.push(format!(
             "whether the list of runs agrees for {without_row} runs that are not in it: the next \

@@ -7,6 +7,8 @@ use ktsu_ledger::event::EvalEvent;
 use ktsu_ledger::store::{AppendRefusal, Entry, Tail};
 use ktsu_ledger::{Actor, Cause, Draft, Event, Hash, Link, StreamId, Timestamp};
 
+use serde_json::Value;
+
 use super::{InvokeError, Orchestrator};
 
 /// Why no eval was recorded. Nothing of it is.
@@ -32,6 +34,13 @@ pub struct EvalStream {
 }
 
 impl Orchestrator {
+    /// Whether a value holds a secret of the kit.
+    pub fn holds_secret(&self, value: &Value) -> bool {
+        let mut without = value.clone();
+        self.shared.secrets.redactor().redact_value(&mut without);
+        without != *value
+    }
+
     /// A stream for a new eval. Nothing is recorded yet.
     ///
     /// # Errors

@@ -5,7 +5,7 @@ use axum::extract::{Path, State};
 use ktsu_ledger::StreamId;
 use serde_json::{Value, json as value};
 
-use super::command::CommandBody;
+use super::command::{CommandBody, invalid};
 use super::parameter::{Kind, Parameter};
 use super::query::{NoParameters, Query, QueryParameters, RawQuery};
 use super::{find_eval, find_run, wire};
@@ -22,6 +22,9 @@ const LISTED: usize = 50;
 /// The most evals in a list.
 const MAX_LISTED: u64 = 1000;
 
+/// The most characters of the name of a file.
+const MAX_FILE_CHARS: usize = 500;
+
 /// How the file of a spec is called where the request does not say it.
 const UNNAMED: &str = "spec.eval.yaml";
 
@@ -35,6 +38,14 @@ pub(super) async fn check(
     _: Query<NoParameters>,
     CommandBody(body): CommandBody<wire::CheckPost>,
 ) -> Result<Json<EvalReport>, ProblemDetails> {
+    if body
+        .file
+        .as_ref()
+        .is_some_and(|file| file.chars().count() > MAX_FILE_CHARS)
+    {
+        let words = format!("file has more than {MAX_FILE_CHARS} characters");
+        return Err(invalid(&words));
+    }
     let run = find_run(&orchestrator, &body.run).await?;
     if !run.scope.is_empty() {
         let words = "a child cannot be checked on its own: name its run";

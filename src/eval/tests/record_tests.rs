@@ -119,7 +119,10 @@ fn a_record_says_what_was_checked_and_what_was_found() {
         scenarios: 1,
     };
     assert_eq!(record.finished, Some(totals));
-    assert_eq!(record.spec().unwrap().as_json, record.started.checks);
+    assert_eq!(
+        record.spec(ENGINE).unwrap().unwrap().as_json,
+        record.started.checks
+    );
 }
 
 #[test]
@@ -189,6 +192,17 @@ fn what_contradicts_itself_or_is_out_of_order_is_refused_at_its_frame() {
         }
     });
     assert_eq!(verdict, (6, "its verdict does not follow from its results"));
+    for change in [
+        |started: &mut ScenarioStarted| started.frames = 0,
+        |started: &mut ScenarioStarted| started.run = StreamId::store(),
+    ] {
+        let no_run = refused(|all| {
+            if let EvalEvent::ScenarioStarted(started) = &mut all[1].1 {
+                change(started);
+            }
+        });
+        assert_eq!(no_run, (1, "it names no run"));
+    }
     let totals = refused(|all| {
         if let EvalEvent::Finished(finished) = &mut all[7].1 {
             finished.passed = 1;
@@ -212,14 +226,16 @@ fn checks_that_are_not_those_of_the_text_are_found() {
         started.spec = other;
     }
     let record = EvalRecord::of(&frames(events)).unwrap();
-    let fault = record.spec().unwrap_err();
-    assert_eq!(fault.reason, "its checks are not those of its spec");
+    for engine in [ENGINE, "ktsu 9"] {
+        let fault = record.spec(engine).unwrap_err();
+        assert_eq!(fault.reason, "its checks are not those of its spec");
+    }
 }
 
 #[test]
 fn judging_again_gives_the_recorded_results_and_names_what_it_cannot_judge() {
     let record = record(TEXT);
-    let (spec, scenario) = (record.spec().unwrap(), &record.scenarios[0]);
+    let (spec, scenario) = (record.spec(ENGINE).unwrap().unwrap(), &record.scenarios[0]);
     let (envelope, frames) = (envelope(), paid());
     let again = |engine: &str, record: &EvalRecord| {
         let scenario = &record.scenarios[0];

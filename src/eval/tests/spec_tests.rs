@@ -311,3 +311,17 @@ proptest::proptest! {
         let _ = parse(&text);
     }
 }
+
+#[test]
+fn a_file_has_no_more_patterns_than_are_compiled_in_a_moment() {
+    let with = |count: usize| {
+        let one =
+            |at| format!("  n{at}: {{description: d, check: {{type: output, pattern: a}}}}\n");
+        let all: String = (0..count).map(one).collect();
+        format!("invariants:\n{all}")
+    };
+    assert_eq!(spec(&with(200)).invariants.len(), 200);
+    let found = faults(&with(201));
+    assert_eq!((found.len(), found[0].0), (1, 202));
+    assert!(found[0].2.contains("more than 200 patterns"), "{found:?}");
+}

@@ -11,12 +11,17 @@ use super::content::too_large;
 use super::reading::EvidenceArchive;
 use super::{CheckResult, ClaimFailure, VerifyOptions, counted, for_one, not_covered, proven};
 
+/// The most frames times checks that are judged again: scenarios of one run read it again each.
+const MAX_JUDGED: u64 = 20_000_000;
+
 /// What judging again showed of all verdicts.
 #[derive(Default)]
 struct JudgedEvals {
     evals: u64,
     /// Checks that gave the recorded result again.
     checks: u64,
+    /// How many frames times checks were judged.
+    spent: u64,
     /// What was not judged again, and why.
     not_covered: BTreeSet<String>,
 }
@@ -60,20 +65,25 @@ impl EvidenceArchive {
         let at =
             |fault: RecordFault| ClaimFailure::at(format!("{stream}#{}", fault.seq), fault.reason);
         let record = EvalRecord::of(&self.read_whole(stream, last + 1)?).map_err(at)?;
-        let spec = match record.spec() {
-            Ok(spec) => spec,
-            Err(_) if record.started.engine != ENGINE => {
-                let words = format!("{stream} was judged by {}", record.started.engine);
-                judged.not_covered.insert(words);
-                return Ok(());
-            }
-            Err(fault) => return Err(at(fault)),
+        let Some(spec) = record.spec(ENGINE).map_err(at)? else {
+            let words = format!(
+                "{stream} was judged by another version, by a spec that this one cannot read"
+            );
+            judged.not_covered.insert(words);
+            return Ok(());
         };
         judged.evals += 1;
         if record.finished.is_none() {
             judged.not_covered.insert(format!("{stream} has not ended"));
         }
         for scenario in &record.scenarios {
+            let cost = (spec.invariants.len() as u64 + 1).saturating_mul(scenario.started.frames);
+            judged.spent = judged.spent.saturating_add(cost);
+            if judged.spent > MAX_JUDGED {
+                let words = format!("{stream}: more than is judged again at a time");
+                judged.not_covered.insert(words);
+                break;
+            }
             let Some((envelope, frames)) = self.checked_run(stream, scenario, against, judged)?
             else {
                 continue;
@@ -85,6 +95,10 @@ impl EvidenceArchive {
             };
             let again = judge_again(&record, scenario, &spec, &subject, ENGINE).map_err(at)?;
             judged.checks += again.judged;
+            if again.is_of_another_version {
+                let words = format!("{stream} was judged by another version: the words of reasons");
+                judged.not_covered.insert(words);
+            }
             let of_more = again.not_covered.into_iter();
             judged.not_covered.extend(of_more.map(|kind| {
                 format!("{stream}: what a check of type {kind} looked at is not in the run")

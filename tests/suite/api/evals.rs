@@ -34,6 +34,7 @@ pub(super) async fn all(described: &Described) -> BTreeSet<Case> {
     let prefix = run.get(..8).unwrap();
     let large = " ".repeat(1024 * 1024 + 1);
     let file = "invariants: {f: {check: {type: file_exists, path: a.txt}}}";
+    let long_file = json!({"run": run, "spec": SPEC, "file": "x".repeat(501)}).to_string();
     let later = "invariants: {f: {check: {type: command_exit, command: 'true'}}}";
     for (path, body, status, code) in [
         ("/checks", "nope".to_owned(), 400, "invalid_json"),
@@ -61,6 +62,7 @@ pub(super) async fn all(described: &Described) -> BTreeSet<Case> {
             "eval_invalid",
         ),
         ("/checks", body(&run, file), 422, "check_not_supported"),
+        ("/checks", long_file, 422, "invalid_request"),
         ("/checks", body(&run, later), 422, "check_not_supported"),
         ("/checks", body(&run, SPEC), 200, ""),
     ] {

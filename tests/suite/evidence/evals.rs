@@ -161,12 +161,32 @@ fn both_verifiers_make_the_checks_of_every_golden_run_again() {
     for said in python.verify(&archives, &[]) {
         assert_eq!(verdict(&said, "evals"), "not_covered", "{said}");
         let reason = reason(&said);
-        let completed = "1 verdict, 18 checks made again; whether";
+        let completed = "1 verdict, 18 checks made again; the words";
         let failed = "1 verdict, 17 checks made again; only ktsu judges";
         assert!(
             reason.starts_with(completed) || reason.starts_with(failed) || !python.has_blake3,
             "{reason}"
         );
+    }
+}
+
+#[test]
+fn what_the_independent_verifier_reads_otherwise_it_does_not_call_wrong() {
+    let spec = "invariants:\n  whole: {description: d, check: {type: output}}\n  \
+                one: {description: d, check: {type: output, equals: 1}}\n  \
+                odd: {description: d, check: {type: trace, where: {actor: \"orchestrator\\x1f\"}, none: true}}\n  \
+                wide: {description: d, check: {type: trace, where: {actor: \"\\u2003orchestrator\\x85\"}, none: true}}\n";
+    let folder = tempfile::tempdir().unwrap();
+    let mut archives = Vec::new();
+    for (name, run) in finished() {
+        let archive = archive(&run, &eval_of(&run, spec));
+        let (verdict, reason) = judged(&archive);
+        assert_eq!(verdict, ClaimVerdict::Proven, "{name}: {reason}");
+        archives.push(put(folder.path(), &name, &archive));
+    }
+    let Some(python) = Python::find() else { return };
+    for said in python.verify(&archives, &[]) {
+        assert_eq!(verdict(&said, "evals"), "not_covered", "{said}");
     }
 }
 
@@ -314,6 +334,25 @@ fn a_verdict_that_was_changed_is_found_by_both_verifiers() {
         python.as_ref(),
         folder.path(),
     );
+    // No version that is named makes the checks others than those of the text.
+    let other = rechained(&eval, |place, body| match place {
+        0 => body
+            .replacen(r#""engine":""#, r#""engine":"other "#, 1)
+            .replacen(r#""equals":"complete""#, r#""equals":"finished""#, 1),
+        _ => body,
+    });
+    assert_forged(&run, &other, "the checks", python.as_ref(), folder.path());
+    let frames = format!(r#""frames":{}"#, run.records.len());
+    for (told, from, to) in [
+        ("no frames", frames.as_str(), r#""frames":0"#),
+        ("no run", r#""run":"run:"#, r#""run":"kv:"#),
+    ] {
+        let other = rechained(&eval, |place, body| match place {
+            1 => body.replacen(from, to, 1),
+            _ => body,
+        });
+        assert_forged(&run, &other, told, python.as_ref(), folder.path());
+    }
     // A result that was turned, with the verdict that follows from it.
     let turned = rechained(&eval, |place, body| match place {
         4 => body
