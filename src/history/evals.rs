@@ -7,10 +7,10 @@ use ktsu_eval::{
     EvalRecord, EvalSpec, RecordFault, ScenarioRecord, Subject, Workspace, judge_again, judge_each,
 };
 use ktsu_ledger::branch;
-use ktsu_ledger::event::{CheckResult, EvalStatus, ScenarioStarted, Score};
+use ktsu_ledger::event::{CheckResult, EvalEvent, EvalStatus, ScenarioStarted, Score};
 use ktsu_ledger::store::{Reader, StoreError};
 use ktsu_ledger::verify::{ProblemKind, VerifyProblem};
-use ktsu_ledger::{Hash, StreamId};
+use ktsu_ledger::{Event, Frame, Hash, StreamId};
 use ktsu_workflow::admit::ENGINE;
 use serde::{Deserialize, Serialize};
 
@@ -198,8 +198,50 @@ pub fn read(reader: &dyn Reader, stream: &StreamId) -> Result<Option<EvalReport>
     Ok(Some(EvalReport::of(stream, record)))
 }
 
-/// The newest evals, of one run or of all; at most `limit`. One that cannot be read has its name
-/// alone.
+/// An eval without the results of its checks. Of an eval of one run only its first and last two frames
+/// are read, and not checked against the others.
+fn summary(reader: &dyn Reader, stream: &StreamId) -> Result<Option<EvalReport>, EvalReadError> {
+    if let Some(record) = ends(reader, stream)? {
+        return Ok(Some(EvalReport::of(stream, record)));
+    }
+    let mut report = read(reader, stream)?;
+    let scenarios = report.iter_mut().flat_map(|report| &mut report.scenarios);
+    scenarios.for_each(|scenario| scenario.results.clear());
+    Ok(report)
+}
+
+/// What the first and last two frames of an eval of one run say; none if they say something else.
+fn ends(reader: &dyn Reader, stream: &StreamId) -> Result<Option<EvalRecord>, StoreError> {
+    let Some(tail) = reader.tail(stream)? else {
+        return Ok(None);
+    };
+    let first = reader.read(stream, 0, 2)?;
+    let last = reader.read(stream, tail.seq.saturating_sub(1).max(2), 2)?;
+    let frames = first.iter().chain(&last);
+    let frames: Vec<Frame> = frames.filter_map(|one| one.decode_bare().ok()).collect();
+    let events: Vec<&Event> = frames.iter().map(|frame| &frame.event).collect();
+    Ok(match events.as_slice() {
+        [
+            Event::Eval(EvalEvent::Started(started)),
+            Event::Eval(EvalEvent::ScenarioStarted(scenario)),
+            Event::Eval(EvalEvent::ScenarioFinished(verdict)),
+            Event::Eval(EvalEvent::Finished(finished)),
+        ] if finished.scenarios == 1 => Some(EvalRecord {
+            started: started.as_ref().clone(),
+            at: frames.first().map(|first| first.at).unwrap_or_default(),
+            scenarios: vec![ScenarioRecord {
+                started: scenario.clone(),
+                results: Vec::new(),
+                finished: Some(verdict.clone()),
+            }],
+            finished: Some(*finished),
+        }),
+        _ => None,
+    })
+}
+
+/// The newest evals, of one run or of all, without the results of their checks; at most `limit`. One
+/// that cannot be read has its name alone.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -213,7 +255,7 @@ pub fn list(
         if found.len() >= limit {
             break;
         }
-        let report = match read(reader, &stream) {
+        let report = match summary(reader, &stream) {
             Ok(None) => continue,
             Ok(Some(report)) => Ok(report),
             Err(EvalReadError::Record(_) | EvalReadError::Store(StoreError::Damaged(_))) => {

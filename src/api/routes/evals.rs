@@ -109,12 +109,7 @@ pub(super) async fn list(
 
 fn listed_json(eval: Result<EvalReport, StreamId>) -> Value {
     match eval {
-        Ok(mut report) => {
-            for scenario in &mut report.scenarios {
-                scenario.results.clear();
-            }
-            value!(report)
-        }
+        Ok(report) => value!(report),
         Err(stream) => value!({"eval_id": stream.name(), "status": "unreadable"}),
     }
 }
