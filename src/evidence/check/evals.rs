@@ -1,9 +1,10 @@
 //! The verdicts in an archive, judged again by the runs beside them.
 
 use std::collections::BTreeSet;
+use std::rc::Rc;
 
 use ktsu_eval::{EvalRecord, FrameFold, RecordFault, ScenarioRecord, Subject, judge_again};
-use ktsu_ledger::Frame;
+use ktsu_ledger::{Frame, StreamId};
 use ktsu_workflow::admit::ENGINE;
 use ktsu_workflow::current_output::fold;
 
@@ -14,6 +15,9 @@ use super::{CheckResult, ClaimFailure, VerifyOptions, counted, for_one, not_cove
 /// The most frames times checks that are judged again: scenarios of one run read it again each.
 const MAX_JUDGED: u64 = 20_000_000;
 
+/// A run as it was when it was checked: its envelope, and its frames as checks see them.
+type CheckedRun = Rc<(serde_json::Value, Vec<ktsu_eval::FrameView>)>;
+
 /// What judging again showed of all verdicts.
 #[derive(Default)]
 struct JudgedEvals {
@@ -22,6 +26,8 @@ struct JudgedEvals {
     checks: u64,
     /// How many frames times checks were judged.
     spent: u64,
+    /// The run that was read last, and how many of its frames.
+    last: Option<(StreamId, u64, CheckedRun)>,
     /// What was not judged again, and why.
     not_covered: BTreeSet<String>,
 }
@@ -84,13 +90,12 @@ impl EvidenceArchive {
                 judged.not_covered.insert(words);
                 break;
             }
-            let Some((envelope, frames)) = self.checked_run(stream, scenario, against, judged)?
-            else {
+            let Some(run) = self.checked_run(stream, scenario, against, judged)? else {
                 continue;
             };
             let subject = Subject {
-                envelope: &envelope,
-                frames: &frames,
+                envelope: &run.0,
+                frames: &run.1,
                 workspace: None,
             };
             let again = judge_again(&record, scenario, &spec, &subject, ENGINE).map_err(at)?;
@@ -115,7 +120,7 @@ impl EvidenceArchive {
         scenario: &ScenarioRecord,
         against: &VerifyOptions,
         judged: &mut JudgedEvals,
-    ) -> Result<Option<(serde_json::Value, Vec<ktsu_eval::FrameView>)>, ClaimFailure> {
+    ) -> Result<Option<CheckedRun>, ClaimFailure> {
         let started = &scenario.started;
         let run = started.run.as_str();
         if !self.manifest.streams.contains_key(run) {
@@ -133,6 +138,11 @@ impl EvidenceArchive {
         if head != Some(started.head) {
             return Err(other());
         }
+        if let Some((read, frames, found)) = &judged.last
+            && (read, *frames) == (&started.run, started.frames)
+        {
+            return Ok(Some(Rc::clone(found)));
+        }
         if self.is_too_large(run, last, against) {
             judged.not_covered.insert(too_large(run));
             return Ok(None);
@@ -149,7 +159,9 @@ impl EvidenceArchive {
             return Err(ClaimFailure::new(format!("{eval}: {run} had not ended")));
         }
         let envelope = serde_json::to_value(fold.envelope("")).unwrap_or_default();
-        Ok(Some((envelope, views)))
+        let found = Rc::new((envelope, views));
+        judged.last = Some((started.run.clone(), started.frames, Rc::clone(&found)));
+        Ok(Some(found))
     }
 
     fn read_whole(&self, stream: &str, frames: u64) -> Result<Vec<Frame>, ClaimFailure> {
