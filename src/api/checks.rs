@@ -97,7 +97,7 @@ pub async fn check(
         }
         let started = started(&engine, &spec, (&file, text), by)?;
         let workspace = workspace.as_ref().map(|it| it.as_ref() as &dyn Workspace);
-        let checked = evals::check(reader, &run, &spec, workspace);
+        let checked = evals::check(reader, &run, &spec.invariants, workspace);
         let checked = checked.map_err(|error| CheckError::Run(run.name().to_owned(), error))?;
         let (mut writer, mut events) = EvalWriter::begin(started, spec.pass_threshold);
         events.extend(writer.scenario(checked.started, Ok(checked.results)));

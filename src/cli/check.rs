@@ -79,7 +79,7 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
     let stream = checkable(&reader, &arguments, &place.flag)?;
     if arguments.no_record {
         let workspace = workspace.as_ref().map(|folder| folder as &dyn Workspace);
-        let checked = evals::check(&reader, &stream, &file.spec, workspace);
+        let checked = evals::check(&reader, &stream, &file.spec.invariants, workspace);
         let checked = checked.map_err(|error| refusal(error, stream.name(), &place.flag))?;
         return show(common, unrecorded(checked, &file), false);
     }

@@ -36,8 +36,8 @@ use ktsu_eval::{EvalSubject, EvalWriter, Scenario, Suite};
 use ktsu_history::evals::{self, CheckedScenario, EvalReport};
 use ktsu_kit::Kit;
 use ktsu_ledger::StreamId;
-use ktsu_ledger::event::{EvalStatus, Principal, ScenarioFinished, ScenarioStarted};
-use ktsu_ledger::store::{Reader, StoreError};
+use ktsu_ledger::event::{EvalStatus, Principal, ScenarioFinished};
+use ktsu_ledger::store::StoreError;
 use ktsu_orchestrator::{EvalStream, ReadKind};
 use ktsu_peer::Peer;
 use ktsu_projections::run::RunStatus;
@@ -269,7 +269,8 @@ impl Bench<'_> {
         let mut shown = Vec::new();
         while let Some(ran) = running.next().await {
             let ran = ran?;
-            let (checked, mut envelope) = self.check(&ran, suite).await?;
+            let checked = self.check(&ran, suite).await?;
+            let mut envelope = checked.envelope;
             let results = match ran.error {
                 Some(error) => Err(error.to_owned()),
                 None => Ok(checked.results),
@@ -382,45 +383,24 @@ impl Bench<'_> {
         }
     }
 
-    /// Makes the checks of a run, unless there is an error instead; and its envelope.
+    /// Makes the checks of a run, unless there is an error instead.
     async fn check(
         &self,
         ran: &RunScenario,
         suite: &SuiteFile,
-    ) -> Result<(CheckedScenario, Value), Failure> {
-        let (run, spec) = (ran.run.clone(), suite.file.spec.clone());
-        let is_judged = ran.error.is_none();
+    ) -> Result<CheckedScenario, Failure> {
+        let run = ran.run.clone();
+        let invariants = match ran.error {
+            Some(_) => Vec::new(),
+            None => suite.file.spec.invariants.clone(),
+        };
         let readers = self.engine.orchestrator.readers();
         let checked = readers.with_kind(ReadKind::Search, move |reader| {
-            Ok::<_, StoreError>(check_or_end(reader, &run, is_judged.then_some(&spec)))
+            evals::check(reader, &run, &invariants, None)
         });
         let refused = |error| check::refusal(error, ran.run.name(), "");
-        checked.await?.map_err(refused)
+        checked.await.map_err(refused)
     }
-}
-
-/// The checks of a run, or without a spec only how it ended; and its envelope.
-fn check_or_end(
-    reader: &dyn Reader,
-    run: &StreamId,
-    spec: Option<&ktsu_eval::EvalSpec>,
-) -> Result<(CheckedScenario, Value), ktsu_history::checked_run::CheckedRunError> {
-    let found = ktsu_history::envelope_and_frames(reader, run)?;
-    let (fold, frames) = found.ok_or(ktsu_history::checked_run::CheckedRunError::Missing)?;
-    let envelope = serde_json::to_value(fold.envelope("")).unwrap_or_default();
-    let checked = match spec {
-        Some(spec) => evals::check(reader, run, spec, None)?,
-        None => CheckedScenario {
-            started: ScenarioStarted {
-                frames: frames.len() as u64,
-                head: frames.last().map(|last| last.hash).unwrap_or_default(),
-                run: run.clone(),
-                scenario: 0,
-            },
-            results: Vec::new(),
-        },
-    };
-    Ok((checked, envelope))
 }
 
 /// Shows what was judged; the exit code is 2 where there is any error, else 1 where any failed

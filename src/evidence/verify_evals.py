@@ -210,8 +210,8 @@ class Verdicts:
         self.totals, self.ended = {"passed": 0, "failed": 0, "error": 0}, False
         first = frames[0]
         wrong_if(first.type != "eval.started", "an eval begins with eval.started", first.id)
-        text, told = member(self.evidence, first, "spec"), first.data["spec_digest"]
-        other = blake3(text.encode("utf-8")) not in (None, told)
+        text, named = member(self.evidence, first, "spec"), first.data["spec_digest"]
+        other = blake3(text.encode("utf-8")) not in (None, named)
         wrong_if(other, "its spec has another digest", first.id)
         spec = member(self.evidence, first, "checks")
         self.checks, self.threshold = spec["checks"], spec["pass_threshold"]
@@ -231,8 +231,8 @@ class Verdicts:
         elif frame.type == "check.result": self.result(frame, data)
         elif frame.type == "scenario.finished": self.finish(frame, data)
         else:
-            told = {"passed": data["passed"], "failed": data["failed"], "error": data["errors"]}
-            other = told != self.totals or data["scenarios"] != number
+            named = {"passed": data["passed"], "failed": data["failed"], "error": data["errors"]}
+            other = named != self.totals or data["scenarios"] != number
             wrong_if(other, "its totals are not those of its scenarios", frame.id)
             self.ended = True
 

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use ktsu_eval::{
-    EvalRecord, EvalSpec, RecordFault, ScenarioRecord, Subject, Workspace, judge_again, judge_each,
+    EvalRecord, EvalSpec, Invariant, RecordFault, ScenarioRecord, Subject, Workspace, judge_again,
+    judge_each,
 };
 use ktsu_ledger::branch;
 use ktsu_ledger::event::{CheckResult, EvalEvent, EvalStatus, ScenarioStarted, Score};
@@ -13,6 +14,7 @@ use ktsu_ledger::verify::{ProblemKind, VerifyProblem};
 use ktsu_ledger::{Event, Frame, Hash, StreamId};
 use ktsu_workflow::admit::ENGINE;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::checked_run::{CheckedRun, CheckedRunError};
 
@@ -26,16 +28,18 @@ pub struct CheckedScenario {
     pub started: ScenarioStarted,
     /// What was found, in the order of the spec.
     pub results: Vec<CheckResult>,
+    /// The envelope of the run.
+    pub envelope: Value,
 }
 
-/// Makes all checks of a spec of a finished run, and measures how long each takes.
+/// Makes checks of a finished run, and measures how long each takes.
 ///
 /// # Errors
 /// [`CheckedRunError`].
 pub fn check(
     reader: &dyn Reader,
     run: &StreamId,
-    spec: &EvalSpec,
+    invariants: &[Invariant],
     workspace: Option<&dyn Workspace>,
 ) -> Result<CheckedScenario, CheckedRunError> {
     let checked = CheckedRun::read(reader, run, None)?;
@@ -44,9 +48,9 @@ pub fn check(
         frames: &checked.frames,
         workspace,
     };
-    let mut results = Vec::with_capacity(spec.invariants.len());
+    let mut results = Vec::with_capacity(invariants.len());
     let mut began = Instant::now();
-    judge_each(&spec.invariants, &subject, &mut |mut result| {
+    judge_each(invariants, &subject, &mut |mut result| {
         result.duration_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
         results.push(result);
         began = Instant::now();
@@ -59,6 +63,7 @@ pub fn check(
             scenario: 0,
         },
         results,
+        envelope: checked.envelope,
     })
 }
 

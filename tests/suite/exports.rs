@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ktsu::assemble::import::import;
 use ktsu_evidence::export::ExportSelection;
 use ktsu_evidence::{check, transfer};
-use ktsu_history::{evals, replay as told};
+use ktsu_history::{evals, replay as recorded_runs};
 use ktsu_ledger::appender::Options;
 use ktsu_ledger::branch;
 use ktsu_ledger::store::{MemoryStore, Reader, SqliteReader};
@@ -85,7 +85,7 @@ fn imported(name: &str) -> (tempfile::TempDir, PathBuf) {
 
 /// The effective frames of every run, branch and recompute, and where its own begin.
 fn recorded(reader: &dyn Reader) -> Vec<(usize, Recorded)> {
-    let streams = told::streams(reader).unwrap();
+    let streams = recorded_runs::streams(reader).unwrap();
     let one = |stream: StreamId| {
         let records = branch::records(reader, &stream).unwrap();
         let own = branch::Ancestry::of(reader, &stream).unwrap().forked();

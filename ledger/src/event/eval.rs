@@ -33,7 +33,7 @@ pub enum EvalEvent {
 pub struct EvalStarted {
     /// Who asked for it.
     pub by: Principal,
-    /// What the spec checks, as it was read: for whoever judges again without a reader of YAML.
+    /// What the spec checks, as it was read: for verifiers without a reader of YAML.
     #[serde(deserialize_with = "super::null_is_empty")]
     pub checks: CanonicalJson,
     /// The version of ktsu that judged.

@@ -1,5 +1,5 @@
-//! Verdicts in archives: both verifiers judge them again by the run beside them, and find what somebody
-//! changed who makes the chain whole again.
+//! Verdicts in archives: both verifiers judge them again by the run beside them, and find forgeries
+//! whose chain of hashes was made whole again.
 
 use std::path::Path;
 
@@ -61,7 +61,7 @@ fn eval_with(run: &Recorded, text: &str, waits: bool) -> Recorded {
     let mut store = MemoryStore::new();
     run.put(&mut store);
     let (spec, _) = EvalSpec::parse(Path::new("a.eval.yaml"), text).unwrap();
-    let checked = evals::check(&store, &run.stream, &spec, None).unwrap();
+    let checked = evals::check(&store, &run.stream, &spec.invariants, None).unwrap();
     let started = EvalStarted {
         by: Principal {
             auth: "none".to_owned(),
@@ -314,14 +314,14 @@ fn a_verdict_that_was_changed_is_found_by_both_verifiers() {
     let eval = eval_of(&run, SPEC);
     let python = Python::find();
     let folder = tempfile::tempdir().unwrap();
-    for (told, wanted, from, to) in FORGERIES {
+    for (what, wanted, from, to) in FORGERIES {
         let body = &eval.records[wanted].body;
         assert!(body.contains(from), "{from} is not in {body}");
         let forged = rechained(&eval, |place, body| match place == wanted {
             true => body.replacen(from, to, 1),
             false => body,
         });
-        assert_forged(&run, &forged, told, python.as_ref(), folder.path());
+        assert_forged(&run, &forged, what, python.as_ref(), folder.path());
     }
     let other = rechained(&eval, |place, body| match place {
         1 => with_another_head(body),
@@ -343,7 +343,7 @@ fn a_verdict_that_was_changed_is_found_by_both_verifiers() {
     });
     assert_forged(&run, &other, "the checks", python.as_ref(), folder.path());
     let frames = format!(r#""frames":{}"#, run.records.len());
-    for (told, from, to) in [
+    for (what, from, to) in [
         ("no frames", frames.as_str(), r#""frames":0"#),
         ("no run", r#""run":"run:"#, r#""run":"kv:"#),
     ] {
@@ -351,7 +351,7 @@ fn a_verdict_that_was_changed_is_found_by_both_verifiers() {
             1 => body.replacen(from, to, 1),
             _ => body,
         });
-        assert_forged(&run, &other, told, python.as_ref(), folder.path());
+        assert_forged(&run, &other, what, python.as_ref(), folder.path());
     }
     // A result that was turned, with the verdict that follows from it.
     let turned = rechained(&eval, |place, body| match place {
@@ -404,17 +404,17 @@ fn with_composite(eval: &Recorded, body: String) -> String {
 fn assert_forged(
     run: &Recorded,
     forged: &Recorded,
-    told: &str,
+    what: &str,
     python: Option<&Python>,
     folder: &Path,
 ) {
     let archive = archive(run, forged);
     let (found, words) = judged(&archive);
-    assert_eq!(found, ClaimVerdict::Failed, "{told}: {words}");
+    assert_eq!(found, ClaimVerdict::Failed, "{what}: {words}");
     let Some(python) = python else { return };
-    if told == "the text of the spec" && !python.has_blake3 {
+    if what == "the text of the spec" && !python.has_blake3 {
         return;
     }
-    let said = python.verify(&[put(folder, &told.replace(' ', "-"), &archive)], &[]);
-    assert_eq!(verdict(&said[0], "evals"), "failed", "{told}: {}", said[0]);
+    let said = python.verify(&[put(folder, &what.replace(' ', "-"), &archive)], &[]);
+    assert_eq!(verdict(&said[0], "evals"), "failed", "{what}: {}", said[0]);
 }
