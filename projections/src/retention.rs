@@ -57,17 +57,22 @@ pub struct EndedRun {
     pub ended_at: Option<Timestamp>,
     /// What it was forked from, or is a recompute or a verdict of.
     pub parent: Option<StreamId>,
+    /// Of an eval, every run that it judges: a hold on one of them keeps it.
+    pub judges: Vec<StreamId>,
 }
 
 impl EndedRun {
-    /// A verdict about a run.
-    pub fn eval(stream: StreamId, run: StreamId) -> Self {
-        Self {
-            stream,
+    /// An eval, once for each run that it judges: it goes with the first of them that is removed,
+    /// since its reasons may quote any of their outputs.
+    pub fn evals(stream: &StreamId, runs: &BTreeSet<StreamId>) -> Vec<Self> {
+        let of_run = |run: &StreamId| Self {
+            stream: stream.clone(),
             status: "eval".to_owned(),
             ended_at: None,
-            parent: Some(run),
-        }
+            parent: Some(run.clone()),
+            judges: runs.iter().cloned().collect(),
+        };
+        runs.iter().map(of_run).collect()
     }
 
     fn is_eval(&self) -> bool {
@@ -82,6 +87,7 @@ impl EndedRun {
             status: row.status.clone(),
             ended_at: row.ended_at,
             parent: of.or_else(|| parent.and_then(|parent| StreamId::run(parent).ok())),
+            judges: Vec::new(),
         }
     }
 }
@@ -142,7 +148,8 @@ impl Families {
         let of_root = root.filter(|root| below.iter().all(|one| one.stream != root.stream));
         let members: Vec<&EndedRun> = below.iter().chain(of_root).collect();
         let is_due = |one: &&EndedRun| {
-            (one.is_eval() || limits.admits(one, now)) && !held.0.contains(&one.stream)
+            let mut named = std::iter::once(&one.stream).chain(&one.judges);
+            (one.is_eval() || limits.admits(one, now)) && !named.any(|it| held.0.contains(it))
         };
         match members.iter().all(is_due) {
             true => members.into_iter().cloned().collect(),
@@ -200,6 +207,7 @@ mod tests {
             status: status.to_owned(),
             ended_at: ended.map(at),
             parent: parent.map(|parent| StreamId::run(parent).unwrap()),
+            judges: Vec::new(),
         }
     }
 
@@ -235,17 +243,30 @@ mod tests {
     fn an_eval_goes_with_its_run_and_does_not_keep_it() {
         let root = run("run_a", "complete", Some(100), None);
         let name = |text: &str| text.parse::<StreamId>().unwrap();
-        let eval = || EndedRun::eval(name("eval:eval_a"), name("run:run_a"));
-        let due_at = |now| due(&root, vec![eval()], &Holds::default(), now);
+        let of = |runs: &[&str]| {
+            let runs = runs.iter().map(|run| name(run)).collect();
+            EndedRun::evals(&name("eval:eval_a"), &runs)
+        };
+        let eval = || of(&["run:run_a"]);
+        let due_at = |now| due(&root, eval(), &Holds::default(), now);
         assert_eq!(due_at(109), Vec::<String>::new());
         assert_eq!(due_at(110), ["eval_a", "run_a"]);
         let mut held = Holds::default();
         held.0.insert(name("run:run_a"));
-        assert_eq!(due(&root, vec![eval()], &held, 110), Vec::<String>::new());
+        assert_eq!(due(&root, eval(), &held, 110), Vec::<String>::new());
+        // One of several runs goes with the first of them, unless another is held.
+        let two = || of(&["run:run_a", "run:run_b"]);
+        assert_eq!(
+            due(&root, two(), &Holds::default(), 110),
+            ["eval_a", "run_a"]
+        );
+        let mut other = Holds::default();
+        other.0.insert(name("run:run_b"));
+        assert_eq!(due(&root, two(), &other, 110), Vec::<String>::new());
         // One that outlived its run goes alone.
-        let families = Families::of(vec![eval()]);
+        let families = Families::of(eval());
         let left = families.due(&name("run:run_a"), None, &Holds::default(), LIMITS, at(110));
-        assert_eq!(left, [eval()]);
+        assert_eq!(left, eval());
     }
 
     #[test]

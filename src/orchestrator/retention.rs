@@ -12,6 +12,7 @@
 
 mod clock_gap;
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -381,21 +382,26 @@ fn children(reader: &dyn Reader) -> Result<Families, StoreError> {
         }
     }
     for eval in rows::evals(reader)? {
-        if let Some(run) = judged(reader, &eval)? {
-            found.push(EndedRun::eval(eval, run));
-        }
+        found.extend(EndedRun::evals(&eval, &judged(reader, &eval)?));
     }
     Ok(Families::of(found))
 }
 
-/// The run that a verdict is about.
-fn judged(reader: &dyn Reader, eval: &StreamId) -> Result<Option<StreamId>, StoreError> {
-    let second = reader.read(eval, 1, 1)?;
-    let second = second.first().and_then(|record| record.decode_bare().ok());
-    Ok(match second.map(|second| second.event) {
-        Some(Event::Eval(EvalEvent::ScenarioStarted(scenario))) => Some(scenario.run),
-        Some(_) | None => None,
-    })
+/// The runs that an eval judges.
+fn judged(reader: &dyn Reader, eval: &StreamId) -> Result<BTreeSet<StreamId>, StoreError> {
+    let (mut runs, mut from) = (BTreeSet::new(), 1);
+    loop {
+        let page = reader.read(eval, from, SCANNED_FRAMES)?;
+        let Some(last) = page.last() else {
+            return Ok(runs);
+        };
+        from = last.seq.saturating_add(1);
+        for frame in page.iter().filter_map(|record| record.decode_bare().ok()) {
+            if let Event::Eval(EvalEvent::ScenarioStarted(scenario)) = frame.event {
+                runs.insert(scenario.run);
+            }
+        }
+    }
 }
 
 /// What a recompute is of.
@@ -461,6 +467,9 @@ impl Sweep<'_> {
                 break;
             }
         }
+        // An eval of several runs is in the family of each.
+        let mut seen = BTreeSet::new();
+        due.retain(|one: &EndedRun| seen.insert(one.stream.clone()));
         let mut removed = 0;
         let mut due = due.into_iter().peekable();
         while due.peek().is_some() {

@@ -6,7 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use ktsu::assemble::LedgerPlace;
+use ktsu_api::checks;
+use ktsu_eval::{EvalSpec, EvalWriter};
 use ktsu_evidence::export::{ExportSelection, export};
+use ktsu_history::evals;
 use ktsu_ledger::event::{Effects, Principal};
 use ktsu_ledger::store::{Filter, Reader as _, SqliteReader};
 use ktsu_ledger::{StreamId, Timestamp};
@@ -325,6 +328,56 @@ async fn a_verdict_goes_with_its_run_and_does_not_keep_it() {
     assert_eq!(desk.hold(&held, true).await, 200);
     assert_eq!(desk.days(0).await, 2);
     assert_eq!(status(&evals[1]).await, 410);
+    desk.sound().await;
+}
+
+/// Has the engine append an eval of several runs.
+async fn judged(desk: &Desk, runs: &[&String]) -> String {
+    let spec = "invariants: {a: {description: d, check: {type: output, expr: status, pattern: .}}}";
+    let (parsed, _) = EvalSpec::parse(Path::new("a.eval.yaml"), spec).unwrap();
+    let orchestrator = &desk.lab.engine.orchestrator;
+    let by = Principal {
+        auth: "none".to_owned(),
+        id: "local".to_owned(),
+    };
+    let text = ("a.eval.yaml", spec.to_owned());
+    let started = checks::started(orchestrator, &parsed, text, by).unwrap();
+    let (mut writer, mut events) = EvalWriter::begin(started, parsed.pass_threshold);
+    let reader = desk.reader();
+    for run in runs {
+        let stream = StreamId::run(run).unwrap();
+        let checked = evals::check(&reader, &stream, &parsed.invariants, None).unwrap();
+        events.extend(writer.scenario(checked.started, Ok(checked.results)));
+    }
+    events.extend(writer.finish());
+    let mut eval = orchestrator.new_eval().unwrap();
+    orchestrator.append_eval(&mut eval, events).await.unwrap();
+    eval.stream.name().to_owned()
+}
+
+#[tokio::test]
+async fn an_eval_of_several_runs_goes_with_the_first_unless_another_is_held() {
+    let desk = Desk::new().await;
+    // What failed is kept for longer than what is complete.
+    let (failed, first, second) = (
+        desk.run("f", json!({})).await,
+        desk.run("w", json!({})).await,
+        desk.run("w", json!({})).await,
+    );
+    let eval = judged(&desk, &[&failed, &first, &second]).await;
+    let status = async || {
+        let answer = desk.lab.client.get(&format!("/evals/{eval}")).await;
+        answer.status
+    };
+    assert_eq!(desk.hold(&failed, false).await, 200);
+    assert_eq!(desk.days(10).await, 0);
+    assert_eq!(status().await, 200);
+    assert_eq!(desk.hold(&failed, true).await, 200);
+    // Both complete runs, and the eval once.
+    assert_eq!(desk.days(0).await, 3);
+    assert_eq!(status().await, 410);
+    assert_eq!(desk.status(&first).await, 410);
+    assert_eq!(desk.status(&failed).await, 200);
     desk.sound().await;
 }
 
