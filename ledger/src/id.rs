@@ -77,6 +77,16 @@ impl StreamId {
         self.0.split(':').next().unwrap_or_default()
     }
 
+    /// Whether it is that of a run, a branch or a recompute.
+    pub fn is_run(&self) -> bool {
+        matches!(self.kind(), "run" | "branch" | "recompute")
+    }
+
+    /// Whether it is that of an eval.
+    pub fn is_eval(&self) -> bool {
+        self.kind() == "eval"
+    }
+
     /// The part after the colon: `run_0192…`; for the store stream, `store`.
     pub fn name(&self) -> &str {
         self.0.split(':').next_back().unwrap_or_default()

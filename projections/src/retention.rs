@@ -76,7 +76,7 @@ impl EndedRun {
     }
 
     fn is_eval(&self) -> bool {
-        self.stream.kind() == "eval"
+        self.stream.is_eval()
     }
 
     /// What the row of a list says. `of`: what a recompute is of, which its row does not say.

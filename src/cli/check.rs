@@ -72,7 +72,7 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
         }
         let peer = Peer::remote(url.trim_end_matches('/'), client_token()?);
         let report = post(&peer, &arguments.run, &file).await?;
-        return show(common, report, true);
+        return show_recorded(common, &report, "");
     }
     let place = EngineHandle::ledger_location(common, &arguments.engine)?;
     let reader = open_at(&place.path)?;
@@ -81,7 +81,12 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
         let workspace = workspace.as_ref().map(|folder| folder as &dyn Workspace);
         let checked = evals::check(&reader, &stream, &file.spec.invariants, workspace);
         let checked = checked.map_err(|error| refusal(error, stream.name(), &place.flag))?;
-        return show(common, unrecorded(checked, &file), false);
+        let scenario = unrecorded(checked, file.spec.pass_threshold);
+        let spec = SpecReport {
+            digest: file.digest,
+            file: file.spec.path.display().to_string(),
+        };
+        return show(common, &scenario, &spec, None);
     }
     drop(reader);
     let (path, flag) = (place.path.display().to_string(), place.flag.clone());
@@ -117,7 +122,7 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
     let closed = owner.close().await;
     let report = report?;
     closed?;
-    show(common, report, true)
+    show_recorded(common, &report, &flag)
 }
 
 /// The run, unless it cannot be checked whatever the file says.
@@ -156,32 +161,17 @@ async fn post(peer: &Peer, run: &str, file: &EvalFile) -> Result<EvalReport, Fai
 }
 
 /// A verdict as it would be recorded.
-fn unrecorded(checked: evals::CheckedScenario, file: &EvalFile) -> EvalReport {
-    let found = verdict(&checked.results, file.spec.pass_threshold);
-    let scenario = ScenarioReport {
+fn unrecorded(checked: evals::CheckedScenario, pass_threshold: f64) -> ScenarioReport {
+    let found = verdict(&checked.results, pass_threshold);
+    ScenarioReport {
         composite: Some(Score::new(found.composite)),
         error: None,
         frames: checked.started.frames,
         head: checked.started.head,
-        pass_threshold: Some(Score::new(file.spec.pass_threshold)),
+        pass_threshold: Some(Score::new(pass_threshold)),
         passed: found.status == EvalStatus::Passed,
         results: checked.results,
         run_id: checked.started.run.name().to_owned(),
-        status: found.status.as_str().to_owned(),
-    };
-    EvalReport {
-        at: String::new(),
-        by: String::new(),
-        engine: String::new(),
-        errors: 0,
-        eval_id: String::new(),
-        failed: 0,
-        passed: 0,
-        scenarios: vec![scenario],
-        spec: SpecReport {
-            digest: file.digest,
-            file: file.spec.path.display().to_string(),
-        },
         status: found.status.as_str().to_owned(),
     }
 }
@@ -203,22 +193,31 @@ impl From<CheckError> for Failure {
     }
 }
 
-/// Shows a verdict; the exit code says which it is.
-fn show(common: &Common, report: EvalReport, is_recorded: bool) -> Result<ExitCode, Failure> {
+/// Shows a recorded verdict. `flag`: ` --ledger FILE`, if one was named.
+fn show_recorded(common: &Common, report: &EvalReport, flag: &str) -> Result<ExitCode, Failure> {
     let Some(scenario) = report.scenarios.first() else {
         return Err(Failure::could_not_run("the eval has no scenario"));
     };
-    match common.json {
-        true => drop(print_json(&in_json(&report, scenario, is_recorded))?),
-        false => {
-            print_scenario(scenario);
-            if is_recorded {
-                let id = report.eval_id.as_str();
-                note_dim(&format!("recorded as {id}: ktsu evals {id}"));
-            }
-        }
+    let id = report.eval_id.as_str();
+    let shown = show(common, scenario, &report.spec, Some(id))?;
+    if !common.json {
+        note_dim(&format!("recorded as {id}: ktsu evals {id}{flag}"));
     }
-    Ok(exit_code(&report.status))
+    Ok(shown)
+}
+
+/// Shows a verdict; the exit code says which it is. `eval_id`: if it is recorded.
+fn show(
+    common: &Common,
+    scenario: &ScenarioReport,
+    spec: &SpecReport,
+    eval_id: Option<&str>,
+) -> Result<ExitCode, Failure> {
+    match common.json {
+        true => drop(print_json(&in_json(scenario, spec, eval_id))?),
+        false => print_scenario(scenario),
+    }
+    Ok(exit_code(&scenario.status))
 }
 
 /// The exit code of a verdict.
@@ -230,20 +229,20 @@ pub(super) fn exit_code(status: &str) -> ExitCode {
     }
 }
 
-fn in_json(report: &EvalReport, scenario: &ScenarioReport, is_recorded: bool) -> Value {
+fn in_json(scenario: &ScenarioReport, spec: &SpecReport, eval_id: Option<&str>) -> Value {
     let mut shown = json!({
         "composite": scenario.composite,
         "head": scenario.head,
         "pass_threshold": scenario.pass_threshold,
         "passed": scenario.passed,
-        "recorded": is_recorded,
+        "recorded": eval_id.is_some(),
         "results": scenario.results,
         "run": scenario.run_id,
-        "spec": report.spec,
+        "spec": spec,
         "status": scenario.status,
     });
-    if is_recorded {
-        shown["eval_id"] = json!(report.eval_id);
+    if let Some(id) = eval_id {
+        shown["eval_id"] = json!(id);
     }
     shown
 }

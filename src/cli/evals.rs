@@ -41,7 +41,7 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
     let found = evals::list(&reader, run.as_ref(), limit.saturating_add(1))?;
     let (listed, more) = found.split_at(found.len().min(limit));
     if common.json {
-        let evals: Vec<Value> = listed.iter().map(in_json).collect();
+        let evals: Vec<Value> = listed.iter().map(evals::listed_in_json).collect();
         return print_json(&json!({ "evals": evals }));
     }
     if listed.is_empty() {
@@ -75,14 +75,6 @@ fn show(common: &Common, reader: &dyn Reader, asked: &str) -> Result<ExitCode, F
         }
     }
     Ok(exit_code(&report.status))
-}
-
-/// An eval in a list: without the results of its checks.
-fn in_json(eval: &Result<EvalReport, StreamId>) -> Value {
-    match eval {
-        Ok(report) => json!(report),
-        Err(stream) => json!({"eval_id": stream.name(), "status": "unreadable"}),
-    }
 }
 
 fn print_list(evals: &[Result<EvalReport, StreamId>]) {

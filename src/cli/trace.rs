@@ -99,7 +99,7 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
     };
     let (stream, scope) = find_record(&reader, run)?;
     let frames = history::frames(&reader, &stream)?;
-    let is_eval = stream.kind() == "eval";
+    let is_eval = stream.is_eval();
     if is_eval && arguments.asks_of_steps() {
         let words = format!("{} is an eval, which has no steps", stream.name());
         let hint = format!("ktsu trace {}", stream.name());

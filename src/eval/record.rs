@@ -18,9 +18,6 @@ use crate::judge::{Subject, judge_each};
 use crate::score::{Verdict, verdict};
 use crate::spec::{CheckKind, EvalSpec, Invariant};
 
-/// The kinds of streams that can be judged.
-const RUN_KINDS: [&str; 3] = ["run", "branch", "recompute"];
-
 /// An eval, as its frames have it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EvalRecord {
@@ -163,8 +160,8 @@ impl EvalWriter {
 }
 
 /// The verdict on a scenario that follows from its results, or from why there are none.
-fn verdict_on(
-    results: &[CheckResult],
+fn verdict_on<'r>(
+    results: impl IntoIterator<Item = &'r CheckResult>,
     error: Option<String>,
     scenario: u32,
     pass_threshold: f64,
@@ -251,8 +248,7 @@ impl EvalRecord {
         let open = open.filter(|scenario| scenario.finished.is_none());
         match (event, open) {
             (EvalEvent::ScenarioStarted(started), None) if started.scenario == next => {
-                let is_run = RUN_KINDS.contains(&started.run.kind());
-                if started.frames == 0 || !is_run {
+                if started.frames == 0 || !started.run.is_run() {
                     return Err("it names no run");
                 }
                 self.scenarios.push(ScenarioRecord {
@@ -269,9 +265,7 @@ impl EvalRecord {
                 scenario.finish(finished, spec)
             }
             (EvalEvent::Finished(finished), None) => {
-                let ended = self.scenarios.iter();
-                let ended = ended.filter_map(|scenario| scenario.finished.as_ref());
-                if totals(ended) != *finished {
+                if self.totals() != *finished {
                     return Err("its totals are not those of its scenarios");
                 }
                 self.finished = Some(*finished);
@@ -279,6 +273,12 @@ impl EvalRecord {
             }
             _ => Err("it is out of order"),
         }
+    }
+
+    /// How the scenarios so far ended.
+    pub fn totals(&self) -> EvalFinished {
+        let scenarios = self.scenarios.iter();
+        totals(scenarios.filter_map(|scenario| scenario.finished.as_ref()))
     }
 
     /// The spec, read again.
@@ -338,9 +338,9 @@ impl ScenarioRecord {
         if !is_whole {
             return Err("checks of the spec have no result");
         }
-        let results: Vec<CheckResult> = self.results.iter().map(|(_, one)| one.clone()).collect();
+        let results = self.results.iter().map(|(_, result)| result);
         let (error, scenario) = (finished.error.clone(), self.started.scenario);
-        let expected = verdict_on(&results, error, scenario, spec.pass_threshold.get());
+        let expected = verdict_on(results, error, scenario, spec.pass_threshold.get());
         if *finished != expected {
             return Err("its verdict does not follow from its results");
         }

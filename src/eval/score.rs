@@ -12,8 +12,11 @@ pub struct Verdict {
 }
 
 /// The verdict that follows from results, in the order of their index.
-pub fn verdict(results: &[CheckResult], pass_threshold: f64) -> Verdict {
-    let mut ordered: Vec<&CheckResult> = results.iter().collect();
+pub fn verdict<'r>(
+    results: impl IntoIterator<Item = &'r CheckResult>,
+    pass_threshold: f64,
+) -> Verdict {
+    let mut ordered: Vec<&CheckResult> = results.into_iter().collect();
     ordered.sort_by_key(|result| result.index);
     let composite = composite(&ordered);
     let is_error = |result: &&CheckResult| result.status == EvalStatus::Error;

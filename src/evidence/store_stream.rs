@@ -2,10 +2,9 @@
 
 use ktsu_ledger::appender::Appender;
 use ktsu_ledger::event::StoreEvent;
-use ktsu_ledger::frame::Link;
 use ktsu_ledger::removal::{PlannedRemoval, Removal};
 use ktsu_ledger::store::{Entry, Tail};
-use ktsu_ledger::{Actor, Cause, Draft, Event, Hash, StreamId, Timestamp};
+use ktsu_ledger::{Actor, Cause, Draft, Event, StreamId, Timestamp};
 use parking_lot::Mutex;
 
 /// Tells the time.
@@ -58,34 +57,21 @@ impl StoreStream {
 
     fn append_with(&self, facts: Vec<StoreFact>, removals: Vec<Removal>) -> Result<u64, String> {
         let mut tail = self.tail.lock();
-        let at = (self.clock)();
-        let mut end = *tail;
-        let mut sealed = Vec::with_capacity(facts.len());
-        for (cause, event) in facts {
-            let link = Link {
-                stream: StreamId::store(),
-                seq: end.map_or(0, |end| end.seq + 1),
-                prev: end.map_or(Hash::ZERO, |end| end.hash),
-            };
-            let draft = Draft {
-                scope: String::new(),
-                actor: self.actor.clone(),
-                cause,
-                event: Event::Store(event),
-            };
-            let one = draft.seal(link, at).map_err(|error| error.to_string())?;
-            end = Some(Tail {
-                seq: one.record.seq,
-                hash: one.record.hash,
-            });
-            sealed.push(one);
-        }
-        let (entry, _) = Entry::from_sealed(sealed).map_err(|error| error.to_string())?;
+        let drafts = facts.into_iter().map(|(cause, event)| Draft {
+            scope: String::new(),
+            actor: self.actor.clone(),
+            cause,
+            event: Event::Store(event),
+        });
+        let store = StreamId::store();
+        let entry = Entry::from_drafts(&store, *tail, drafts.collect(), (self.clock)());
+        let entry = entry.map_err(|error| error.to_string())?;
+        let end = entry.tail();
         let entry = entry.with_removals(removals);
         let entry = entry.map_err(|error| error.to_string())?;
         let appended = self.appender.append(entry);
         let last = appended.map_err(|error| error.to_string())?;
-        *tail = end;
+        *tail = Some(end);
         Ok(last.last)
     }
 }

@@ -272,7 +272,7 @@ fn with_row(
     target: Option<&dyn Reader>,
 ) -> Result<Entry, String> {
     let stream = entry.stream().clone();
-    if stream.kind() == "eval" {
+    if stream.is_eval() {
         let frames = branch::frames(trial, &stream).map_err(|error| error.to_string())?;
         EvalRecord::of(&frames).map_err(|fault| format!("{stream}: {fault}"))?;
     }

@@ -8,13 +8,13 @@ use ktsu_eval::{
     judge_each,
 };
 use ktsu_ledger::branch;
-use ktsu_ledger::event::{CheckResult, EvalEvent, EvalStatus, ScenarioStarted, Score};
+use ktsu_ledger::event::{CheckResult, EvalEvent, ScenarioStarted, Score};
 use ktsu_ledger::store::{Reader, StoreError};
 use ktsu_ledger::verify::{ProblemKind, VerifyProblem};
 use ktsu_ledger::{Event, Frame, Hash, StreamId};
 use ktsu_workflow::admit::ENGINE;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::checked_run::{CheckedRun, CheckedRunError};
 
@@ -130,14 +130,8 @@ pub struct ScenarioReport {
 impl EvalReport {
     /// What the record of an eval says.
     pub fn of(stream: &StreamId, record: EvalRecord) -> Self {
-        let count = |wanted: EvalStatus| {
-            let ended = record.scenarios.iter();
-            let ended = ended.filter_map(|one| one.finished.as_ref());
-            ended.filter(|one| one.status == wanted).count() as u64
-        };
-        let (passed, failed) = (count(EvalStatus::Passed), count(EvalStatus::Failed));
-        let errors = count(EvalStatus::Error);
-        let status = match (record.finished, errors, failed) {
+        let totals = record.totals();
+        let status = match (record.finished, totals.errors, totals.failed) {
             (None, ..) => "running",
             (Some(_), 0, 0) => "passed",
             (Some(_), 0, _) => "failed",
@@ -147,10 +141,10 @@ impl EvalReport {
             at: record.at.to_string(),
             by: record.started.by.id,
             engine: record.started.engine,
-            errors,
+            errors: totals.errors.into(),
             eval_id: stream.name().to_owned(),
-            failed,
-            passed,
+            failed: totals.failed.into(),
+            passed: totals.passed.into(),
             scenarios: record.scenarios.into_iter().map(scenario_report).collect(),
             spec: SpecReport {
                 digest: record.started.spec_digest,
@@ -243,6 +237,14 @@ fn ends(reader: &dyn Reader, stream: &StreamId) -> Result<Option<EvalRecord>, St
         }),
         _ => None,
     })
+}
+
+/// An eval in a list; one that cannot be read has its name alone.
+pub fn listed_in_json(eval: &Result<EvalReport, StreamId>) -> Value {
+    match eval {
+        Ok(report) => json!(report),
+        Err(stream) => json!({"eval_id": stream.name(), "status": "unreadable"}),
+    }
 }
 
 /// The newest evals, of one run or of all, without the results of their checks; at most `limit`. One

@@ -15,9 +15,6 @@ use serde::Deserialize;
 use super::frame_page::{source_frame, with_derived};
 use ktsu_run_index::is_run;
 
-/// The kind of the streams of evals.
-const EVAL: &str = "eval";
-
 /// A frame of a run, and its place in the ledger.
 #[derive(Debug)]
 pub struct AppendedFrame {
@@ -77,9 +74,9 @@ impl AppendedFrame {
             let source = self.source.as_deref();
             let mut text = with_derived(self.record.to_json(), &self.id(), source);
             text.truncate(text.len().saturating_sub(1));
-            let owner = match self.run.kind() {
-                EVAL => "eval_id",
-                _ => "run_id",
+            let owner = match self.run.is_eval() {
+                true => "eval_id",
+                false => "run_id",
             };
             text.push_str(&format!(r#","{owner}":"{}"}}"#, self.run.name()));
             Arc::from(text)
@@ -127,7 +124,7 @@ fn shown(
 ) -> Result<Option<AppendedFrame>, FrameFault> {
     let stream = raw.stream.ok_or("its stream has no name")?;
     let run: StreamId = stream.parse().map_err(|_| "its stream has no valid name")?;
-    if !is_run(&run) && run.kind() != EVAL {
+    if !is_run(&run) && !run.is_eval() {
         return Ok(None);
     }
     let seq = raw.seq.ok_or("its number is negative")?;

@@ -152,7 +152,7 @@ fn verify_once(
     let folded = each_stream(&reader, |stream| {
         let known = known.get(stream.as_str());
         // Frames that do not chain would only be reported a second time.
-        if stream.kind() == "eval" && known.is_none() {
+        if stream.is_eval() && known.is_none() {
             report.problems.extend(evals.problem(&reader, stream));
         }
         if !rows::is_run(stream) || known == Some(&KnownDamage::Frames) {

@@ -5,8 +5,7 @@ use std::str::FromStr as _;
 use ktsu_ledger::appender::AppendError;
 use ktsu_ledger::event::EvalEvent;
 use ktsu_ledger::store::{AppendRefusal, Entry, Tail};
-use ktsu_ledger::{Actor, Cause, Draft, Event, Hash, Link, StreamId, Timestamp};
-
+use ktsu_ledger::{Actor, Cause, Draft, Event, StreamId};
 use serde_json::Value;
 
 use super::{InvokeError, Orchestrator};
@@ -63,7 +62,15 @@ impl Orchestrator {
         events: Vec<(Vec<Cause>, EvalEvent)>,
     ) -> Result<(), EvalAppendError> {
         let shared = &self.shared;
-        let entry = sealed(eval, events, (shared.clock)()).map_err(EvalAppendError::Ledger)?;
+        let drafts = events.into_iter().map(|(cause, event)| Draft {
+            scope: String::new(),
+            actor: Actor::Orchestrator,
+            cause,
+            event: Event::Eval(event),
+        });
+        let (stream, after) = (&eval.stream, eval.end);
+        let entry = Entry::from_drafts(stream, after, drafts.collect(), (shared.clock)());
+        let entry = entry.map_err(|error| EvalAppendError::Ledger(error.to_string()))?;
         let end = entry.tail();
         let appender = shared.appender.clone();
         // The queue of the appender may be full.
@@ -79,34 +86,4 @@ impl Orchestrator {
             Err(error) => Err(EvalAppendError::Ledger(error.to_string())),
         }
     }
-}
-
-fn sealed(
-    eval: &EvalStream,
-    events: Vec<(Vec<Cause>, EvalEvent)>,
-    at: Timestamp,
-) -> Result<Entry, String> {
-    let mut end = eval.end;
-    let mut sealed = Vec::with_capacity(events.len());
-    for (cause, event) in events {
-        let link = Link {
-            stream: eval.stream.clone(),
-            seq: end.map_or(0, |end| end.seq + 1),
-            prev: end.map_or(Hash::ZERO, |end| end.hash),
-        };
-        let draft = Draft {
-            scope: String::new(),
-            actor: Actor::Orchestrator,
-            cause,
-            event: Event::Eval(event),
-        };
-        let one = draft.seal(link, at).map_err(|error| error.to_string())?;
-        end = Some(Tail {
-            seq: one.record.seq,
-            hash: one.record.hash,
-        });
-        sealed.push(one);
-    }
-    let entry = Entry::from_sealed(sealed).map_err(|error| error.to_string())?;
-    Ok(entry.0)
 }

@@ -210,7 +210,7 @@ pub fn evals(reader: &dyn Reader) -> Result<Vec<StreamId>, StoreError> {
     let mut found = Vec::new();
     loop {
         let page = reader.streams(after.as_ref(), PAGE)?;
-        let evals = page.iter().take_while(|stream| stream.kind() == "eval");
+        let evals = page.iter().take_while(|stream| stream.is_eval());
         let evals: Vec<StreamId> = evals.cloned().collect();
         let is_last = evals.is_empty() || evals.len() < page.len();
         after = evals.last().cloned();
@@ -226,7 +226,7 @@ const RUN_KINDS: [&str; 3] = ["run", "branch", "recompute"];
 
 /// Whether a stream is a run, or goes like one.
 pub fn is_run(stream: &StreamId) -> bool {
-    RUN_KINDS.contains(&stream.kind())
+    stream.is_run()
 }
 
 /// The kinds of stream that lists show unless asked for others.

@@ -11,7 +11,7 @@ use ktsu_ledger::appender::{AppendError, Appender, Committed};
 use ktsu_ledger::branch::Blobs;
 use ktsu_ledger::event::{DeliveryAdvanced, DeliveryEvent, DeliverySettled};
 use ktsu_ledger::store::{Entry, MAX_PAGE, Reader, StoreError, Tail};
-use ktsu_ledger::{Actor, Draft, Event, Hash, Link, StreamId, Timestamp};
+use ktsu_ledger::{Actor, Draft, Event, StreamId, Timestamp};
 use ktsu_readers::ReaderPool;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
@@ -221,20 +221,14 @@ impl SubscriptionJournal {
         actor: Actor,
         event: DeliveryEvent,
     ) -> Result<(Entry, Tail), String> {
-        let link = Link {
-            stream,
-            seq: before.map_or(0, |tail| tail.seq + 1),
-            prev: before.map_or(Hash::ZERO, |tail| tail.hash),
-        };
         let draft = Draft {
             scope: String::new(),
             actor,
             cause: Vec::new(),
             event: Event::Delivery(event),
         };
-        let sealed = draft.seal(link, (self.clock)());
-        let sealed = sealed.map_err(|error| error.to_string())?;
-        let (entry, _) = Entry::from_sealed(vec![sealed]).map_err(|error| error.to_string())?;
+        let entry = Entry::from_drafts(&stream, before, vec![draft], (self.clock)());
+        let entry = entry.map_err(|error| error.to_string())?;
         let end = entry.tail();
         Ok((entry, end))
     }

@@ -7,13 +7,14 @@
 
 use std::collections::HashSet;
 
-use super::IndexRow;
+use super::{IndexRow, Tail};
 use crate::event::{Event, RunEvent, RunRemoved, StoreEvent};
-use crate::frame::{Blob, Frame, FrameError, MAX_BODY, Record, Sealed};
+use crate::frame::{Blob, Draft, Frame, FrameError, Link, MAX_BODY, Record, Sealed};
 use crate::hash::Hash;
 use crate::id::{Cause, StreamId};
 use crate::removal::Removal;
 use crate::strict;
+use crate::time::Timestamp;
 
 /// Frames to be appended to one stream, all or none.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,6 +38,9 @@ pub enum EntryError {
     /// There are none.
     #[error("an entry without frames")]
     Empty,
+    /// A draft cannot be a frame.
+    #[error(transparent)]
+    Unsealed(FrameError),
     /// A frame is of another stream, out of order, or does not follow from the one before.
     #[error("{stream}#{seq} is out of place: {why}")]
     Misplaced {
@@ -105,6 +109,34 @@ impl Entry {
             frames.push(frame);
         }
         Ok((building.finish(), frames))
+    }
+
+    /// Seals drafts, one behind the other, as what follows `after` in a stream.
+    ///
+    /// # Errors
+    /// [`EntryError::Unsealed`] where a draft cannot be a frame; otherwise a defect of the caller.
+    pub fn from_drafts(
+        stream: &StreamId,
+        after: Option<Tail>,
+        drafts: Vec<Draft>,
+        at: Timestamp,
+    ) -> Result<Self, EntryError> {
+        let mut end = after;
+        let mut sealed = Vec::with_capacity(drafts.len());
+        for draft in drafts {
+            let link = Link {
+                stream: stream.clone(),
+                seq: end.map_or(0, |end| end.seq + 1),
+                prev: end.map_or(Hash::ZERO, |end| end.hash),
+            };
+            let one = draft.seal(link, at).map_err(EntryError::Unsealed)?;
+            end = Some(Tail {
+                seq: one.record.seq,
+                hash: one.record.hash,
+            });
+            sealed.push(one);
+        }
+        Ok(Self::from_sealed(sealed)?.0)
     }
 
     /// From stored bytes, as an import has them. Every body is read, strictly; types this version
@@ -182,13 +214,13 @@ impl Entry {
     }
 
     /// What the stream ends with once this is appended.
-    pub fn tail(&self) -> super::Tail {
+    pub fn tail(&self) -> Tail {
         self.records.last().map_or_else(
-            || super::Tail {
+            || Tail {
                 seq: 0,
                 hash: self.prev,
             },
-            |record| super::Tail {
+            |record| Tail {
                 seq: record.seq,
                 hash: record.hash,
             },

@@ -2,7 +2,6 @@
 
 use axum::Json;
 use axum::extract::{Path, State};
-use ktsu_ledger::StreamId;
 use serde_json::{Value, json as value};
 
 use super::command::{CommandBody, invalid};
@@ -103,15 +102,9 @@ pub(super) async fn list(
     let listed = readers.with_kind(ReadKind::Search, move |reader| {
         evals::list(reader, run.as_ref(), which.limit)
     });
-    let listed: Vec<Value> = listed.await?.into_iter().map(listed_json).collect();
+    let listed = listed.await?;
+    let listed: Vec<Value> = listed.iter().map(evals::listed_in_json).collect();
     Ok(Json(value!({ "evals": listed })))
-}
-
-fn listed_json(eval: Result<EvalReport, StreamId>) -> Value {
-    match eval {
-        Ok(report) => value!(report),
-        Err(stream) => value!({"eval_id": stream.name(), "status": "unreadable"}),
-    }
 }
 
 /// Gets a verdict, with the result of every check.

@@ -136,7 +136,7 @@ fn read_trace(
     (with_requests, most): (bool, u64),
 ) -> Result<wire::Trace, ProblemDetails> {
     let asks_of_steps = of.of.is_some() || of.why_not.is_some() || of.step.is_some();
-    if run.stream.kind() == "eval" && asks_of_steps {
+    if run.stream.is_eval() && asks_of_steps {
         return Err(invalid(
             "an eval has no steps: frame is all that can be asked for",
         ));
