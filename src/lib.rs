@@ -1,6 +1,5 @@
 //! ktsu: an event-sourced engine for AI-agent workflows.
 
-pub mod answers;
 pub mod assemble;
 pub mod cli;
 pub mod eval_file;

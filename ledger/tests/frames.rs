@@ -320,10 +320,33 @@ fn samples(text: &str, value: &CanonicalJson) -> Vec<Event> {
             file: name(),
             spec: name(),
             spec_digest: Hash::of(b"spec"),
+            suite: None,
+        }))),
+        Event::Eval(EvalEvent::Started(Box::new(EvalStarted {
+            by: Principal {
+                auth: name(),
+                id: name(),
+            },
+            checks: CanonicalJson::null(),
+            engine: name(),
+            file: name(),
+            spec: name(),
+            spec_digest: Hash::of(b"spec"),
+            suite: Some(EvalSuite {
+                aggregation: ReplicaAggregation::PassHat(PassEstimate {
+                    k: 2,
+                    threshold: Score::new(0.5),
+                }),
+                only: Some(name()),
+                replicas: 3,
+                scenarios: 4,
+            }),
         }))),
         Event::Eval(EvalEvent::ScenarioStarted(ScenarioStarted {
+            abandoned: vec![run("b")],
             frames: 3,
             head: Hash::of(b"head"),
+            replica: 2,
             run: run("a"),
             scenario: 1,
         })),
@@ -340,6 +363,7 @@ fn samples(text: &str, value: &CanonicalJson) -> Vec<Event> {
             name: name(),
             passed: false,
             reason: name(),
+            replica: 2,
             scenario: 1,
             score: Score::new(0.3),
             status: EvalStatus::Failed,
@@ -350,13 +374,33 @@ fn samples(text: &str, value: &CanonicalJson) -> Vec<Event> {
             error: Some(name()),
             pass_threshold: Score::new(1.0),
             passed: false,
+            replica: 2,
+            scenario: 1,
+            status: EvalStatus::Error,
+        })),
+        Event::Eval(EvalEvent::Aggregated(ScenarioAggregated {
+            composite: Score::new(0.5),
+            estimate: Some(Score::new(0.25)),
+            flaky: true,
+            passed: false,
+            replicas: ReplicaTotals {
+                errors: 1,
+                failed: 2,
+                passed: 3,
+            },
             scenario: 1,
             status: EvalStatus::Error,
         })),
         Event::Eval(EvalEvent::Finished(EvalFinished {
             errors: 1,
             failed: 2,
+            flaky: 4,
             passed: 3,
+            replicas: Some(ReplicaTotals {
+                errors: 7,
+                failed: 8,
+                passed: 9,
+            }),
             scenarios: 6,
         })),
         Event::Store(StoreEvent::Opened(StoreOpened {
@@ -1010,6 +1054,7 @@ fn collections_move_out_and_come_back() {
             file: "a".to_owned(),
             spec: "s".repeat(MAX_INLINE),
             spec_digest: Hash::of(b"spec"),
+            suite: None,
         }))),
     ] {
         assert!(!seal(event.clone()).unwrap().blobs.is_empty());

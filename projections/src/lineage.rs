@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 
 use ktsu_ledger::event::{
     CommandKind, DeliveryEvent, EvalEvent, ItemEvent, KvEvent, LostReason, PersonEvent,
-    RecomputeEvent, RunCreated, RunEvent, SkipReason, StepEvent, StoreEvent, Verdict, WebhookEvent,
-    WorkerEvent,
+    RecomputeEvent, ReplicaTotals, RunCreated, RunEvent, SkipReason, StepEvent, StoreEvent,
+    Verdict, WebhookEvent, WorkerEvent,
 };
 use ktsu_ledger::{Cause, Event, Frame, Timestamp};
 use serde::Serialize;
@@ -434,6 +434,15 @@ fn describe_eval(event: &EvalEvent) -> String {
                 finished.status.as_str(),
                 finished.composite
             )
+        }
+        EvalEvent::Aggregated(scenario) => {
+            let ReplicaTotals {
+                errors,
+                failed,
+                passed,
+            } = scenario.replicas;
+            let status = scenario.status.as_str();
+            format!("{status}, replicas: {passed} passed, {failed} failed, {errors} errors")
         }
         EvalEvent::Finished(finished) => format!(
             "{} passed, {} failed, {} errors",

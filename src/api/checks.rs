@@ -100,7 +100,7 @@ pub async fn check(
         let checked = evals::check(reader, &run, &spec.invariants, workspace);
         let checked = checked.map_err(|error| CheckError::Run(run.name().to_owned(), error))?;
         let (mut writer, mut events) = EvalWriter::begin(started, spec.pass_threshold);
-        events.extend(writer.scenario(checked.started, Ok(checked.results)));
+        events.extend(writer.judged(checked.started, Ok(checked.results)));
         events.extend(writer.finish());
         Ok::<_, CheckError>(events)
     });
@@ -151,6 +151,7 @@ pub fn started(
         file: orchestrator.redacted(&name_of(file)),
         spec_digest: Hash::of(text.as_bytes()),
         spec: text,
+        suite: None,
     })
 }
 

@@ -13,7 +13,7 @@ mod prompt_text;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -23,15 +23,14 @@ use ktsu_projections::approvals::ApprovalStatus;
 use ktsu_projections::person_requests::PersonRequest;
 use ktsu_projections::reviews::is_review_id;
 use ktsu_projections::suspensions::is_suspend_id;
-use serde_json::Value;
 use tokio::sync::mpsc;
 
 use self::approval_events::{ApprovalEvent, TaskRef};
+use super::answering::{give, refusal};
 use super::approvals::votes_text;
 use super::output::{BAD, DIM, GOOD, is_live, note, painted};
 use super::text;
-use crate::answers::{Answer, Answers};
-use ktsu_api::access::ScriptedCaller;
+use ktsu_eval::Answers;
 use ktsu_peer::Peer;
 
 /// The prompt and its state.
@@ -174,41 +173,23 @@ impl ApprovalPrompt {
     }
 
     /// Gives the answers of the file to what waits; the record, if it waits still.
-    async fn answer_by_file(&mut self, mut record: PersonRequest) -> Option<PersonRequest> {
-        let answers = self.answers.iter().flat_map(|answers| answers.to(&record));
-        let answers: Vec<Answer> = answers.collect();
-        let mut answered = BTreeSet::new();
-        for Answer { by, body } in answers {
-            if record.status() != ApprovalStatus::Pending {
-                break;
-            }
-            if answered.contains(&by) {
-                continue;
-            }
-            let request = Request::post(record.decide_path())
-                .extension(ScriptedCaller(by.clone()))
-                .body(Body::from(body.to_string()));
-            let Ok(request) = request else { continue };
-            let (status, answer) = match self.peer.call_and_read(request).await {
-                Ok(answered) => answered,
-                Err(error) => {
-                    self.complain(&error.to_string());
-                    continue;
-                }
-            };
-            match serde_json::from_slice(&answer) {
-                Ok(after) if status == 200 => {
-                    record = after;
-                    let words = prompt_text::answered(&record, &by);
+    async fn answer_by_file(&mut self, record: PersonRequest) -> Option<PersonRequest> {
+        let Some(answers) = self.answers.clone() else {
+            return Some(record);
+        };
+        let record = give(&self.peer, &answers, record, |answered| {
+            let (by, record) = (answered.by, answered.record);
+            match answered.refused {
+                None => {
+                    let words = prompt_text::answered(record, by);
                     (self.out)(&painted(GOOD, &words));
-                    answered.insert(by);
                 }
-                _ => {
-                    let (step, why) = (record.step_id(), refusal(&answer));
-                    self.complain(&format!("{by} cannot answer {step}: {why}"));
+                Some(why) => {
+                    self.complain(&format!("{by} cannot answer {}: {why}", record.step_id()))
                 }
             }
-        }
+        });
+        let record = record.await;
         (record.status() == ApprovalStatus::Pending).then_some(record)
     }
 
@@ -354,13 +335,6 @@ impl ApprovalPrompt {
     fn complain(&self, message: &str) {
         (self.out)(&painted(BAD, &format!("  {}", text::line(message))));
     }
-}
-
-/// Why an answer is refused, as the engine says it.
-fn refusal(body: &[u8]) -> String {
-    let problem: Value = serde_json::from_slice(body).unwrap_or_default();
-    let message = problem["message"].as_str();
-    message.unwrap_or("the answer was not accepted").to_owned()
 }
 
 /// Whether a person can answer at this terminal.

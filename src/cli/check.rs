@@ -13,7 +13,7 @@ use super::output::{
     BAD, DIM, GOOD, WARN, line, note, note_dim, painted, print_json, row, symbols,
 };
 use super::owner::{EngineArguments, EngineHandle};
-use super::reading::{find_run, open_at};
+use super::reading::{find_run, open_at, unfinished};
 use super::workspace::WorkspaceFolder;
 use super::{Common, Failure, text};
 use crate::eval_file::EvalFile;
@@ -22,12 +22,11 @@ use ktsu_codes::{EXIT_COULD_NOT_RUN, EXIT_VERDICT};
 use ktsu_environment::principals::LOCAL;
 use ktsu_eval::{Workspace, verdict};
 use ktsu_history::checked_run::CheckedRunError;
-use ktsu_history::evals::{self, EvalReport, ScenarioReport, SpecReport};
+use ktsu_history::evals::{self, EvalReport, RunVerdict, SpecReport};
 use ktsu_ledger::StreamId;
 use ktsu_ledger::event::{CheckResult, EvalStatus, Principal, Score};
 use ktsu_ledger::store::Reader;
 use ktsu_peer::Peer;
-use ktsu_projections::run::RunStatus;
 
 /// The most columns for the names of checks.
 const MAX_NAME: usize = 40;
@@ -134,11 +133,7 @@ fn checkable(reader: &dyn Reader, arguments: &Arguments, flag: &str) -> Result<S
         return Err(Failure::could_not_run("a child cannot be checked on its own").hint(hint));
     }
     // An engine is not started for a run that has not ended.
-    let unfinished = [RunStatus::Pending, RunStatus::Running, RunStatus::Waiting];
-    let row = reader.row(&stream)?;
-    let row = row.as_ref().map(|row| row.status.as_str());
-    let unfinished = unfinished.into_iter().find(|it| Some(it.as_str()) == row);
-    match unfinished {
+    match unfinished(reader, &stream)? {
         None => Ok(stream),
         Some(status) => {
             let error = CheckedRunError::Unfinished(status.as_str());
@@ -161,9 +156,10 @@ async fn post(peer: &Peer, run: &str, file: &EvalFile) -> Result<EvalReport, Fai
 }
 
 /// A verdict as it would be recorded.
-fn unrecorded(checked: evals::CheckedScenario, pass_threshold: f64) -> ScenarioReport {
+fn unrecorded(checked: evals::CheckedScenario, pass_threshold: f64) -> RunVerdict {
     let found = verdict(&checked.results, pass_threshold);
-    ScenarioReport {
+    RunVerdict {
+        abandoned: Vec::new(),
         composite: Some(Score::new(found.composite)),
         error: None,
         frames: checked.started.frames,
@@ -195,7 +191,8 @@ impl From<CheckError> for Failure {
 
 /// Shows a recorded verdict. `flag`: ` --ledger FILE`, if one was named.
 fn show_recorded(common: &Common, report: &EvalReport, flag: &str) -> Result<ExitCode, Failure> {
-    let Some(scenario) = report.scenarios.first() else {
+    let scenario = report.scenarios.first().and_then(|one| one.runs().first());
+    let Some(scenario) = scenario else {
         return Err(Failure::could_not_run("the eval has no scenario"));
     };
     let id = report.eval_id.as_str();
@@ -209,7 +206,7 @@ fn show_recorded(common: &Common, report: &EvalReport, flag: &str) -> Result<Exi
 /// Shows a verdict; the exit code says which it is. `eval_id`: if it is recorded.
 fn show(
     common: &Common,
-    scenario: &ScenarioReport,
+    scenario: &RunVerdict,
     spec: &SpecReport,
     eval_id: Option<&str>,
 ) -> Result<ExitCode, Failure> {
@@ -229,7 +226,7 @@ pub(super) fn exit_code(status: &str) -> ExitCode {
     }
 }
 
-fn in_json(scenario: &ScenarioReport, spec: &SpecReport, eval_id: Option<&str>) -> Value {
+fn in_json(scenario: &RunVerdict, spec: &SpecReport, eval_id: Option<&str>) -> Value {
     let mut shown = json!({
         "composite": scenario.composite,
         "head": scenario.head,
@@ -296,7 +293,7 @@ pub(super) fn refusal(error: CheckedRunError, run: &str, flag: &str) -> Failure 
 }
 
 /// Prints a line for each check of a run, and the verdict.
-pub(super) fn print_scenario(scenario: &ScenarioReport) {
+pub(super) fn print_scenario(scenario: &RunVerdict) {
     let widest = scenario.results.iter().map(|one| one.name.chars().count());
     let widest = widest.max().unwrap_or(0).min(MAX_NAME);
     for result in &scenario.results {

@@ -22,10 +22,10 @@ use super::output::{
 };
 use super::signals::{Signals, drain_and_close};
 use super::{Common, Failure, json, text};
-use crate::answers::Answers;
 use crate::assemble::{Engine, LedgerPlace, Setup};
 use crate::receiver::Delivery;
 use ktsu_environment::Environment;
+use ktsu_eval::Answers;
 use ktsu_kit::Kit;
 
 /// What to run, and where.

@@ -81,10 +81,14 @@ fn nearby_environment() -> Result<Option<Environment>, Failure> {
 
 /// A path as a shell takes it.
 pub(super) fn quoted(path: &Path) -> String {
-    let text = path.display().to_string();
-    let plain = |one: char| one.is_alphanumeric() || "/._-+:@%".contains(one);
+    quoted_text(&path.display().to_string())
+}
+
+/// A text as a shell takes it.
+pub(super) fn quoted_text(text: &str) -> String {
+    let plain = |one: char| one.is_alphanumeric() || "/._-+:@%=".contains(one);
     if !text.is_empty() && text.chars().all(plain) {
-        text
+        text.to_owned()
     } else {
         format!("'{}'", text.replace('\'', "'\\''"))
     }

@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 
 use super::check::{exit_code, print_scenario};
 use super::layout::Column;
-use super::output::{line_dim, note, note_dim, print_json};
+use super::output::{line, line_dim, note, note_dim, print_json};
 use super::reading::{find_eval, find_run, open};
 use super::table::Rows;
 use super::{Common, Failure, text};
-use ktsu_history::evals::{self, EvalReport};
+use ktsu_history::evals::{self, EvalReport, ScenarioReport};
 
 /// What `evals` takes.
 #[derive(Debug, clap::Args)]
@@ -69,12 +69,25 @@ fn show(common: &Common, reader: &dyn Reader, asked: &str) -> Result<ExitCode, F
     match common.json {
         true => drop(print_json(&report)?),
         false => {
-            report.scenarios.iter().for_each(print_scenario);
+            report.scenarios.iter().for_each(print_verdict);
             let spec = text::line(&report.spec.file).into_owned();
             line_dim(&format!("{}, by {}, {}", spec, report.by, report.at));
         }
     }
     Ok(exit_code(&report.status))
+}
+
+/// Prints the verdict on a scenario: of each of its replicas, and of all.
+fn print_verdict(scenario: &ScenarioReport) {
+    scenario.runs().iter().for_each(print_scenario);
+    if let ScenarioReport::Replicas(all) = scenario {
+        let passed = all.replicas.iter().filter(|run| run.passed).count();
+        let replicas = text::count(all.replicas.len(), "replica");
+        let flaky = if all.flaky { ", flaky" } else { "" };
+        let status = text::line(&all.status);
+        line(&format!("{status}{flaky}: {passed} of {replicas} passed"));
+        line("");
+    }
 }
 
 fn print_list(evals: &[Result<EvalReport, StreamId>]) {
@@ -96,10 +109,12 @@ fn print_list(evals: &[Result<EvalReport, StreamId>]) {
                 continue;
             }
         };
-        let composite = report.scenarios.first().and_then(|one| one.composite);
-        let run = match report.scenarios.as_slice() {
-            [one] => one.run_id.clone(),
-            many => text::count(many.len(), "run"),
+        let composite = report.scenarios.first().and_then(ScenarioReport::composite);
+        let mut runs = report.scenarios.iter().flat_map(ScenarioReport::runs);
+        let run = match (runs.next(), runs.count()) {
+            (Some(one), 0) => one.run_id.clone(),
+            (None, _) => text::count(0, "run"),
+            (Some(_), others) => text::count(others + 1, "run"),
         };
         let at = report.at.parse::<Timestamp>();
         table.push(vec![

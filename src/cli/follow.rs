@@ -16,7 +16,7 @@ use super::approval_prompt::ApprovalPrompt;
 use super::live::Live;
 use super::output::note;
 use super::signals::Signals;
-use crate::answers::Answers;
+use ktsu_eval::Answers;
 use ktsu_peer::Peer;
 use ktsu_schema::message_at;
 

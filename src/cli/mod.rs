@@ -6,6 +6,7 @@
 
 mod against;
 mod agents;
+mod answering;
 mod approval_prompt;
 mod approvals;
 mod backup;
@@ -19,7 +20,7 @@ mod diff;
 mod embedded;
 mod engine;
 mod envelope;
-mod eval_run;
+mod eval;
 mod evals;
 mod evidence;
 mod explain;
@@ -194,7 +195,7 @@ enum Command {
     Check(check::Arguments),
     /// Runs what a spec names, and judges every run
     #[command(subcommand)]
-    Eval(eval_run::EvalCommand),
+    Eval(eval::EvalCommand),
     /// Lists recorded verdicts, or shows one
     Evals(evals::Arguments),
     /// Verifies the ledger: every byte, every hash, every run
@@ -372,9 +373,7 @@ fn dispatch(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Recompute(arguments) => in_runtime(recompute::run(&common, arguments)),
         Command::Capture(arguments) => capture::run(&common, arguments),
         Command::Check(arguments) => in_runtime(check::run(&common, arguments)),
-        Command::Eval(eval_run::EvalCommand::Run(arguments)) => {
-            in_runtime(eval_run::run(&common, arguments))
-        }
+        Command::Eval(command) => in_runtime(eval::run(&common, command)),
         Command::Evals(arguments) => evals::run(&common, &arguments),
         Command::Test(arguments) => in_runtime(test::run(&common, arguments)),
         Command::Verify(arguments) => verify::run(&common, &arguments),

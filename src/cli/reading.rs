@@ -6,6 +6,7 @@ use ktsu_ledger::hard_links::second_name;
 use ktsu_ledger::lock::is_held_elsewhere;
 use ktsu_ledger::store::{Reader, SIDE_FILES, StoreError};
 use ktsu_ledger::{Ledger, StreamId};
+use ktsu_projections::run::RunStatus;
 
 use super::engine::{DEFAULT_LEDGER, LedgerLocation, nearby_ledger, quoted};
 use super::files::missing_folder;
@@ -147,6 +148,17 @@ pub(super) fn find_run(reader: &dyn Reader, given: &str) -> Result<(StreamId, St
         return Err(Failure::could_not_run("the run id is empty").hint("ktsu runs lists them"));
     }
     found(find::run(reader, given)?, given, "run")
+}
+
+/// The status of a run, if it has not ended.
+pub(super) fn unfinished(
+    reader: &dyn Reader,
+    run: &StreamId,
+) -> Result<Option<RunStatus>, StoreError> {
+    let row = reader.row(run)?;
+    let status = row.as_ref().map(|row| row.status.as_str());
+    let all = [RunStatus::Pending, RunStatus::Running, RunStatus::Waiting];
+    Ok(all.into_iter().find(|one| Some(one.as_str()) == status))
 }
 
 /// What was found of a name, or why nothing is meant by it.

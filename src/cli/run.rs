@@ -9,7 +9,9 @@ use super::engine::{invalid_file, ledger_location, load_environment, load_kit_as
 use super::input::{about_example, input_of, with_goal, workflow_of};
 use super::lock::warn_of_drift;
 use super::{Common, Failure, folder};
-use crate::answers::Answers;
+use ktsu_config::fault::Faults;
+use ktsu_config::read;
+use ktsu_eval::Answers;
 use ktsu_kit::Kit;
 
 /// The answers of a kit, from its folder.
@@ -94,7 +96,11 @@ fn answers_of(kit: &Kit, yes: bool, file: Option<&Path>) -> Result<Option<Arc<An
             failure.hint("a file of answers: people: [{match: {step: judge}, decision: approved}]")
         );
     }
-    let answers = Answers::load(&path);
+    let mut faults = Faults::default();
+    let answers = match read::source(&path, &path, &mut faults) {
+        Some(text) => Answers::parse(&path, &text),
+        None => Err(faults),
+    };
     let answers = answers.map_err(|faults| invalid_file("the answers are not valid", &faults))?;
     Ok(Some(Arc::new(answers)))
 }

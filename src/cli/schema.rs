@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use super::output::print_json;
 use super::{Common, Failure};
-use crate::answers::ANSWERS;
 use ktsu_config::shape::MapShape;
 use ktsu_config::shape::json::document;
 use ktsu_environment::shape::ENVIRONMENT;
+use ktsu_eval::ANSWERS;
 use ktsu_eval::EVAL;
 use ktsu_gateway as gateway;
 use ktsu_kit::lock::shape::LOCK;

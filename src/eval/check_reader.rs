@@ -146,7 +146,7 @@ fn text(reader: &mut ConfigReader<'_>, fields: &Fields<'_>, name: &str) -> Optio
 }
 
 /// The one key of some that is there; reports none or several.
-fn only_one<'k>(
+pub(crate) fn only_one<'k>(
     reader: &mut ConfigReader<'_>,
     fields: &Fields<'_>,
     keys: &[&'k str],
@@ -164,7 +164,7 @@ fn only_one<'k>(
     }
 }
 
-fn missing_one<T>(
+pub(crate) fn missing_one<T>(
     reader: &mut ConfigReader<'_>,
     fields: &Fields<'_>,
     keys: &[&str],
@@ -384,6 +384,11 @@ fn cost(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<CountRange> {
         equals: None,
     };
     bounded(reader, &fields, range, shapes::COST.any_of, "cost_usd")
+}
+
+/// An amount in US dollars as millionths of one, at most.
+pub fn micro_usd(dollars: f64) -> u64 {
+    micro_dollars(dollars, f64::floor)
 }
 
 /// Millionths of a dollar; what is between two of them is rounded so that the bound is kept.

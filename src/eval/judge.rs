@@ -97,6 +97,7 @@ fn result(invariant: &Invariant, found: Finding) -> CheckResult {
         name: invariant.name.clone(),
         passed: found.status == EvalStatus::Passed,
         reason: found.reason,
+        replica: 0,
         scenario: 0,
         score: Score::new(score),
         status: found.status,

@@ -9,6 +9,8 @@
 //! envelope, workspace ──────────────┘
 //! ```
 
+mod aggregate;
+mod answers;
 mod bench;
 mod check_reader;
 mod content;
@@ -27,14 +29,17 @@ mod spec;
 mod spec_reader;
 mod suite;
 mod suite_reader;
+mod tally;
 mod trace;
 
+pub use answers::{ANSWERS, Answer, Answers};
+pub use check_reader::micro_usd;
 pub use content::Workspace;
 pub use filter::{Filter, FilterError};
 pub use frames::{FrameFold, FrameView, FrameViewError};
 pub use judge::{Subject, judge, judge_each};
 pub use record::{
-    EvalRecord, EvalWriter, JudgedAgain, RecordFault, RecordedEvent, ScenarioRecord, judge_again,
+    EvalRecord, EvalWriter, JudgedAgain, JudgedRun, RecordFault, RecordedEvent, judge_again,
 };
 pub use results::MAX_FRAMES_NAMED;
 pub use score::{Verdict, rounded, verdict};
@@ -44,7 +49,7 @@ pub use spec::{
     ToolPattern, ToolUse, TraceCheck,
 };
 
-pub use suite::{EvalSubject, MAX_SCENARIOS, Scenario, Suite};
+pub use suite::{EvalSubject, MAX_SCENARIOS, Scenario, Suite, SuiteLimits};
 
 #[cfg(test)]
 mod tests;

@@ -8,15 +8,17 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use ktsu_ledger::event::{
-    CheckResult, EvalEvent, EvalFinished, EvalStarted, EvalStatus, ScenarioFinished,
-    ScenarioStarted, Score,
+    CheckResult, EvalEvent, EvalFinished, EvalStarted, EvalStatus, ScenarioAggregated,
+    ScenarioFinished, ScenarioStarted, Score,
 };
-use ktsu_ledger::{Cause, Event, Frame, Hash, Timestamp};
+use ktsu_ledger::{Cause, Event, Frame, Hash, StreamId, Timestamp};
 use serde::Deserialize;
 
+use crate::aggregate::is_possible;
 use crate::judge::{Subject, judge_each};
 use crate::score::{Verdict, verdict};
 use crate::spec::{CheckKind, EvalSpec, Invariant};
+use crate::tally::Tally;
 
 /// An eval, as its frames have it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,15 +27,20 @@ pub struct EvalRecord {
     pub started: EvalStarted,
     /// When.
     pub at: Timestamp,
-    /// What was checked, in order.
-    pub scenarios: Vec<ScenarioRecord>,
+    /// What was judged, in order.
+    pub runs: Vec<JudgedRun>,
+    /// The verdicts on scenarios with several replicas, in order.
+    pub aggregated: Vec<ScenarioAggregated>,
     /// The totals; none as long as it is under way.
     pub finished: Option<EvalFinished>,
+    tally: Tally,
+    /// The number of the next frame.
+    next: u64,
 }
 
-/// A scenario of an eval.
+/// A run that an eval judged: a scenario, or a replica of one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ScenarioRecord {
+pub struct JudgedRun {
     /// What was checked.
     pub started: ScenarioStarted,
     /// The results, each with the number of its frame.
@@ -90,34 +97,46 @@ pub type RecordedEvent = (Vec<Cause>, EvalEvent);
 /// Writes an eval: the events that are to be appended, one scenario after another.
 #[derive(Debug, Clone)]
 pub struct EvalWriter {
-    pass_threshold: f64,
+    tally: Tally,
     /// The number of the next frame.
     next: u64,
-    /// The verdicts so far, each with the number of its frame.
-    finished: Vec<(u64, ScenarioFinished)>,
 }
 
 impl EvalWriter {
     /// Begins an eval.
     pub fn begin(started: EvalStarted, pass_threshold: f64) -> (Self, Vec<RecordedEvent>) {
         let writer = Self {
-            pass_threshold,
+            tally: Tally::new(started.suite.clone(), Score::new(pass_threshold)),
             next: 1,
-            finished: Vec::new(),
         };
         let started = EvalEvent::Started(Box::new(started));
         (writer, vec![(Vec::new(), started)])
     }
 
-    /// The events of a scenario: it follows from the last frame of its run, and its verdict from the
-    /// results, or from why there are none.
-    pub fn scenario(
+    /// Continues an eval after what is recorded of it; none if it has ended, or ends within a run.
+    pub fn resume(record: &EvalRecord) -> Option<Self> {
+        let is_within = record.runs.last().is_some_and(|run| run.finished.is_none());
+        let has_next = record.finished.is_none() && record.tally.next_run().is_some();
+        (has_next && !is_within).then(|| Self {
+            tally: record.tally.clone(),
+            next: record.next,
+        })
+    }
+
+    /// The scenario and the replica that are judged next.
+    pub fn next_run(&self) -> (u32, u32) {
+        self.tally.next_run().unwrap_or_default()
+    }
+
+    /// The events of the next run: it follows from the last frame of the run, and its verdict from the
+    /// results, or from why there are none. After the last replica of a scenario comes the verdict on all.
+    pub fn judged(
         &mut self,
         mut started: ScenarioStarted,
         results: Result<Vec<CheckResult>, String>,
     ) -> Vec<RecordedEvent> {
-        let scenario = u32::try_from(self.finished.len()).unwrap_or(u32::MAX);
-        started.scenario = scenario;
+        let place = self.next_run();
+        (started.scenario, started.replica) = place;
         let last_of_run = Cause::There(started.run.clone(), started.frames.saturating_sub(1));
         let begun_at = self.next;
         let mut events = vec![(
@@ -128,9 +147,9 @@ impl EvalWriter {
             Ok(results) => (results, None),
             Err(error) => (Vec::new(), Some(error)),
         };
-        let finished = verdict_on(&results, error, scenario, self.pass_threshold);
+        let finished = verdict_on(&results, error, place, self.tally.pass_threshold());
         for mut result in results {
-            result.scenario = scenario;
+            (result.scenario, result.replica) = place;
             let checked = EvalEvent::Checked(Box::new(result));
             events.push((vec![Cause::Here(begun_at)], checked));
         }
@@ -141,29 +160,34 @@ impl EvalWriter {
             cause.push(Cause::Here(begun_at));
         }
         events.push((cause, EvalEvent::ScenarioFinished(finished.clone())));
-        self.finished.push((verdict_at, finished));
+        self.tally.add(verdict_at, finished);
         self.next = verdict_at + 1;
+        if let Some(verdict) = self.tally.aggregated() {
+            let cause = self.tally.open().map(Cause::Here).collect();
+            self.tally.close(self.next, &verdict);
+            events.push((cause, EvalEvent::Aggregated(verdict)));
+            self.next += 1;
+        }
         events
     }
 
-    /// The last verdict.
-    pub fn last(&self) -> Option<&ScenarioFinished> {
-        self.finished.last().map(|(_, finished)| finished)
+    /// How the scenarios so far ended.
+    pub fn totals(&self) -> EvalFinished {
+        self.tally.totals()
     }
 
     /// The end of the eval, which follows from all verdicts.
     pub fn finish(&self) -> Vec<RecordedEvent> {
-        let totals = totals(self.finished.iter().map(|(_, finished)| finished));
-        let cause = self.finished.iter().map(|(seq, _)| Cause::Here(*seq));
-        vec![(cause.collect(), EvalEvent::Finished(totals))]
+        let cause = self.tally.verdicts().map(Cause::Here).collect();
+        vec![(cause, EvalEvent::Finished(self.totals()))]
     }
 }
 
-/// The verdict on a scenario that follows from its results, or from why there are none.
+/// The verdict on a run that follows from its results, or from why there are none.
 fn verdict_on<'r>(
     results: impl IntoIterator<Item = &'r CheckResult>,
     error: Option<String>,
-    scenario: u32,
+    (scenario, replica): (u32, u32),
     pass_threshold: f64,
 ) -> ScenarioFinished {
     let found = match error {
@@ -178,27 +202,10 @@ fn verdict_on<'r>(
         error,
         pass_threshold: Score::new(pass_threshold),
         passed: found.status == EvalStatus::Passed,
+        replica,
         scenario,
         status: found.status,
     }
-}
-
-fn totals<'f>(scenarios: impl IntoIterator<Item = &'f ScenarioFinished>) -> EvalFinished {
-    let mut totals = EvalFinished {
-        errors: 0,
-        failed: 0,
-        passed: 0,
-        scenarios: 0,
-    };
-    for scenario in scenarios {
-        totals.scenarios += 1;
-        match scenario.status {
-            EvalStatus::Passed => totals.passed += 1,
-            EvalStatus::Failed => totals.failed += 1,
-            EvalStatus::Error => totals.errors += 1,
-        }
-    }
-    totals
 }
 
 fn fault(seq: u64, reason: &'static str) -> RecordFault {
@@ -223,15 +230,26 @@ impl EvalRecord {
         }
         let spec: RecordedSpec = serde_json::from_str(started.checks.as_str())
             .map_err(|_| fault(0, "its checks cannot be read"))?;
+        if started
+            .suite
+            .as_ref()
+            .is_some_and(|suite| !is_possible(suite))
+        {
+            return Err(fault(0, "its replicas cannot be aggregated"));
+        }
         let mut record = Self {
             started: started.as_ref().clone(),
             at,
-            scenarios: Vec::new(),
+            runs: Vec::new(),
+            aggregated: Vec::new(),
             finished: None,
+            tally: Tally::new(started.suite.clone(), spec.pass_threshold),
+            next: 1,
         };
         for frame in frames {
             let taken = record.take(frame, &spec);
             taken.map_err(|reason| fault(frame.seq, reason))?;
+            record.next = frame.seq + 1;
         }
         Ok(record)
     }
@@ -243,28 +261,48 @@ impl EvalRecord {
         if self.finished.is_some() {
             return Err("it follows the end of the eval");
         }
-        let next = u32::try_from(self.scenarios.len()).unwrap_or(u32::MAX);
-        let open = self.scenarios.last_mut();
-        let open = open.filter(|scenario| scenario.finished.is_none());
+        let open = self.runs.last_mut();
+        let open = open.filter(|run| run.finished.is_none());
         match (event, open) {
-            (EvalEvent::ScenarioStarted(started), None) if started.scenario == next => {
-                if started.frames == 0 || !started.run.is_run() {
+            (EvalEvent::ScenarioStarted(started), None)
+                if self.tally.next_run() == Some((started.scenario, started.replica)) =>
+            {
+                let is_run = |stream: &StreamId| stream.is_run();
+                if started.frames == 0
+                    || !is_run(&started.run)
+                    || !started.abandoned.iter().all(is_run)
+                {
                     return Err("it names no run");
                 }
-                self.scenarios.push(ScenarioRecord {
+                self.runs.push(JudgedRun {
                     started: started.clone(),
                     results: Vec::new(),
                     finished: None,
                 });
                 Ok(())
             }
-            (EvalEvent::Checked(result), Some(scenario)) => {
-                scenario.take_result(frame.seq, result, spec)
+            (EvalEvent::Checked(result), Some(run)) => run.take_result(frame.seq, result, spec),
+            (EvalEvent::ScenarioFinished(finished), Some(run)) => {
+                run.finish(finished, spec)?;
+                self.tally.add(frame.seq, finished.clone());
+                Ok(())
             }
-            (EvalEvent::ScenarioFinished(finished), Some(scenario)) => {
-                scenario.finish(finished, spec)
+            (EvalEvent::Aggregated(verdict), None) => {
+                match self.tally.aggregated() {
+                    None => return Err("it is out of order"),
+                    Some(expected) if *verdict != expected => {
+                        return Err("its verdict does not follow from its replicas");
+                    }
+                    Some(_) => {}
+                }
+                self.tally.close(frame.seq, verdict);
+                self.aggregated.push(verdict.clone());
+                Ok(())
             }
             (EvalEvent::Finished(finished), None) => {
+                if !self.tally.is_whole() {
+                    return Err("scenarios have no verdict");
+                }
                 if self.totals() != *finished {
                     return Err("its totals are not those of its scenarios");
                 }
@@ -277,8 +315,17 @@ impl EvalRecord {
 
     /// How the scenarios so far ended.
     pub fn totals(&self) -> EvalFinished {
-        let scenarios = self.scenarios.iter();
-        totals(scenarios.filter_map(|scenario| scenario.finished.as_ref()))
+        self.finished.unwrap_or_else(|| self.tally.totals())
+    }
+
+    /// Whether what it runs is what a spec has it run. One that runs nothing checks recorded runs.
+    fn is_suite_of(&self, spec: &EvalSpec) -> bool {
+        let Some(ours) = &self.started.suite else {
+            return true;
+        };
+        let suite = spec.suite.as_ref();
+        let only = ours.only.as_deref();
+        suite.is_some_and(|suite| suite.recorded(only) == *ours)
     }
 
     /// The spec, read again.
@@ -290,7 +337,9 @@ impl EvalRecord {
     pub fn spec(&self, engine: &str) -> Result<Option<EvalSpec>, RecordFault> {
         let parsed = EvalSpec::parse(Path::new(&self.started.file), &self.started.spec);
         match parsed {
-            Ok((spec, _)) if spec.as_json == self.started.checks => Ok(Some(spec)),
+            Ok((spec, _)) if spec.as_json == self.started.checks && self.is_suite_of(&spec) => {
+                Ok(Some(spec))
+            }
             Ok(_) => Err(fault(0, "its checks are not those of its spec")),
             Err(_) if self.started.engine != engine => Ok(None),
             Err(_) => Err(fault(0, "its spec cannot be read")),
@@ -298,7 +347,7 @@ impl EvalRecord {
     }
 }
 
-impl ScenarioRecord {
+impl JudgedRun {
     fn take_result(
         &mut self,
         seq: u64,
@@ -316,7 +365,7 @@ impl ScenarioRecord {
             EvalStatus::Passed | EvalStatus::Failed => (0.0..=1.0).contains(&score),
             EvalStatus::Error => score <= 0.0,
         };
-        if !is_asked || result.scenario != self.started.scenario {
+        if !is_asked || (result.scenario, result.replica) != self.place() {
             return Err("it is not the result of the next check of the spec");
         }
         if !is_possible || result.passed != (result.status == EvalStatus::Passed) {
@@ -339,17 +388,22 @@ impl ScenarioRecord {
             return Err("checks of the spec have no result");
         }
         let results = self.results.iter().map(|(_, result)| result);
-        let (error, scenario) = (finished.error.clone(), self.started.scenario);
-        let expected = verdict_on(results, error, scenario, spec.pass_threshold.get());
+        let error = finished.error.clone();
+        let expected = verdict_on(results, error, self.place(), spec.pass_threshold.get());
         if *finished != expected {
             return Err("its verdict does not follow from its results");
         }
         self.finished = Some(expected);
         Ok(())
     }
+
+    /// The scenario, and which replica of it this is.
+    fn place(&self) -> (u32, u32) {
+        (self.started.scenario, self.started.replica)
+    }
 }
 
-/// Makes those checks of a scenario again that rest on the run alone, and compares the results.
+/// Makes those checks of a run again that rest on the run alone, and compares the results.
 /// `subject` is the run as it was: up to its [`ScenarioStarted::head`].
 ///
 /// Of a verdict by another version of ktsu, the words of reasons are not compared.
@@ -358,7 +412,7 @@ impl ScenarioRecord {
 /// The first frame that says something else than what is found now.
 pub fn judge_again(
     record: &EvalRecord,
-    scenario: &ScenarioRecord,
+    run: &JudgedRun,
     spec: &EvalSpec,
     subject: &Subject<'_>,
     engine: &str,
@@ -367,7 +421,7 @@ pub fn judge_again(
         is_of_another_version: record.started.engine != engine,
         ..JudgedAgain::default()
     };
-    let recorded = scenario.results.iter().zip(&spec.invariants);
+    let recorded = run.results.iter().zip(&spec.invariants);
     let (mut again, mut places) = (Vec::new(), Vec::new());
     for (place, invariant) in recorded {
         match needs_only_the_run(invariant) {
@@ -385,7 +439,7 @@ pub fn judge_again(
             return;
         };
         now.duration_ms = then.duration_ms;
-        now.scenario = then.scenario;
+        (now.scenario, now.replica) = (then.scenario, then.replica);
         if record.started.engine != engine {
             now.reason.clone_from(&then.reason);
         }

@@ -5,6 +5,9 @@ use ktsu_config::shape::FieldType::{
 };
 use ktsu_config::shape::{DURATION, FieldType, KeyShape, MapShape, NAME, optional, required};
 
+use crate::answers::ENTRIES;
+use crate::suite::MAX_REPLICAS;
+
 /// The largest weight.
 pub(crate) const MAX_WEIGHT: f64 = 1e9;
 
@@ -25,14 +28,14 @@ pub const EVAL: MapShape = MapShape::new(
             .doc("Frames that must not be there, each a gate of weight 1"),
         optional("id", Any).doc("Not used by ktsu check"),
         optional("invariants", Each(&Map(&INVARIANT))).doc("What has to hold, by name"),
-        optional("limits", Any).doc("Not used yet"),
+        optional("limits", Map(&LIMITS)).doc("How long and how dear runs may be"),
         optional("matrix", Each(&List(&Any)))
             .doc("Values of params; a scenario for each combination: params.tone: [plain, formal]"),
         optional("network", Any).doc("Not used by ktsu check"),
         optional("parallelism", Any).doc("Not used by ktsu check"),
-        optional("people", Any).doc("Not used yet"),
-        optional("replicas", Integer(1, 1_000))
-            .doc("How often each scenario runs; more than 1 is not supported yet"),
+        optional("people", ENTRIES)
+            .doc("Answers to what waits for people; the first that fits counts"),
+        optional("replicas", REPLICAS).doc("How often each scenario runs; 1 by default"),
         optional("resources", Any).doc("Not used by ktsu check"),
         optional("scoring", Map(&SCORING)).doc("When the run passes"),
         optional("secrets", Any).doc("Not used by ktsu check"),
@@ -44,6 +47,17 @@ pub const EVAL: MapShape = MapShape::new(
     ],
 )
 .any_of(&["invariants", "forbidden"]);
+
+/// Where runs of a suite end.
+pub(crate) const LIMITS: MapShape = MapShape::new(
+    "limits",
+    &[
+        optional("cost_usd", Number(0.0, MAX_WEIGHT))
+            .doc("No further run begins once those of the suite have cost so much"),
+        optional("timeout", DURATION).doc("How long a run may take; a longer one is an error"),
+    ],
+)
+.any_of(&["cost_usd", "timeout"]);
 
 /// What is run.
 pub(crate) const SUBJECT: MapShape = MapShape::new(
@@ -91,11 +105,32 @@ pub(crate) const SCORING: MapShape = MapShape::new(
             .doc("The composite score at which the run passes; 1 by default"),
         optional(
             "replica_aggregation",
-            Either(&[Keywords(&AGGREGATIONS), Each(&Any)]),
+            Either(&[Keywords(&AGGREGATIONS), Map(&AGGREGATION)]),
         )
-        .doc("How the verdicts of replicas are combined"),
+        .doc("How the verdicts of replicas are combined; all by default"),
     ],
 );
+
+/// How the verdicts of replicas can be combined, with a number.
+pub(crate) const AGGREGATION: MapShape = MapShape::new(
+    "replica_aggregation",
+    &[
+        optional("at_least", REPLICAS).doc("So many replicas pass"),
+        optional("pass_at", Map(&ESTIMATE)).doc("The estimated probability that one of k passes"),
+        optional("pass_hat", Map(&ESTIMATE)).doc("The estimated probability that all of k pass"),
+    ],
+)
+.one_of(&[&["at_least", "pass_at", "pass_hat"]]);
+
+pub(crate) const ESTIMATE: MapShape = MapShape::new(
+    "the estimate",
+    &[
+        required("k", REPLICAS).doc("How many are drawn"),
+        required("threshold", Number(0.0, 1.0)).doc("The probability at which the scenario passes"),
+    ],
+);
+
+const REPLICAS: FieldType = Integer(1, MAX_REPLICAS as i64);
 
 /// How the verdicts of replicas can be combined, where no number is needed.
 pub(crate) const AGGREGATIONS: [&str; 4] = ["all", "any", "majority", "mean"];

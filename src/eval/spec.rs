@@ -27,8 +27,6 @@ pub struct EvalSpec {
     pub invariants: Vec<Invariant>,
     /// The composite at which a scenario passes.
     pub pass_threshold: f64,
-    /// How the verdicts of replicas are combined, as it is written.
-    pub replica_aggregation: Option<Value>,
     /// What is run to be checked; none if the file only checks.
     pub suite: Option<Suite>,
     /// What the file says, as an eval records it: `{checks: [{check, gate, index, name, weight}],

@@ -8,15 +8,18 @@ use ktsu_config::read::{self, ConfigReader, Fields};
 use ktsu_config::yaml::{SourceSpan, YamlNode, YamlValue};
 use ktsu_ledger::CanonicalJson;
 use ktsu_ledger::canonical::JsonError;
-use ktsu_ledger::event::Score;
+use ktsu_ledger::event::{PassEstimate, ReplicaAggregation, Score};
 use ktsu_ledger::id::is_name;
 use serde_json::{Value, json};
 
-use crate::check_reader::{self, map_of};
+use crate::aggregate;
+use crate::check_reader;
 use crate::pattern::MAX_PATTERNS;
-use crate::shapes::{AGGREGATIONS, EVAL, FORBIDDEN, INVARIANT, MAX_WEIGHT, SCORING, UNUSED};
+use crate::shapes::{
+    AGGREGATION, ESTIMATE, EVAL, FORBIDDEN, INVARIANT, MAX_WEIGHT, SCORING, UNUSED,
+};
 use crate::spec::{CheckKind, EvalSpec, Invariant, MAX_FILE, MAX_INVARIANTS};
-use crate::suite::{MAX_CHECKS, MAX_SCENARIOS, Suite};
+use crate::suite::{MAX_CHECKS, MAX_REPLICAS, MAX_SCENARIOS, Suite};
 use crate::suite_reader;
 
 /// The fault of values that no frame could hold.
@@ -69,7 +72,6 @@ fn spec(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<EvalSpec> {
         path: reader.file.to_owned(),
         invariants,
         pass_threshold: 1.0,
-        replica_aggregation: None,
         suite: suite_reader::suite(reader, &fields),
         as_json: CanonicalJson::null(),
     };
@@ -255,11 +257,12 @@ fn check_weights(reader: &mut ConfigReader<'_>, fields: &Fields<'_>, all: &[Inva
 
 /// Reports a suite with more checks than are kept of one.
 fn check_total(reader: &mut ConfigReader<'_>, fields: &Fields<'_>, spec: &EvalSpec) {
-    let scenarios = spec.suite.as_ref().and_then(Suite::count).unwrap_or(1);
-    let total = scenarios.saturating_mul(spec.invariants.len());
-    if total > MAX_CHECKS && scenarios <= MAX_SCENARIOS {
-        let place = fields.key("matrix").unwrap_or(fields.place);
-        let words = format!("{scenarios} scenarios have more than {MAX_CHECKS} checks together");
+    let runs = spec.suite.as_ref().and_then(Suite::runs).unwrap_or(1);
+    let total = runs.saturating_mul(spec.invariants.len());
+    if total > MAX_CHECKS && runs <= MAX_SCENARIOS {
+        let place = fields.key("matrix").or(fields.key("replicas"));
+        let place = place.unwrap_or(fields.place);
+        let words = format!("{runs} runs have more than {MAX_CHECKS} checks together");
         reader.fault(Fault::new(FaultCode::BadValue, place, words));
     }
 }
@@ -272,12 +275,55 @@ fn scoring(reader: &mut ConfigReader<'_>, node: &YamlNode, spec: &mut EvalSpec) 
         reader.number(node, "pass_threshold", 0.0, 1.0)
     });
     spec.pass_threshold = threshold.unwrap_or(1.0);
-    if let Some(node) = fields.get("replica_aggregation") {
-        let known = AGGREGATIONS.map(|word| (word, ()));
-        match &node.data {
-            YamlValue::Text(_) => drop(reader.keyword(node, "replica_aggregation", &known)),
-            _ => drop(map_of(reader, node, "replica_aggregation")),
+    let aggregation = fields.read("replica_aggregation", |node| aggregation(reader, node));
+    if let (Some(aggregation), Some(suite)) = (aggregation, &mut spec.suite) {
+        suite.aggregation = aggregation;
+        if !aggregate::is_possible(&suite.recorded(None)) {
+            let place = fields.key("replica_aggregation").unwrap_or(fields.place);
+            let words = format!(
+                "there are fewer replicas than replica_aggregation needs: {}",
+                suite.replicas
+            );
+            let fault = Fault::new(FaultCode::BadValue, place, words);
+            reader.fault(fault.hint("replicas: 5"));
         }
-        spec.replica_aggregation = Some(node.to_value());
     }
+}
+
+/// How the verdicts of replicas are combined.
+fn aggregation(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<ReplicaAggregation> {
+    use ReplicaAggregation::{All, Any, AtLeast, Majority, Mean, PassAt, PassHat};
+    if matches!(node.data, YamlValue::Text(_)) {
+        let words = [
+            ("all", All),
+            ("any", Any),
+            ("majority", Majority),
+            ("mean", Mean),
+        ];
+        return reader.keyword(node, "replica_aggregation", &words);
+    }
+    let fields = check_reader::shaped(reader, node, &AGGREGATION)?;
+    let keys = ["at_least", "pass_at", "pass_hat"];
+    let key = check_reader::only_one(reader, &fields, &keys, "replica_aggregation")?;
+    let node = reader.required(&fields, key, "replica_aggregation")?;
+    match key {
+        "at_least" => drawn(reader, node, key).map(AtLeast),
+        "pass_at" => estimate(reader, node).map(PassAt),
+        _ => estimate(reader, node).map(PassHat),
+    }
+}
+
+fn estimate(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<PassEstimate> {
+    let fields = check_reader::shaped(reader, node, &ESTIMATE)?;
+    let k = fields.read("k", |node| drawn(reader, node, "k"));
+    let threshold = fields.read("threshold", |node| {
+        reader.number(node, "threshold", 0.0, 1.0)
+    });
+    let threshold = Score::new(threshold?);
+    Some(PassEstimate { k: k?, threshold })
+}
+
+fn drawn(reader: &mut ConfigReader<'_>, node: &YamlNode, name: &str) -> Option<u32> {
+    let number = reader.integer(node, name, 1, MAX_REPLICAS.into())?;
+    u32::try_from(number).ok()
 }

@@ -1,9 +1,15 @@
 //! Suites: what is run to be checked, and how often.
 
+use ktsu_ledger::event::{EvalSuite, ReplicaAggregation};
 use serde_json::{Map, Value};
+
+use crate::answers::Answers;
 
 /// The most scenarios of a suite.
 pub const MAX_SCENARIOS: usize = 10_000;
+
+/// The most replicas of a scenario.
+pub(crate) const MAX_REPLICAS: u32 = 1_000;
 
 /// The most checks of all scenarios together.
 pub(crate) const MAX_CHECKS: usize = 100_000;
@@ -15,10 +21,25 @@ pub struct Suite {
     pub subject: EvalSubject,
     /// Values of params, by name, in the order of the file.
     pub(crate) matrix: Vec<(String, Vec<Value>)>,
+    /// How often each combination runs.
+    pub replicas: u32,
+    /// How the verdicts of replicas are combined.
+    pub(crate) aggregation: ReplicaAggregation,
+    /// Answers to what waits for people; none if nothing is answered.
+    pub people: Option<Answers>,
+    /// How long and how dear runs may be.
+    pub limits: SuiteLimits,
     /// Whether webhooks are sent, and what else reaches the outside world.
     pub executes_effects: bool,
-    /// A key of the file that is read, and not supported yet.
-    pub not_supported: Option<&'static str>,
+}
+
+/// Where runs of a suite end; none of what is absent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SuiteLimits {
+    /// The most milliseconds of a run.
+    pub timeout_ms: Option<u64>,
+    /// The cost, in millionths of a US dollar, from which on no further run begins.
+    pub cost_micro_usd: Option<u64>,
 }
 
 /// What is run.
@@ -51,8 +72,35 @@ impl Suite {
         counts.try_fold(1_usize, usize::checked_mul)
     }
 
+    /// How many runs there are, those of replicas among them; none if they are too many to be counted.
+    pub(crate) fn runs(&self) -> Option<usize> {
+        self.count()?.checked_mul(self.replicas as usize)
+    }
+
+    /// How much it runs, as an eval records it: all scenarios, or those of one name only.
+    pub fn recorded(&self, only: Option<&str>) -> EvalSuite {
+        let scenarios = match only {
+            None => self.count(),
+            Some(_) => Some(self.scenarios(only).len()),
+        };
+        let scenarios = scenarios.and_then(|count| u32::try_from(count).ok());
+        EvalSuite {
+            aggregation: self.aggregation,
+            only: only.map(str::to_owned),
+            replicas: self.replicas,
+            scenarios: scenarios.unwrap_or(u32::MAX),
+        }
+    }
+
+    /// The scenarios, or those of one name only.
+    pub fn scenarios(&self, only: Option<&str>) -> Vec<Scenario> {
+        let mut all = self.combinations();
+        all.retain(|scenario| only.is_none_or(|only| scenario.name() == only));
+        all
+    }
+
     /// Every combination of the matrix, the last param varying first.
-    pub fn scenarios(&self) -> Vec<Scenario> {
+    fn combinations(&self) -> Vec<Scenario> {
         let params = match &self.subject {
             EvalSubject::Workflow { params, .. } => params.clone(),
             EvalSubject::Run(_) => Map::new(),
@@ -73,6 +121,14 @@ impl Suite {
 }
 
 impl Scenario {
+    /// Its name in reports.
+    pub fn name(&self) -> &str {
+        match self.label.as_str() {
+            "" => "scenario",
+            label => label,
+        }
+    }
+
     /// The same, with another param.
     fn with(&self, name: &str, value: &Value) -> Self {
         let shown = match value {

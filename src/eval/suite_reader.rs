@@ -3,11 +3,14 @@
 use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_config::read::{ConfigReader, Fields};
 use ktsu_config::yaml::{YamlNode, YamlValue};
+use ktsu_ledger::event::ReplicaAggregation;
 use serde_json::{Map, Value};
 
+use crate::answers::Answers;
 use crate::check_reader;
-use crate::shapes::SUBJECT;
-use crate::suite::{EvalSubject, MAX_SCENARIOS, Suite};
+use crate::check_reader::micro_usd;
+use crate::shapes::{LIMITS, MAX_WEIGHT, SUBJECT};
+use crate::suite::{EvalSubject, MAX_REPLICAS, MAX_SCENARIOS, Suite, SuiteLimits};
 
 /// What names of the matrix begin with that are params.
 const OF_PARAMS: &str = "params.";
@@ -15,6 +18,10 @@ const OF_PARAMS: &str = "params.";
 /// What is run; none if the file only checks.
 pub(crate) fn suite(reader: &mut ConfigReader<'_>, fields: &Fields<'_>) -> Option<Suite> {
     let matrix = fields.read("matrix", |node| matrix(reader, node));
+    let replicas = fields.read("replicas", |node| {
+        let replicas = reader.integer(node, "replicas", 1, MAX_REPLICAS.into())?;
+        u32::try_from(replicas).ok()
+    });
     let words = [("execute", true), ("suppress", false)];
     let effects = fields.read("effects", |node| reader.keyword(node, "effects", &words));
     let Some(node) = fields.get("subject") else {
@@ -28,32 +35,51 @@ pub(crate) fn suite(reader: &mut ConfigReader<'_>, fields: &Fields<'_>) -> Optio
     let suite = Suite {
         subject: subject(reader, node)?,
         matrix: matrix.unwrap_or_default(),
+        replicas: replicas.unwrap_or(1),
+        aggregation: ReplicaAggregation::All,
+        people: fields.read("people", |node| Answers::of_suite(reader, node)),
         executes_effects: effects.unwrap_or(false),
-        not_supported: not_supported(reader, fields),
+        limits: fields
+            .read("limits", |node| limits(reader, node))
+            .unwrap_or_default(),
     };
-    if matches!(suite.subject, EvalSubject::Run(_)) && !suite.matrix.is_empty() {
+    let is_run = matches!(suite.subject, EvalSubject::Run(_));
+    if is_run && !suite.matrix.is_empty() {
         let place = fields.key("matrix").unwrap_or(fields.place);
         let words = "a recorded run has no matrix: its params are what they were";
         reader.fault(Fault::new(FaultCode::MisplacedKey, place, words));
     }
-    if suite.count().is_none_or(|count| count > MAX_SCENARIOS) {
-        let place = fields.key("matrix").unwrap_or(fields.place);
-        let words = format!("the matrix has more than {MAX_SCENARIOS} combinations");
-        reader.fault(Fault::new(FaultCode::BadValue, place, words));
+    if is_run && suite.replicas > 1 {
+        let place = fields.key("replicas").unwrap_or(fields.place);
+        let words = "a recorded run has no replicas: it ran once";
+        reader.fault(Fault::new(FaultCode::MisplacedKey, place, words));
+    }
+    if suite.runs().is_none_or(|runs| runs > MAX_SCENARIOS) {
+        let place = fields.key("matrix").or(fields.key("replicas"));
+        let words = format!(
+            "the combinations of the matrix and their replicas are more than {MAX_SCENARIOS} runs"
+        );
+        reader.fault(Fault::new(
+            FaultCode::BadValue,
+            place.unwrap_or(fields.place),
+            words,
+        ));
     }
     Some(suite)
 }
 
-/// The first key that is not supported yet.
-fn not_supported(reader: &mut ConfigReader<'_>, fields: &Fields<'_>) -> Option<&'static str> {
-    let replicas = fields.read("replicas", |node| {
-        reader.integer(node, "replicas", 1, 1_000)
+fn limits(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<SuiteLimits> {
+    let fields = check_reader::shaped(reader, node, &LIMITS)?;
+    if !LIMITS.any_of.iter().any(|key| fields.get(key).is_some()) {
+        return check_reader::missing_one(reader, &fields, LIMITS.any_of, "limits");
+    }
+    let cost = fields.read("cost_usd", |node| {
+        reader.number(node, "cost_usd", 0.0, MAX_WEIGHT)
     });
-    let is_given = |name: &&str| match *name {
-        "replicas" => replicas.is_some_and(|replicas| replicas > 1),
-        name => fields.key(name).is_some(),
-    };
-    ["replicas", "people", "limits"].into_iter().find(is_given)
+    Some(SuiteLimits {
+        timeout_ms: fields.read("timeout", |node| reader.duration(node, "timeout")),
+        cost_micro_usd: cost.map(micro_usd),
+    })
 }
 
 fn subject(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<EvalSubject> {

@@ -3,6 +3,7 @@
 mod filter_tests;
 mod judge_tests;
 mod record_tests;
+mod replica_tests;
 mod score_tests;
 mod spec_tests;
 mod suite_tests;

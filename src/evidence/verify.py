@@ -32,7 +32,7 @@ PARTS = {
     "verify_values.py": "751932e00871476c3193df28513672ebb5f863529a7e002082a17c75e314b38c",
     "verify_reviews.py": "bb3a61af1c10d105642500936dbe3cf2f7de6ffa562835e456884acb4059069d",
     "verify_suspensions.py": "59a2e0bc200359c654bd8887434f62d4433e5ddf66ddf1f0f043a88dd545c689",
-    "verify_evals.py": "419de450a51b8e749abfd4a527b295a14649ddf501b04e8544684dfcda627d87",
+    "verify_evals.py": "77967e6120b9aecab3eac810733433f1dc2420219e36787b0b5fd095eb684f6c",
     "verify_repeated.py": "21a4512fc7d75a20259fb091be54f657bc7e6ffb233190c9f9e8e9aac16d76c9",
 }
 # What of them this one uses; the others are used by these.

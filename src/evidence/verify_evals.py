@@ -33,8 +33,10 @@ def composite(results):
         weights += float(one["weight"])
     if any(one["gate"] and one["score"] < 1 for one in results): return 0.0
     if weights <= 0: return None
-    exact = Decimal(total / weights).quantize(Decimal("1e-12"), ROUND_HALF_EVEN)
-    return float(exact)
+    return rounded(total / weights)
+
+def rounded(number):
+    return float(Decimal(number).quantize(Decimal("1e-12"), ROUND_HALF_EVEN))
 
 def verdict(results, threshold):
     """What the status and the composite of a scenario have to be."""
@@ -44,6 +46,38 @@ def verdict(results, threshold):
     status = "passed" if passes else "failed"
     if made is None or any(one["status"] == "error" for one in results): status = "error"
     return status, made or 0.0
+
+def drawn_from(some, whole, k):
+    """The probability that k of all, drawn without putting them back, are all of some."""
+    product = 1.0
+    for at in range(k): product *= max(some - at, 0) / (whole - at)
+    return product
+
+def aggregated(replicas, how, threshold):
+    """What the verdict on all replicas of a scenario has to be, but for its number."""
+    ended, total, estimate = {"passed": 0, "failed": 0, "error": 0}, 0.0, None
+    for one in replicas:
+        ended[one["status"]] += 1
+        total += float(one["composite"])
+    passed, whole = ended["passed"], len(replicas)
+    mean = rounded(total / whole)
+    if isinstance(how, dict):
+        (name, asked), = how.items()
+        k = asked if name == "at_least" else asked["k"]
+        check(is_number(k) and 0 < k <= whole)
+        if name == "at_least": passes = passed >= k
+        elif name == "pass_at": estimate = rounded(1.0 - drawn_from(whole - passed, whole, k))
+        else: estimate = rounded(drawn_from(passed, whole, k))
+        if estimate is not None: passes = estimate >= asked["threshold"]
+    else:
+        passes = {"all": passed == whole, "any": passed > 0, "majority": passed * 2 > whole,
+                  "mean": mean >= threshold}[how]
+    status = "error" if ended["error"] else "passed" if passes else "failed"
+    flaky = passed > 0 and ended["failed"] > 0
+    return status, mean, estimate, flaky, totalled(ended)
+
+def totalled(ended):
+    return {"errors": ended["error"], "failed": ended["failed"], "passed": ended["passed"]}
 
 def covers(glob, text):
     first, star, rest = glob.partition("*")
@@ -208,6 +242,7 @@ class Verdicts:
     def __init__(self, evals, stream, frames):
         self.evals, self.evidence, self.stream, self.open = evals, evals.evidence, stream, None
         self.totals, self.ended = {"passed": 0, "failed": 0, "error": 0}, False
+        self.runs, self.group, self.flaky = dict(self.totals), [], 0
         first = frames[0]
         wrong_if(first.type != "eval.started", "an eval begins with eval.started", first.id)
         text, named = member(self.evidence, first, "spec"), first.data["spec_digest"]
@@ -215,26 +250,51 @@ class Verdicts:
         wrong_if(other, "its spec has another digest", first.id)
         spec = member(self.evidence, first, "checks")
         self.checks, self.threshold = spec["checks"], spec["pass_threshold"]
+        self.suite = first.data.get("suite")
+        self.replicas = self.suite["replicas"] if self.suite else 1
+        check(is_number(self.replicas) and 0 < self.replicas <= 1000)
         for frame in frames[1:]:
             try: self.take(frame, frame.data)
             except BROKEN as error: raise Wrong("it cannot be read: %r" % error, frame.id)
         if not self.ended: self.evals.unknown.append(stream + " has not ended")
 
     def take(self, frame, data):
-        order = {"scenario.started": self.open is None, "check.result": self.open is not None,
-                 "scenario.finished": self.open is not None, "eval.finished": self.open is None}
+        whole = self.replicas > 1 and len(self.group) == self.replicas
+        between = self.open is None and not whole
+        order = {"scenario.started": between, "check.result": self.open is not None,
+                 "scenario.finished": self.open is not None, "eval.finished": between,
+                 "scenario.aggregated": self.open is None and whole}
         wrong_if(self.ended or not order.get(frame.type), "it is out of order", frame.id)
         number = sum(self.totals.values())
+        place = number, 0 if whole else len(self.group)
         if frame.type != "eval.finished":
-            wrong_if(data["scenario"] != number, "it is of another scenario", frame.id)
+            other = (data["scenario"], data.get("replica", 0)) != place
+            wrong_if(other, "it is of another scenario", frame.id)
         if frame.type == "scenario.started": self.open, self.run = [], self.run_of(frame, data)
         elif frame.type == "check.result": self.result(frame, data)
         elif frame.type == "scenario.finished": self.finish(frame, data)
-        else:
-            named = {"passed": data["passed"], "failed": data["failed"], "error": data["errors"]}
-            other = named != self.totals or data["scenarios"] != number
-            wrong_if(other, "its totals are not those of its scenarios", frame.id)
-            self.ended = True
+        elif frame.type == "scenario.aggregated": self.aggregate(frame, data)
+        else: self.end(frame, data, number)
+
+    def end(self, frame, data, number):
+        short = self.group or self.suite and self.suite["scenarios"] != number
+        wrong_if(short, "scenarios have no verdict", frame.id)
+        named = {"passed": data["passed"], "failed": data["failed"], "error": data["errors"]}
+        runs = totalled(self.runs) if self.replicas > 1 else None
+        right = named == self.totals and data["scenarios"] == number
+        right = right and data.get("flaky", 0) == self.flaky and data.get("replicas") == runs
+        wrong_if(not right, "its totals are not those of its scenarios", frame.id)
+        self.ended = True
+
+    def aggregate(self, frame, data):
+        made = aggregated(self.group, self.suite["aggregation"], self.threshold)
+        names = "status", "composite", "estimate", "flaky", "replicas"
+        right = made == tuple(data.get(name) for name in names)
+        right = right and data["passed"] is (data["status"] == "passed")
+        wrong_if(not right, "its verdict does not follow from its replicas", frame.id)
+        self.totals[data["status"]] += 1
+        self.flaky += data["flaky"]
+        self.group = []
 
     def run_of(self, frame, data):
         """The run that is judged; None where it is not here."""
@@ -297,8 +357,11 @@ class Verdicts:
         right = right and data["pass_threshold"] == self.threshold
         right = right and data["passed"] is (data["status"] == "passed")
         wrong_if(not right, "its verdict does not follow from its results", frame.id)
-        self.totals[data["status"]] += 1
         self.open = None
+        if self.replicas == 1: self.totals[data["status"]] += 1
+        else:
+            self.runs[data["status"]] += 1
+            self.group.append(data)
 
 class Evals:
     """All verdicts of an archive."""

@@ -4,14 +4,17 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use ktsu_eval::{
-    EvalRecord, EvalSpec, Invariant, RecordFault, ScenarioRecord, Subject, Workspace, judge_again,
+    EvalRecord, EvalSpec, Invariant, JudgedRun, RecordFault, Subject, Workspace, judge_again,
     judge_each,
 };
 use ktsu_ledger::branch;
-use ktsu_ledger::event::{CheckResult, EvalEvent, ScenarioStarted, Score};
+use ktsu_ledger::event::{
+    CheckResult, EvalEvent, EvalFinished, EvalStarted, ReplicaTotals, ScenarioFinished,
+    ScenarioStarted, Score,
+};
 use ktsu_ledger::store::{Reader, StoreError};
 use ktsu_ledger::verify::{ProblemKind, VerifyProblem};
-use ktsu_ledger::{Event, Frame, Hash, StreamId};
+use ktsu_ledger::{Event, Frame, Hash, StreamId, Timestamp};
 use ktsu_workflow::admit::ENGINE;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -57,8 +60,10 @@ pub fn check(
     });
     Ok(CheckedScenario {
         started: ScenarioStarted {
+            abandoned: Vec::new(),
             frames: checked.frames.len() as u64,
             head: checked.head,
+            replica: 0,
             run: run.clone(),
             scenario: 0,
         },
@@ -82,8 +87,14 @@ pub struct EvalReport {
     pub eval_id: String,
     /// Scenarios that failed.
     pub failed: u64,
+    /// Scenarios some of whose replicas passed and some failed; each counts among the others, too.
+    #[serde(default)]
+    pub flaky: u64,
     /// Scenarios that passed.
     pub passed: u64,
+    /// How replicas ended, where scenarios have several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<ReplicaTotals>,
     /// What was checked.
     pub scenarios: Vec<ScenarioReport>,
     /// What it was checked by.
@@ -101,13 +112,26 @@ pub struct SpecReport {
     pub file: String,
 }
 
+/// The verdict on a scenario.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum ScenarioReport {
+    /// It ran once.
+    Run(RunVerdict),
+    /// It ran several times.
+    Replicas(ReplicasVerdict),
+}
+
 /// The verdict on one run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ScenarioReport {
+pub struct RunVerdict {
+    /// Runs of the same replica that were interrupted, and are not judged.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub abandoned: Vec<String>,
     /// The composite score; absent as long as it is under way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub composite: Option<Score>,
-    /// Why no check was made: `waiting`.
+    /// Why no check was made: `waiting` or `timeout`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// How many frames the run had.
@@ -127,49 +151,157 @@ pub struct ScenarioReport {
     pub status: String,
 }
 
+/// The verdict on a scenario with several replicas.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ReplicasVerdict {
+    /// The mean of the replicas' composites; absent as long as it is under way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub composite: Option<Score>,
+    /// The estimated probability, where the aggregation has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub estimate: Option<Score>,
+    /// Whether some replicas passed and some failed.
+    pub flaky: bool,
+    /// Whether it passes.
+    pub passed: bool,
+    /// The replicas, in order.
+    pub replicas: Vec<RunVerdict>,
+    /// `passed`, `failed`, `error`, or `running`.
+    pub status: String,
+}
+
+impl ScenarioReport {
+    /// The verdicts on its runs.
+    pub fn runs(&self) -> &[RunVerdict] {
+        match self {
+            Self::Run(run) => std::slice::from_ref(run),
+            Self::Replicas(all) => &all.replicas,
+        }
+    }
+
+    /// `passed`, `failed`, `error`, or `running`.
+    pub fn status(&self) -> &str {
+        match self {
+            Self::Run(run) => &run.status,
+            Self::Replicas(all) => &all.status,
+        }
+    }
+
+    /// The composite score.
+    pub fn composite(&self) -> Option<Score> {
+        match self {
+            Self::Run(run) => run.composite,
+            Self::Replicas(all) => all.composite,
+        }
+    }
+
+    /// Whether some replicas passed and some failed.
+    pub fn is_flaky(&self) -> bool {
+        matches!(self, Self::Replicas(all) if all.flaky)
+    }
+
+    fn without_results(&mut self) {
+        match self {
+            Self::Run(run) => run.results.clear(),
+            Self::Replicas(all) => all.replicas.iter_mut().for_each(|run| run.results.clear()),
+        }
+    }
+}
+
 impl EvalReport {
     /// What the record of an eval says.
     pub fn of(stream: &StreamId, record: EvalRecord) -> Self {
-        let totals = record.totals();
-        let status = match (record.finished, totals.errors, totals.failed) {
-            (None, ..) => "running",
-            (Some(_), 0, 0) => "passed",
-            (Some(_), 0, _) => "failed",
-            (Some(_), ..) => "error",
+        let (totals, is_finished) = (record.totals(), record.finished.is_some());
+        let mut report = Self::empty(stream, record.started, record.at, (totals, is_finished));
+        let mut aggregated = record.aggregated.into_iter().peekable();
+        let mut runs = record.runs.into_iter().peekable();
+        while let Some(first) = runs.next() {
+            let scenario = first.started.scenario;
+            let mut verdicts = vec![RunVerdict::of(first)];
+            while let Some(next) = runs.next_if(|run| run.started.scenario == scenario) {
+                verdicts.push(RunVerdict::of(next));
+            }
+            report
+                .scenarios
+                .push(match (totals.replicas, verdicts.pop()) {
+                    (None, Some(run)) => ScenarioReport::Run(run),
+                    (_, last) => {
+                        verdicts.extend(last);
+                        let verdict = aggregated.next_if(|verdict| verdict.scenario == scenario);
+                        ScenarioReport::Replicas(ReplicasVerdict {
+                            composite: verdict.as_ref().map(|verdict| verdict.composite),
+                            estimate: verdict.as_ref().and_then(|verdict| verdict.estimate),
+                            flaky: verdict.as_ref().is_some_and(|verdict| verdict.flaky),
+                            passed: verdict.as_ref().is_some_and(|verdict| verdict.passed),
+                            replicas: verdicts,
+                            status: verdict
+                                .map_or("running", |verdict| verdict.status.as_str())
+                                .to_owned(),
+                        })
+                    }
+                });
+        }
+        report
+    }
+
+    /// A report without its scenarios.
+    fn empty(
+        stream: &StreamId,
+        started: EvalStarted,
+        at: Timestamp,
+        (totals, is_finished): (EvalFinished, bool),
+    ) -> Self {
+        let status = match (is_finished, totals.errors, totals.failed) {
+            (false, ..) => "running",
+            (true, 0, 0) => "passed",
+            (true, 0, _) => "failed",
+            (true, ..) => "error",
         };
         Self {
-            at: record.at.to_string(),
-            by: record.started.by.id,
-            engine: record.started.engine,
+            at: at.to_string(),
+            by: started.by.id,
+            engine: started.engine,
             errors: totals.errors.into(),
             eval_id: stream.name().to_owned(),
             failed: totals.failed.into(),
+            flaky: totals.flaky.into(),
             passed: totals.passed.into(),
-            scenarios: record.scenarios.into_iter().map(scenario_report).collect(),
+            replicas: totals.replicas,
+            scenarios: Vec::new(),
             spec: SpecReport {
-                digest: record.started.spec_digest,
-                file: record.started.file,
+                digest: started.spec_digest,
+                file: started.file,
             },
             status: status.to_owned(),
         }
     }
 }
 
-fn scenario_report(scenario: ScenarioRecord) -> ScenarioReport {
-    let finished = scenario.finished;
-    let status = finished.as_ref().map_or("running", |it| it.status.as_str());
-    ScenarioReport {
-        composite: finished.as_ref().map(|finished| finished.composite),
-        error: finished
-            .as_ref()
-            .and_then(|finished| finished.error.clone()),
-        frames: scenario.started.frames,
-        head: scenario.started.head,
-        pass_threshold: finished.as_ref().map(|finished| finished.pass_threshold),
-        passed: finished.as_ref().is_some_and(|finished| finished.passed),
-        results: scenario.results.into_iter().map(|(_, one)| one).collect(),
-        run_id: scenario.started.run.name().to_owned(),
-        status: status.to_owned(),
+impl RunVerdict {
+    fn of(run: JudgedRun) -> Self {
+        let results = run.results.into_iter().map(|(_, one)| one).collect();
+        Self::with(run.started, run.finished, results)
+    }
+
+    fn with(
+        started: ScenarioStarted,
+        finished: Option<ScenarioFinished>,
+        results: Vec<CheckResult>,
+    ) -> Self {
+        let abandoned = started.abandoned.iter();
+        let status = finished.as_ref().map_or("running", |it| it.status.as_str());
+        Self {
+            abandoned: abandoned.map(|run| run.name().to_owned()).collect(),
+            composite: finished.as_ref().map(|finished| finished.composite),
+            frames: started.frames,
+            head: started.head,
+            pass_threshold: finished.as_ref().map(|finished| finished.pass_threshold),
+            passed: finished.as_ref().is_some_and(|finished| finished.passed),
+            results,
+            run_id: started.run.name().to_owned(),
+            status: status.to_owned(),
+            error: finished.and_then(|finished| finished.error),
+        }
     }
 }
 
@@ -200,17 +332,17 @@ pub fn read(reader: &dyn Reader, stream: &StreamId) -> Result<Option<EvalReport>
 /// An eval without the results of its checks. Of an eval of one run only its first and last two frames
 /// are read, and not checked against the others.
 fn summary(reader: &dyn Reader, stream: &StreamId) -> Result<Option<EvalReport>, EvalReadError> {
-    if let Some(record) = ends(reader, stream)? {
-        return Ok(Some(EvalReport::of(stream, record)));
+    if let Some(report) = ends(reader, stream)? {
+        return Ok(Some(report));
     }
     let mut report = read(reader, stream)?;
     let scenarios = report.iter_mut().flat_map(|report| &mut report.scenarios);
-    scenarios.for_each(|scenario| scenario.results.clear());
+    scenarios.for_each(ScenarioReport::without_results);
     Ok(report)
 }
 
 /// What the first and last two frames of an eval of one run say; none if they say something else.
-fn ends(reader: &dyn Reader, stream: &StreamId) -> Result<Option<EvalRecord>, StoreError> {
+fn ends(reader: &dyn Reader, stream: &StreamId) -> Result<Option<EvalReport>, StoreError> {
     let Some(tail) = reader.tail(stream)? else {
         return Ok(None);
     };
@@ -225,16 +357,17 @@ fn ends(reader: &dyn Reader, stream: &StreamId) -> Result<Option<EvalRecord>, St
             Event::Eval(EvalEvent::ScenarioStarted(scenario)),
             Event::Eval(EvalEvent::ScenarioFinished(verdict)),
             Event::Eval(EvalEvent::Finished(finished)),
-        ] if finished.scenarios == 1 => Some(EvalRecord {
-            started: started.as_ref().clone(),
-            at: frames.first().map(|first| first.at).unwrap_or_default(),
-            scenarios: vec![ScenarioRecord {
-                started: scenario.clone(),
-                results: Vec::new(),
-                finished: Some(verdict.clone()),
-            }],
-            finished: Some(*finished),
-        }),
+        ] if finished.scenarios == 1 => {
+            let (started, at) = (
+                started.as_ref().clone(),
+                frames.first().map(|first| first.at),
+            );
+            let mut report =
+                EvalReport::empty(stream, started, at.unwrap_or_default(), (*finished, true));
+            let run = RunVerdict::with(scenario.clone(), Some(verdict.clone()), Vec::new());
+            report.scenarios.push(ScenarioReport::Run(run));
+            Some(report)
+        }
         _ => None,
     })
 }
@@ -272,8 +405,8 @@ pub fn list(
         };
         let is_of = |report: &EvalReport| {
             run.is_none_or(|run| {
-                let mut scenarios = report.scenarios.iter();
-                scenarios.any(|scenario| scenario.run_id == run.name())
+                let mut runs = report.scenarios.iter().flat_map(ScenarioReport::runs);
+                runs.any(|judged| judged.run_id == run.name())
             })
         };
         if report.as_ref().map_or(run.is_none(), is_of) {
@@ -330,8 +463,8 @@ impl EvalVerifier {
                 );
                 return Ok(());
             };
-            let mut scenarios = record.scenarios.iter();
-            scenarios.try_for_each(|one| self.judge(reader, stream, (&record, one), &spec))
+            let mut runs = record.runs.iter();
+            runs.try_for_each(|one| self.judge(reader, stream, (&record, one), &spec))
         });
         let fault = judged.err()?;
         Some(problem(Some(fault.seq), fault.reason.to_owned()))
@@ -353,15 +486,15 @@ impl EvalVerifier {
         self.not_covered.entry(why).or_insert_with(first).1 += 1;
     }
 
-    /// Judges a scenario again, if its run is still here.
+    /// Judges a run again, if it is still here.
     fn judge(
         &mut self,
         reader: &dyn Reader,
         stream: &StreamId,
-        (record, scenario): (&EvalRecord, &ScenarioRecord),
+        (record, judged): (&EvalRecord, &JudgedRun),
         spec: &EvalSpec,
     ) -> Result<(), RecordFault> {
-        let started = &scenario.started;
+        let started = &judged.started;
         let cost = (spec.invariants.len() as u64 + 1).saturating_mul(started.frames);
         let Some(left) = self.left.checked_sub(cost) else {
             self.note("more than one verification judges again", stream);
@@ -380,21 +513,21 @@ impl EvalVerifier {
                     self.note("the run is not here, or cannot be read", stream);
                     return Ok(());
                 }
-                Err(_) => return Err(of(scenario, "its run had not ended, or cannot be read")),
+                Err(_) => return Err(of(judged, "its run had not ended, or cannot be read")),
             }
         }
         let Some((_, _, run)) = &self.last else {
             return Ok(());
         };
         if run.head != started.head || run.frames.len() as u64 != started.frames {
-            return Err(of(scenario, "its run has other frames"));
+            return Err(of(judged, "its run has other frames"));
         }
         let subject = Subject {
             envelope: &run.envelope,
             frames: &run.frames,
             workspace: None,
         };
-        let again = judge_again(record, scenario, spec, &subject, ENGINE)?;
+        let again = judge_again(record, judged, spec, &subject, ENGINE)?;
         if again.is_of_another_version {
             self.note(
                 "judged by another version of ktsu: the words of reasons",
@@ -408,9 +541,9 @@ impl EvalVerifier {
     }
 }
 
-/// What is wrong with a scenario, at its first frame.
-fn of(scenario: &ScenarioRecord, reason: &'static str) -> RecordFault {
-    let first = scenario.results.first();
+/// What is wrong with a judged run, at its first frame.
+fn of(judged: &JudgedRun, reason: &'static str) -> RecordFault {
+    let first = judged.results.first();
     RecordFault {
         seq: first.map_or(1, |(seq, _)| seq.saturating_sub(1)),
         reason,

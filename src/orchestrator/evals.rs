@@ -52,6 +52,19 @@ impl Orchestrator {
         Ok(EvalStream { stream, end: None })
     }
 
+    /// The stream of an eval that was interrupted. Nothing new is recorded.
+    ///
+    /// # Errors
+    /// [`EvalAppendError`]: the engine takes nothing new, or the ledger cannot be read.
+    pub async fn open_eval(&self, stream: StreamId) -> Result<EvalStream, EvalAppendError> {
+        self.shared.has_room()?;
+        let asked = stream.clone();
+        let end = self.shared.readers.with(move |reader| reader.tail(&asked));
+        let end = end.await;
+        let end = end.map_err(|error| EvalAppendError::Ledger(error.to_string()))?;
+        Ok(EvalStream { stream, end })
+    }
+
     /// Appends events of an eval, as one, and returns once that is durable.
     ///
     /// # Errors

@@ -347,7 +347,7 @@ async fn judged(desk: &Desk, runs: &[&String]) -> String {
     for run in runs {
         let stream = StreamId::run(run).unwrap();
         let checked = evals::check(&reader, &stream, &parsed.invariants, None).unwrap();
-        events.extend(writer.scenario(checked.started, Ok(checked.results)));
+        events.extend(writer.judged(checked.started, Ok(checked.results)));
     }
     events.extend(writer.finish());
     let mut eval = orchestrator.new_eval().unwrap();

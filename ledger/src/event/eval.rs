@@ -4,6 +4,9 @@
 //! eval.started ─▶ scenario.started ─▶ check.result… ─▶ scenario.finished ─▶ … ─▶ eval.finished
 //! ```
 //!
+//! Where a suite runs each scenario several times, the three in the middle are those of one replica, and
+//! `scenario.aggregated` follows the last replica of a scenario.
+//!
 //! Only what checks a run appends to its eval; the stream of the run is never touched by it.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -22,8 +25,10 @@ pub enum EvalEvent {
     ScenarioStarted(ScenarioStarted),
     /// `check.result` (input): what one check found.
     Checked(Box<CheckResult>),
-    /// `scenario.finished` (input): the verdict on a scenario.
+    /// `scenario.finished` (input): the verdict on a scenario, or on a replica of it.
     ScenarioFinished(ScenarioFinished),
+    /// `scenario.aggregated` (input): the verdict on all replicas of a scenario.
+    Aggregated(ScenarioAggregated),
     /// `eval.finished` (input): the totals. Nothing follows it.
     Finished(EvalFinished),
 }
@@ -45,15 +50,69 @@ pub struct EvalStarted {
     pub spec: String,
     /// BLAKE3 of that text.
     pub spec_digest: Hash,
+    /// What is run to be checked; none if recorded runs are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suite: Option<EvalSuite>,
+}
+
+/// How much an eval runs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EvalSuite {
+    /// How the verdicts of replicas are combined.
+    pub aggregation: ReplicaAggregation,
+    /// The name of the only scenarios of the spec that run; all do if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub only: Option<String>,
+    /// How often each scenario runs.
+    pub replicas: u32,
+    /// How many scenarios there are.
+    pub scenarios: u32,
+}
+
+/// How the verdicts of the replicas of a scenario become one. With a replica that has no verdict the
+/// scenario has none, whatever the others are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReplicaAggregation {
+    /// Every replica passes.
+    #[default]
+    All,
+    /// One replica passes.
+    Any,
+    /// More than half of them pass.
+    Majority,
+    /// The mean of their composites reaches the threshold of the spec.
+    Mean,
+    /// So many pass.
+    AtLeast(u32),
+    /// The probability that of `k` replicas, drawn without putting them back, at least one passes.
+    PassAt(PassEstimate),
+    /// The probability that of `k` replicas, drawn without putting them back, all pass.
+    PassHat(PassEstimate),
+}
+
+/// A probability that is estimated from replicas, and where it passes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PassEstimate {
+    /// How many are drawn.
+    pub k: u32,
+    /// The probability at which the scenario passes.
+    pub threshold: Score,
 }
 
 /// `scenario.started`. Its cause is the last frame of the run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScenarioStarted {
+    /// Runs of the same replica that were interrupted, and are not judged.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub abandoned: Vec<StreamId>,
     /// How many frames the run has, those that a branch shares among them.
     pub frames: u64,
     /// The hash of the last of them.
     pub head: Hash,
+    /// Which replica of the scenario, from 0.
+    #[serde(default, skip_serializing_if = "is_first")]
+    pub replica: u32,
     /// The run.
     pub run: StreamId,
     /// Its place in the eval, from 0.
@@ -79,6 +138,9 @@ pub struct CheckResult {
     pub passed: bool,
     /// What was found, and what was expected.
     pub reason: String,
+    /// The replica that it belongs to.
+    #[serde(default, skip_serializing_if = "is_first")]
+    pub replica: u32,
     /// The scenario that it belongs to.
     pub scenario: u32,
     /// From 0 to 1; 0 where the check could not be made.
@@ -106,29 +168,69 @@ pub struct LookedAt {
 pub struct ScenarioFinished {
     /// The composite score, rounded to 12 decimals. A check that could not be made counts as 0.
     pub composite: Score,
-    /// Why no check was made at all: `waiting`, where the run waited for a person. There are no results
-    /// then.
+    /// Why no check was made at all: `waiting`, where the run waited for a person; `timeout`, where it took
+    /// too long. There are no results then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// The composite at which it passes.
     pub pass_threshold: Score,
     /// Whether it passes.
     pub passed: bool,
+    /// Which replica of the scenario, from 0.
+    #[serde(default, skip_serializing_if = "is_first")]
+    pub replica: u32,
     /// Its place in the eval, from 0.
     pub scenario: u32,
     /// Whether it passes, fails, or has a check that could not be made.
     pub status: EvalStatus,
 }
 
+/// `scenario.aggregated`: the verdict on a scenario with several replicas. Its causes are theirs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScenarioAggregated {
+    /// The mean of the replicas' composites, rounded to 12 decimals.
+    pub composite: Score,
+    /// The estimated probability, rounded to 12 decimals, where the aggregation has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub estimate: Option<Score>,
+    /// Whether some replicas pass and some fail.
+    pub flaky: bool,
+    /// Whether it passes.
+    pub passed: bool,
+    /// How its replicas ended.
+    pub replicas: ReplicaTotals,
+    /// Its place in the eval, from 0.
+    pub scenario: u32,
+    /// Whether it passes, fails, or has a replica without a verdict.
+    pub status: EvalStatus,
+}
+
+/// How replicas ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReplicaTotals {
+    /// Those with a check that could not be made, or without any.
+    pub errors: u32,
+    /// Those that failed.
+    pub failed: u32,
+    /// Those that passed.
+    pub passed: u32,
+}
+
 /// `eval.finished`: `passed`, `failed` and `errors` together are `scenarios` (decision V5).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EvalFinished {
     /// Scenarios with a check that could not be made.
     pub errors: u32,
     /// Scenarios that failed.
     pub failed: u32,
+    /// Scenarios some of whose replicas pass and some fail; each counts among the others, too.
+    #[serde(default, skip_serializing_if = "is_first")]
+    pub flaky: u32,
     /// Scenarios that passed.
     pub passed: u32,
+    /// How replicas ended, where scenarios have several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<ReplicaTotals>,
     /// All of them.
     pub scenarios: u32,
 }
@@ -153,6 +255,30 @@ impl EvalStatus {
             Self::Failed => "failed",
             Self::Error => "error",
         }
+    }
+}
+
+/// Whether a number is 0, and is left out.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde calls")]
+fn is_first(number: &u32) -> bool {
+    *number == 0
+}
+
+impl ReplicaTotals {
+    /// Counts one more.
+    pub fn add(&mut self, status: EvalStatus) {
+        match status {
+            EvalStatus::Passed => self.passed += 1,
+            EvalStatus::Failed => self.failed += 1,
+            EvalStatus::Error => self.errors += 1,
+        }
+    }
+
+    /// How many there are.
+    pub fn all(self) -> u32 {
+        self.errors
+            .saturating_add(self.failed)
+            .saturating_add(self.passed)
     }
 }
 

@@ -42,7 +42,8 @@ pub use delivery::{
     SubscriptionAdded, SubscriptionRemoved,
 };
 pub use eval::{
-    CheckResult, EvalEvent, EvalFinished, EvalStarted, EvalStatus, LookedAt, ScenarioFinished,
+    CheckResult, EvalEvent, EvalFinished, EvalStarted, EvalStatus, EvalSuite, LookedAt,
+    PassEstimate, ReplicaAggregation, ReplicaTotals, ScenarioAggregated, ScenarioFinished,
     ScenarioStarted, Score,
 };
 pub use item::{ItemCompleted, ItemEvent, ItemFailed, ItemStarted};
@@ -491,6 +492,7 @@ event_types! {
     "scenario.started" => Eval::EvalEvent::ScenarioStarted,
     "check.result" => Eval::EvalEvent::Checked,
     "scenario.finished" => Eval::EvalEvent::ScenarioFinished,
+    "scenario.aggregated" => Eval::EvalEvent::Aggregated,
     "eval.finished" => Eval::EvalEvent::Finished,
     "store.opened" => Store::StoreEvent::Opened,
     "store.recovered" => Store::StoreEvent::Recovered,

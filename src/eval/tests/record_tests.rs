@@ -26,7 +26,7 @@ fn subject<'s>(envelope: &'s serde_json::Value, frames: &'s [crate::FrameView]) 
     }
 }
 
-fn started(text: &str) -> EvalStarted {
+pub(super) fn started(text: &str) -> EvalStarted {
     EvalStarted {
         by: Principal {
             auth: "none".to_owned(),
@@ -37,6 +37,19 @@ fn started(text: &str) -> EvalStarted {
         file: "a.eval.yaml".to_owned(),
         spec: text.to_owned(),
         spec_digest: Hash::of(text.as_bytes()),
+        suite: None,
+    }
+}
+
+/// What is recorded of a run that is checked.
+pub(super) fn checked(run: &str, frames: &[crate::FrameView]) -> ScenarioStarted {
+    ScenarioStarted {
+        abandoned: Vec::new(),
+        frames: frames.len() as u64,
+        head: frames.last().unwrap().hash,
+        replica: 0,
+        run: StreamId::run(run).unwrap(),
+        scenario: 0,
     }
 }
 
@@ -45,19 +58,14 @@ fn events(text: &str) -> Vec<(Vec<Cause>, EvalEvent)> {
     let (envelope, frames) = (envelope(), paid());
     let spec = spec(text);
     let results = judge(&spec, &subject(&envelope, &frames));
-    let scenario = ScenarioStarted {
-        frames: frames.len() as u64,
-        head: frames.last().unwrap().hash,
-        run: StreamId::run("run_a").unwrap(),
-        scenario: 0,
-    };
+    let scenario = checked("run_a", &frames);
     let (mut writer, mut events) = EvalWriter::begin(started(text), spec.pass_threshold);
-    events.extend(writer.scenario(scenario, Ok(results)));
+    events.extend(writer.judged(scenario, Ok(results)));
     events.extend(writer.finish());
     events
 }
 
-fn frames(events: Vec<(Vec<Cause>, EvalEvent)>) -> Vec<Frame> {
+pub(super) fn frames(events: Vec<(Vec<Cause>, EvalEvent)>) -> Vec<Frame> {
     let stream: StreamId = "eval:eval_a".parse().unwrap();
     let frame = |(seq, (cause, event)): (u64, (Vec<Cause>, EvalEvent))| Frame {
         stream: stream.clone(),
@@ -96,7 +104,7 @@ fn result(events: &mut [(Vec<Cause>, EvalEvent)], at: usize) -> &mut CheckResult
 #[test]
 fn a_record_says_what_was_checked_and_what_was_found() {
     let record = record(TEXT);
-    let scenario = &record.scenarios[0];
+    let scenario = &record.runs[0];
     let found: Vec<_> = scenario
         .results
         .iter()
@@ -114,9 +122,8 @@ fn a_record_says_what_was_checked_and_what_was_found() {
     assert_eq!((finished.status, finished.passed), (Error, false));
     let totals = EvalFinished {
         errors: 1,
-        failed: 0,
-        passed: 0,
         scenarios: 1,
+        ..EvalFinished::default()
     };
     assert_eq!(record.finished, Some(totals));
     assert_eq!(
@@ -235,10 +242,10 @@ fn checks_that_are_not_those_of_the_text_are_found() {
 #[test]
 fn judging_again_gives_the_recorded_results_and_names_what_it_cannot_judge() {
     let record = record(TEXT);
-    let (spec, scenario) = (record.spec(ENGINE).unwrap().unwrap(), &record.scenarios[0]);
+    let (spec, scenario) = (record.spec(ENGINE).unwrap().unwrap(), &record.runs[0]);
     let (envelope, frames) = (envelope(), paid());
     let again = |engine: &str, record: &EvalRecord| {
-        let scenario = &record.scenarios[0];
+        let scenario = &record.runs[0];
         judge_again(
             record,
             scenario,
@@ -264,7 +271,7 @@ fn judging_again_gives_the_recorded_results_and_names_what_it_cannot_judge() {
     assert_eq!(other.unwrap_err().seq, 3);
     // The words of a reason are those of the version that judged.
     let mut words = record.clone();
-    words.scenarios[0].results[0].1.reason = "other words".to_owned();
+    words.runs[0].results[0].1.reason = "other words".to_owned();
     assert_eq!(again(ENGINE, &words).unwrap_err().seq, 2);
     words.started.engine = "ktsu 0".to_owned();
     assert_eq!(again(ENGINE, &words).unwrap().judged, 3);
@@ -293,20 +300,15 @@ fn scenarios_follow_one_another_and_one_without_results_has_a_reason() {
     let (envelope, frames_of_run) = (envelope(), paid());
     let spec = spec(TEXT);
     let results = judge(&spec, &subject(&envelope, &frames_of_run));
-    let run = |name: &str| ScenarioStarted {
-        frames: frames_of_run.len() as u64,
-        head: frames_of_run.last().unwrap().hash,
-        run: StreamId::run(name).unwrap(),
-        scenario: 0,
-    };
+    let run = |name: &str| checked(name, &frames_of_run);
     let (mut writer, mut events) = EvalWriter::begin(started(TEXT), spec.pass_threshold);
-    events.extend(writer.scenario(run("run_a"), Ok(results)));
-    events.extend(writer.scenario(run("run_b"), Err("waiting".to_owned())));
+    events.extend(writer.judged(run("run_a"), Ok(results)));
+    events.extend(writer.judged(run("run_b"), Err("waiting".to_owned())));
     events.extend(writer.finish());
     let frames = frames(events.clone());
     let record = EvalRecord::of(&frames).unwrap();
     let ended: Vec<_> = record
-        .scenarios
+        .runs
         .iter()
         .map(|one| {
             let finished = one.finished.as_ref().unwrap();

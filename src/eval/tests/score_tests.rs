@@ -20,6 +20,7 @@ fn result(index: u32, weight: f64, score: f64) -> CheckResult {
         name: format!("n{index}"),
         passed,
         reason: String::new(),
+        replica: 0,
         scenario: 0,
         score: Score::new(score),
         status: match passed {

@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
-use super::support::{faults, parse, spec};
-use crate::{EvalSubject, MAX_SCENARIOS};
+use super::support::{faults, spec};
+use crate::{EvalSubject, MAX_SCENARIOS, SuiteLimits};
 
 const CHECKS: &str = "invariants: {a: {description: d, check: {type: output}}}\n";
 
@@ -12,7 +12,7 @@ fn with(text: &str) -> String {
 /// The labels and params of all scenarios.
 fn scenarios(text: &str) -> Vec<(String, Value)> {
     let suite = spec(&with(text)).suite.unwrap();
-    let all = suite.scenarios().into_iter();
+    let all = suite.scenarios(None).into_iter();
     all.map(|one| (one.label, Value::Object(one.params)))
         .collect()
 }
@@ -61,20 +61,44 @@ fn a_matrix_gives_every_combination_the_last_param_varying_first() {
 fn a_recorded_run_is_a_subject_of_its_own() {
     let suite = spec(&with("subject: {run: run_a}")).suite.unwrap();
     assert_eq!(suite.subject, EvalSubject::Run("run_a".to_owned()));
-    assert_eq!(suite.scenarios().len(), 1);
+    assert_eq!(suite.scenarios(None).len(), 1);
 }
 
 #[test]
-fn what_is_not_supported_yet_is_named() {
-    for (key, name) in [
-        ("replicas: 2", Some("replicas")),
-        ("replicas: 1", None),
-        ("people: []", Some("people")),
-        ("limits: {}", Some("limits")),
-    ] {
-        let (spec, _) = parse(&with(&format!("subject: {{}}\n{key}"))).unwrap();
-        assert_eq!(spec.suite.unwrap().not_supported, name, "{key}");
-    }
+fn limits_are_milliseconds_and_millionths_of_a_dollar() {
+    let text = "subject: {}\nlimits: {timeout: 1m30s, cost_usd: 0.25}";
+    let limits = spec(&with(text)).suite.unwrap().limits;
+    let expected = SuiteLimits {
+        timeout_ms: Some(90_000),
+        cost_micro_usd: Some(250_000),
+    };
+    assert_eq!(limits, expected);
+    let without = spec(&with("subject: {}")).suite.unwrap();
+    assert_eq!(without.limits, SuiteLimits::default());
+}
+
+#[test]
+fn answers_to_people_are_read_with_the_suite() {
+    let text = "subject: {}\npeople: [{match: {step: judge}, decision: approved}]";
+    assert!(spec(&with(text)).suite.unwrap().people.is_some());
+    assert!(spec(&with("subject: {}")).suite.unwrap().people.is_none());
+}
+
+#[test]
+fn one_scenario_can_be_chosen_by_its_name() {
+    let text = "subject: {}\nmatrix: {params.a: [1, 2], params.b: [x, y]}";
+    let suite = spec(&with(text)).suite.unwrap();
+    let chosen = suite.scenarios(Some("a=2, b=x"));
+    assert_eq!(chosen.len(), 1);
+    assert_eq!(
+        chosen[0].params,
+        *json!({"a": 2, "b": "x"}).as_object().unwrap()
+    );
+    assert_eq!(suite.recorded(Some("a=2, b=x")).scenarios, 1);
+    assert_eq!(suite.recorded(None).scenarios, 4);
+    assert_eq!(suite.scenarios(Some("a=3")), []);
+    let alone = spec(&with("subject: {}")).suite.unwrap();
+    assert_eq!(alone.scenarios(Some("scenario")).len(), 1);
 }
 
 #[test]
@@ -88,7 +112,7 @@ fn slips_are_reported_at_their_places() {
         "subject: {{}}\nmatrix: {{params.a: [{}]}}\nforbidden:\n{forbidden}",
         thousand.join(", ")
     );
-    let too_many = format!("the matrix has more than {MAX_SCENARIOS} combinations");
+    let too_many = format!("are more than {MAX_SCENARIOS} runs");
     for (text, line, words) in [
         ("matrix: {params.a: [1]}", 1, "a matrix needs a subject"),
         ("subject: {workflw: w}", 1, "unknown key"),
@@ -120,11 +144,15 @@ fn slips_are_reported_at_their_places() {
         ),
         ("subject: {}\neffects: send", 2, "effects"),
         ("subject: {}\nreplicas: 0", 2, "replicas"),
+        ("subject: {}\nlimits: {}", 2, "limits"),
+        ("subject: {}\nlimits: {timeout: 5}", 2, "duration"),
+        ("subject: {}\nlimits: {cost_usd: -1}", 2, "cost_usd"),
+        ("subject: {}\npeople: [{decision: maybe}]", 2, "decision"),
         (&large, 2, &too_many),
         (
             &many_checks,
             2,
-            "1001 scenarios have more than 100000 checks together",
+            "1001 runs have more than 100000 checks together",
         ),
     ] {
         let found = faults(&with(text));

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use ktsu_eval::{EvalRecord, FrameFold, RecordFault, ScenarioRecord, Subject, judge_again};
+use ktsu_eval::{EvalRecord, FrameFold, JudgedRun, RecordFault, Subject, judge_again};
 use ktsu_ledger::{Frame, StreamId};
 use ktsu_workflow::admit::ENGINE;
 use ktsu_workflow::current_output::fold;
@@ -82,15 +82,15 @@ impl EvidenceArchive {
         if record.finished.is_none() {
             judged.not_covered.insert(format!("{stream} has not ended"));
         }
-        for scenario in &record.scenarios {
-            let cost = (spec.invariants.len() as u64 + 1).saturating_mul(scenario.started.frames);
+        for one in &record.runs {
+            let cost = (spec.invariants.len() as u64 + 1).saturating_mul(one.started.frames);
             judged.spent = judged.spent.saturating_add(cost);
             if judged.spent > MAX_JUDGED {
                 let words = format!("{stream}: more than is judged again at a time");
                 judged.not_covered.insert(words);
                 break;
             }
-            let Some(run) = self.checked_run(stream, scenario, against, judged)? else {
+            let Some(run) = self.checked_run(stream, one, against, judged)? else {
                 continue;
             };
             let subject = Subject {
@@ -98,7 +98,7 @@ impl EvidenceArchive {
                 frames: &run.1,
                 workspace: None,
             };
-            let again = judge_again(&record, scenario, &spec, &subject, ENGINE).map_err(at)?;
+            let again = judge_again(&record, one, &spec, &subject, ENGINE).map_err(at)?;
             judged.checks += again.judged;
             if again.is_of_another_version {
                 let words = format!("{stream} was judged by another version: the words of reasons");
@@ -112,16 +112,16 @@ impl EvidenceArchive {
         Ok(())
     }
 
-    /// The run of a scenario as it was when it was checked: its envelope, and its frames as checks see
+    /// A run as it was when it was checked: its envelope, and its frames as checks see
     /// them. None where it is not here, or too large.
     fn checked_run(
         &self,
         eval: &str,
-        scenario: &ScenarioRecord,
+        judged_run: &JudgedRun,
         against: &VerifyOptions,
         judged: &mut JudgedEvals,
     ) -> Result<Option<CheckedRun>, ClaimFailure> {
-        let started = &scenario.started;
+        let started = &judged_run.started;
         let run = started.run.as_str();
         if !self.manifest.streams.contains_key(run) {
             judged

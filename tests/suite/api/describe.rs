@@ -316,6 +316,8 @@ async fn every_shape_of_ours_refuses_members_it_does_not_name() {
     let ours = shapes
         .iter()
         .filter(|(name, _)| !between.contains(&name.as_str()));
+    // A choice is as closed as what there is to choose from.
+    let ours = ours.filter(|(_, shape)| shape.get("anyOf").is_none());
     for (name, shape) in ours {
         let closed = shape["additionalProperties"] == false;
         assert_eq!(closed, !open.contains(&name.as_str()), "{name}: {shape}");

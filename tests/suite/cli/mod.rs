@@ -16,6 +16,7 @@ mod derived;
 mod diff;
 mod drift;
 mod evaluating;
+mod evaluating_replicas;
 mod evidence;
 mod failing;
 mod guidance;

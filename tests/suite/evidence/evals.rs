@@ -1,6 +1,9 @@
 //! Verdicts in archives: both verifiers judge them again by the run beside them, and find forgeries
 //! whose chain of hashes was made whole again.
 
+mod replicas;
+
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use ktsu_eval::{EvalSpec, EvalWriter};
@@ -53,15 +56,19 @@ const MORE: &str = "invariants:
 
 /// The eval of a recorded run, as an engine would append it.
 fn eval_of(run: &Recorded, text: &str) -> Recorded {
-    eval_with(run, text, false)
+    eval_of_runs(&[(run, None)], text)
 }
 
-/// The same, if wanted with a second scenario that waited.
-fn eval_with(run: &Recorded, text: &str, waits: bool) -> Recorded {
+/// The eval of runs, each judged or without a verdict for a reason; a suite, if the text has one.
+fn eval_of_runs(runs: &[(&Recorded, Option<&str>)], text: &str) -> Recorded {
     let mut store = MemoryStore::new();
-    run.put(&mut store);
+    let mut known = BTreeSet::new();
+    for (run, _) in runs {
+        if known.insert(&run.stream) {
+            run.put(&mut store);
+        }
+    }
     let (spec, _) = EvalSpec::parse(Path::new("a.eval.yaml"), text).unwrap();
-    let checked = evals::check(&store, &run.stream, &spec.invariants, None).unwrap();
     let started = EvalStarted {
         by: Principal {
             auth: "none".to_owned(),
@@ -72,12 +79,19 @@ fn eval_with(run: &Recorded, text: &str, waits: bool) -> Recorded {
         file: "a.eval.yaml".to_owned(),
         spec: text.to_owned(),
         spec_digest: Hash::of(text.as_bytes()),
+        suite: spec.suite.as_ref().map(|suite| suite.recorded(None)),
     };
-    let stream: StreamId = format!("eval:eval_{}", run.stream.name()).parse().unwrap();
+    let stream: StreamId = format!("eval:eval_{}", runs[0].0.stream.name())
+        .parse()
+        .unwrap();
     let (mut writer, mut events) = EvalWriter::begin(started, spec.pass_threshold);
-    events.extend(writer.scenario(checked.started.clone(), Ok(checked.results)));
-    if waits {
-        events.extend(writer.scenario(checked.started, Err("waiting".to_owned())));
+    for (run, error) in runs {
+        let checked = evals::check(&store, &run.stream, &spec.invariants, None).unwrap();
+        let results = match error {
+            None => Ok(checked.results),
+            Some(error) => Err((*error).to_owned()),
+        };
+        events.extend(writer.judged(checked.started, results));
     }
     events.extend(writer.finish());
     let (mut prev, mut records) = (Hash::ZERO, Vec::new());
@@ -106,14 +120,15 @@ fn eval_with(run: &Recorded, text: &str, waits: bool) -> Recorded {
 }
 
 fn archive(run: &Recorded, eval: &Recorded) -> Vec<u8> {
-    let whole = 0..eval.records.len();
-    let book = Book::write(&[
-        Act::Run(run.clone()),
-        Act::Part(eval.clone(), whole, None),
-        Act::Checkpoint,
-    ]);
-    book.export(&ExportSelection {
-        streams: vec![run.stream.clone()],
+    archive_of(&[run], eval)
+}
+
+fn archive_of(runs: &[&Recorded], eval: &Recorded) -> Vec<u8> {
+    let mut acts: Vec<Act> = runs.iter().map(|run| Act::Run((*run).clone())).collect();
+    acts.push(Act::Part(eval.clone(), 0..eval.records.len(), None));
+    acts.push(Act::Checkpoint);
+    Book::write(&acts).export(&ExportSelection {
+        streams: runs.iter().map(|run| run.stream.clone()).collect(),
         evals: true,
         ..ExportSelection::default()
     })
@@ -211,7 +226,7 @@ fn what_rests_on_more_than_the_run_is_named() {
 #[test]
 fn a_scenario_without_results_says_why_and_both_verifiers_read_it() {
     let (_, run) = finished().remove(0);
-    let eval = eval_with(&run, SPEC, true);
+    let eval = eval_of_runs(&[(&run, None), (&run, Some("waiting"))], SPEC);
     let archive = archive(&run, &eval);
     let (found, words) = judged(&archive);
     assert_eq!(found, ClaimVerdict::Proven, "{words}");
@@ -408,13 +423,17 @@ fn assert_forged(
     python: Option<&Python>,
     folder: &Path,
 ) {
-    let archive = archive(run, forged);
-    let (found, words) = judged(&archive);
+    assert_found(&archive(run, forged), what, python, folder);
+}
+
+/// Both verifiers find that an archive was forged.
+fn assert_found(archive: &[u8], what: &str, python: Option<&Python>, folder: &Path) {
+    let (found, words) = judged(archive);
     assert_eq!(found, ClaimVerdict::Failed, "{what}: {words}");
     let Some(python) = python else { return };
     if what == "the text of the spec" && !python.has_blake3 {
         return;
     }
-    let said = python.verify(&[put(folder, &what.replace(' ', "-"), &archive)], &[]);
+    let said = python.verify(&[put(folder, &what.replace(' ', "-"), archive)], &[]);
     assert_eq!(verdict(&said[0], "evals"), "failed", "{what}: {}", said[0]);
 }

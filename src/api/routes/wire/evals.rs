@@ -46,6 +46,10 @@ pub struct Eval {
     pub failed: Option<u64>,
     /// Scenarios with a check that could not be made.
     pub errors: Option<u64>,
+    /// Scenarios some of whose replicas passed and some failed; each counts among the others, too.
+    pub flaky: Option<u64>,
+    /// How replicas ended, where scenarios have several.
+    pub replicas: Option<EvalReplicaTotals>,
     /// What was checked.
     pub scenarios: Option<Vec<EvalScenario>>,
     /// What it was checked by.
@@ -62,10 +66,52 @@ pub struct EvalSpecView {
     pub file: String,
 }
 
+/// How replicas ended.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct EvalReplicaTotals {
+    /// Those with a check that could not be made, or without any.
+    pub errors: u32,
+    /// Those that failed.
+    pub failed: u32,
+    /// Those that passed.
+    pub passed: u32,
+}
+
+/// The verdict on a scenario.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum EvalScenario {
+    /// It ran once.
+    Run(EvalRun),
+    /// It ran several times.
+    Replicas(EvalReplicas),
+}
+
+/// The verdict on a scenario with several replicas.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct EvalReplicas {
+    /// `passed`, `failed`, `error` or `running`.
+    pub status: String,
+    /// Whether it passes.
+    pub passed: bool,
+    /// Whether some replicas passed and some failed.
+    pub flaky: bool,
+    /// The mean of the composites of its replicas, from 0 to 1.
+    pub composite: Option<f64>,
+    /// The estimated probability, where the aggregation has one.
+    pub estimate: Option<f64>,
+    /// The replicas, in order.
+    pub replicas: Vec<EvalRun>,
+}
+
 /// The verdict on one run.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct EvalScenario {
+pub struct EvalRun {
+    /// Runs of the same replica that were interrupted, and are not judged.
+    pub abandoned: Option<Vec<String>>,
     /// The run.
     pub run_id: String,
     /// How many frames it had.
@@ -76,7 +122,7 @@ pub struct EvalScenario {
     pub status: String,
     /// Whether it passes.
     pub passed: bool,
-    /// Why no check was made: `waiting`.
+    /// Why no check was made: `waiting` or `timeout`.
     pub error: Option<String>,
     /// The composite score, from 0 to 1.
     pub composite: Option<f64>,
@@ -110,6 +156,8 @@ pub struct EvalResult {
     pub reason: String,
     /// How long it took, in milliseconds.
     pub duration_ms: u64,
+    /// The replica that it belongs to; 0 if absent.
+    pub replica: Option<u32>,
     /// The scenario that it belongs to.
     pub scenario: u32,
     /// What the result rests on.

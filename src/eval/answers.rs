@@ -1,18 +1,18 @@
-//! Answers from a file, in place of people: `ktsu run --answers FILE`.
+//! Answers from a file, in place of people: `ktsu run --answers FILE`, and `people` of a suite.
 //!
 //! ```text
 //! what waits for a person ─▶ the entries that fit it, in the order of the file ─▶ one answer each
 //! ```
 //!
 //! An answer is recorded as that of the principal `scripted`, or `scripted-NAME`, who showed no token:
-//! no auditor takes it for a person's.
+//! no auditor takes it for a person's. That of a suite is recorded as `eval`, or `eval-NAME`.
 
 use std::path::{Path, PathBuf};
 
 use ktsu_config::fault::{Fault, FaultCode, Faults};
 use ktsu_config::read::{self, ConfigReader, Fields};
 use ktsu_config::shape::FieldType::{Any, Each, Integer, Keywords, List, Map, Pattern, Text};
-use ktsu_config::shape::{MapShape, optional, required};
+use ktsu_config::shape::{FieldType, MapShape, optional, required};
 use ktsu_config::yaml::{YamlNode, YamlValue};
 use ktsu_ledger::id::{covers, is_name};
 use ktsu_projections::approvals::ApprovalKind;
@@ -22,8 +22,11 @@ use serde_json::{Map as Object, Value, json};
 /// The most entries of a file.
 const MAX_ENTRIES: usize = 1_000;
 
-/// Who answers where an entry names no one.
+/// Who answers where an entry of a file of answers names no one.
 const SCRIPTED: &str = "scripted";
+
+/// Who answers where an entry of a suite names no one.
+const EVAL: &str = "eval";
 
 /// What an entry can say about a call or an output.
 const DECISIONS: [&str; 3] = ["approved", "rejected", "happened"];
@@ -34,14 +37,17 @@ const KINDS: [&str; 4] = ["approval", "in_doubt", "review", "suspend"];
 /// A file of answers.
 pub const ANSWERS: MapShape = MapShape::new(
     "the file",
-    &[required("people", List(&Map(&ENTRY))).doc("Their answers; the first that fits counts")],
+    &[required("people", ENTRIES).doc("Their answers; the first that fits counts")],
 );
+
+/// Answers in place of people.
+pub(crate) const ENTRIES: FieldType = List(&Map(&ENTRY));
 
 const ENTRY: MapShape = MapShape::new(
     "the entry",
     &[
         optional("by", Pattern("^[A-Za-z0-9][A-Za-z0-9_.-]*$"))
-            .doc("Who answers: recorded as scripted-NAME; scripted if absent"),
+            .doc("Who answers: recorded as scripted-NAME, scripted if absent; of an eval, as eval-NAME or eval"),
         optional("data", Any).doc("What a step is given that waits for data"),
         optional("decision", Keywords(&DECISIONS))
             .doc("About a tool call or the output of a step; happened: about a call in doubt"),
@@ -70,6 +76,8 @@ const MATCH: MapShape = MapShape::new(
 pub struct Answers {
     /// The file.
     pub path: PathBuf,
+    /// Who answers where an entry names no one.
+    by: &'static str,
     entries: Vec<Entry>,
 }
 
@@ -109,26 +117,41 @@ pub struct Answer {
 }
 
 impl Answers {
-    /// Reads a file.
+    /// Reads the text of a file.
     ///
     /// # Errors
     /// Everything that is wrong with it.
-    pub fn load(path: &Path) -> Result<Self, Faults> {
+    pub fn parse(path: &Path, text: &str) -> Result<Self, Faults> {
         let mut faults = Faults::default();
-        let read = Self::read(path, &mut faults);
+        faults.sources.insert(path.to_owned(), text.to_owned());
+        let read = Self::read(path, text, &mut faults);
         faults.sort();
         read.filter(|_| !faults.has_errors()).ok_or(faults)
     }
 
-    fn read(path: &Path, faults: &mut Faults) -> Option<Self> {
-        let text = read::source(path, path, faults)?;
-        let node = read::tree(&text, path, faults)?;
-        let mut reader = ConfigReader::new(path, &text);
-        let entries = entries(&mut reader, &node);
+    fn read(path: &Path, text: &str, faults: &mut Faults) -> Option<Self> {
+        let node = read::tree(text, path, faults)?;
+        let mut reader = ConfigReader::new(path, text);
+        let answers = Self::of_file(&mut reader, &node);
         faults.faults.append(&mut reader.faults);
+        answers
+    }
+
+    fn of_file(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<Self> {
+        let fields = reader.shaped(node, &ANSWERS)?;
         Some(Self {
-            path: path.to_owned(),
-            entries: entries?,
+            path: reader.file.to_owned(),
+            by: SCRIPTED,
+            entries: entries(reader, fields.get("people")?, SCRIPTED)?,
+        })
+    }
+
+    /// The answers of a suite.
+    pub(crate) fn of_suite(reader: &mut ConfigReader<'_>, people: &YamlNode) -> Option<Self> {
+        Some(Self {
+            path: reader.file.to_owned(),
+            by: EVAL,
+            entries: entries(reader, people, EVAL)?,
         })
     }
 
@@ -137,26 +160,28 @@ impl Answers {
     pub fn to(&self, record: &PersonRequest) -> Vec<Answer> {
         let fitting = self.entries.iter().filter(|entry| entry.fits(record));
         let answers = fitting.map(|entry| Answer {
-            by: entry.principal(),
+            by: principal(self.by, entry.by.as_deref()),
             body: entry.body(record),
         });
         answers.collect()
     }
 }
 
-fn entries(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<Vec<Entry>> {
-    let fields = reader.shaped(node, &ANSWERS)?;
-    let people = fields.get("people")?;
+fn entries(
+    reader: &mut ConfigReader<'_>,
+    people: &YamlNode,
+    base: &'static str,
+) -> Option<Vec<Entry>> {
     let nodes = reader.list(people, "people")?;
     if nodes.len() > MAX_ENTRIES {
         let words = format!("there are more than {MAX_ENTRIES} answers");
         return reader.bad_value(people, words);
     }
-    let read = nodes.iter().filter_map(|node| entry(reader, node));
+    let read = nodes.iter().filter_map(|node| entry(reader, node, base));
     Some(read.collect())
 }
 
-fn entry(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<Entry> {
+fn entry(reader: &mut ConfigReader<'_>, node: &YamlNode, base: &'static str) -> Option<Entry> {
     let fields = reader.shaped(node, &ENTRY)?;
     let before = reader.faults.len();
     let said = said(reader, &fields, node)?;
@@ -183,7 +208,7 @@ fn entry(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<Entry> {
     }
     judge_match(reader, &fields, &entry);
     if let (Some(node), Some(by)) = (fields.get("by"), &entry.by)
-        && (by.is_empty() || !is_name(&principal(by)))
+        && (by.is_empty() || !is_name(&principal(base, Some(by))))
     {
         let words = "by must be a short name of letters, digits, _, . and -";
         reader.bad_value::<()>(node, words);
@@ -283,11 +308,6 @@ fn text(reader: &mut ConfigReader<'_>, fields: &Fields<'_>, name: &str) -> Optio
 }
 
 impl Entry {
-    fn principal(&self) -> String {
-        let by = self.by.as_deref();
-        by.map_or_else(|| SCRIPTED.to_owned(), principal)
-    }
-
     fn fits(&self, record: &PersonRequest) -> bool {
         let kind = kind(record);
         let is_data = matches!(self.said, Said::Data { .. });
@@ -346,9 +366,9 @@ impl Entry {
     }
 }
 
-/// The principal of an answer that names who gives it.
-fn principal(by: &str) -> String {
-    format!("{SCRIPTED}-{by}")
+/// The principal of an answer, by the name that it gives.
+fn principal(base: &str, by: Option<&str>) -> String {
+    by.map_or_else(|| base.to_owned(), |by| format!("{base}-{by}"))
 }
 
 /// The word for what waits.

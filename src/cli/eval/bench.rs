@@ -1,0 +1,471 @@
+//! Runs the scenarios of suites, and judges each run as soon as it and those before it have ended.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use axum::body::Body;
+use axum::http::Request;
+use futures_util::{StreamExt as _, stream};
+use serde_json::{Value, json};
+
+use super::super::answering::give;
+use super::super::check;
+use super::super::embedded::invoke_headers;
+use super::super::follow::{Invocation, invoke};
+use super::super::input::workflow_of;
+use super::super::output::note_dim;
+use super::super::reading::{find_run, unfinished};
+use super::super::{Failure, text};
+use super::job::{BenchArguments, Job};
+use super::judged::{JudgedSuite, ShownRun};
+use super::report::Progress;
+use super::suites::SuiteFile;
+use crate::assemble::Engine;
+use ktsu_api::checks;
+use ktsu_environment::principals::LOCAL;
+use ktsu_eval::{EvalRecord, EvalSubject, EvalWriter, RecordedEvent, Scenario};
+use ktsu_history::approvals::requests_of_run;
+use ktsu_history::evals::{self, CheckedScenario};
+use ktsu_kit::Kit;
+use ktsu_ledger::StreamId;
+use ktsu_ledger::event::Principal;
+use ktsu_ledger::store::StoreError;
+use ktsu_orchestrator::{EvalStream, ReadKind};
+use ktsu_peer::Peer;
+use ktsu_projections::approvals::ApprovalStatus;
+use ktsu_projections::run::RunStatus;
+
+/// How often it is looked whether a run waits for a person.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// The same, where there are answers to give.
+const ANSWER_INTERVAL: Duration = Duration::from_millis(10);
+
+/// How often a replica is begun anew.
+const MAX_BEGINNINGS: u32 = 100;
+
+/// Why there is no verdict on a run that waits for a person.
+const WAITING: &str = "waiting";
+
+/// Why there is no verdict on a run that took too long.
+const TIMEOUT: &str = "timeout";
+
+/// What suites are run with.
+pub(super) struct Bench<'e> {
+    engine: &'e Engine,
+    peer: Peer,
+    kit: &'e Kit,
+    parallel: usize,
+    is_quiet: bool,
+    /// The most that the runs of a suite may cost, in place of what it says itself.
+    cost_limit: Option<u64>,
+    under_way: UnderWay,
+}
+
+/// The id of the eval that is being made.
+#[derive(Clone, Default)]
+pub(super) struct UnderWay(Rc<RefCell<Option<String>>>);
+
+/// A run that has ended.
+struct EndedRun {
+    run: StreamId,
+    wall_ms: u64,
+    /// Runs of the same replica that were interrupted.
+    abandoned: Vec<StreamId>,
+    /// Why there is no verdict.
+    error: Option<&'static str>,
+}
+
+/// A suite while it is judged.
+struct Judging<'s> {
+    suite: &'s SuiteFile,
+    eval: EvalStream,
+    writer: EvalWriter,
+    scenarios: Vec<Scenario>,
+    shown: Vec<ShownRun>,
+    /// Whether an earlier process began it: runs may be there.
+    is_resumed: bool,
+}
+
+impl UnderWay {
+    /// The id, if there is one.
+    pub(super) fn get(&self) -> Option<String> {
+        self.0.borrow().clone()
+    }
+}
+
+impl<'e> Bench<'e> {
+    pub(super) fn new(
+        engine: &'e Engine,
+        peer: Peer,
+        kit: &'e Kit,
+        arguments: &BenchArguments,
+        is_quiet: bool,
+    ) -> Self {
+        Self {
+            engine,
+            peer,
+            kit,
+            parallel: usize::from(arguments.parallel),
+            is_quiet,
+            cost_limit: arguments.cost_limit,
+            under_way: UnderWay::default(),
+        }
+    }
+
+    pub(super) fn under_way(&self) -> UnderWay {
+        self.under_way.clone()
+    }
+
+    /// Judges everything that is asked for.
+    pub(super) async fn judge<'s>(&self, job: &'s Job) -> Result<Vec<JudgedSuite<'s>>, Failure> {
+        let mut judged = Vec::new();
+        match job {
+            Job::New(suites) => {
+                for suite in suites {
+                    let judging = self.begin(suite).await?;
+                    judged.push(self.finish(judging).await?);
+                }
+            }
+            Job::Rest(rest) => {
+                let (suite, stream, record) = rest.as_ref();
+                let judging = self.resume(suite, stream, record).await?;
+                judged.push(self.finish(judging).await?);
+            }
+        }
+        Ok(judged)
+    }
+
+    async fn begin<'s>(&self, suite: &'s SuiteFile) -> Result<Judging<'s>, Failure> {
+        let orchestrator = &self.engine.orchestrator;
+        let (spec, text) = (&suite.file.spec, suite.file.text.clone());
+        let file = spec.path.display().to_string();
+        let by = Principal {
+            auth: "none".to_owned(),
+            id: LOCAL.to_owned(),
+        };
+        let mut started = checks::started(orchestrator, spec, (&file, text), by)?;
+        started.suite = Some(suite.suite.recorded(suite.only.as_deref()));
+        let mut eval = orchestrator.new_eval().map_err(Failure::of)?;
+        let (writer, events) = EvalWriter::begin(started, spec.pass_threshold);
+        self.append(&mut eval, events).await?;
+        Ok(Judging {
+            suite,
+            eval,
+            writer,
+            scenarios: suite.suite.scenarios(suite.only.as_deref()),
+            shown: Vec::new(),
+            is_resumed: false,
+        })
+    }
+
+    /// Continues after what is recorded.
+    async fn resume<'s>(
+        &self,
+        suite: &'s SuiteFile,
+        stream: &StreamId,
+        record: &EvalRecord,
+    ) -> Result<Judging<'s>, Failure> {
+        let Some(writer) = EvalWriter::resume(record) else {
+            let words = format!("{} ends within a run", stream.name());
+            return Err(Failure::could_not_run(words).hint("to see what is damaged: ktsu verify"));
+        };
+        let eval = self.engine.orchestrator.open_eval(stream.clone()).await;
+        let mut shown = Vec::with_capacity(record.runs.len());
+        for judged in &record.runs {
+            let envelope = self.envelope(&judged.started.run).await?;
+            let abandoned = self.cost_of(&judged.started.abandoned).await?;
+            let wall_ms = envelope["totals"]["duration_ms"].as_u64();
+            shown.push(ShownRun::of(
+                envelope,
+                wall_ms.unwrap_or_default(),
+                abandoned,
+            ));
+        }
+        Ok(Judging {
+            suite,
+            eval: eval.map_err(Failure::of)?,
+            writer,
+            scenarios: suite.suite.scenarios(suite.only.as_deref()),
+            shown,
+            is_resumed: true,
+        })
+    }
+
+    /// Runs what is left of a suite, and appends each verdict as soon as it is there.
+    async fn finish<'s>(&self, mut judging: Judging<'s>) -> Result<JudgedSuite<'s>, Failure> {
+        let suite = judging.suite;
+        let id = judging.eval.stream.name().to_owned();
+        self.under_way.0.replace(Some(id.clone()));
+        let places: Vec<(usize, u32)> = judging.places().collect();
+        let mut progress = Progress::new(&judging.scenarios, suite.suite.replicas, self.is_quiet);
+        if !self.is_quiet {
+            let file = suite.file.spec.path.display();
+            let count = text::count(places.len(), "run");
+            note_dim(&format!("{file}: {count} as {id}"));
+        }
+        let spent = Cell::new(judging.shown.iter().map(ShownRun::cost).sum::<u64>());
+        let limit = self.cost_limit.or(suite.suite.limits.cost_micro_usd);
+        let scenarios = judging.scenarios.clone();
+        let is_resumed = judging.is_resumed;
+        let running = stream::iter(&places).map(|&(scenario, replica)| {
+            let (id, spent, scenarios) = (&id, &spent, &scenarios);
+            async move {
+                // Looked at when the run would begin.
+                if limit.is_some_and(|limit| spent.get() >= limit) {
+                    return Ok(None);
+                }
+                let Some(scenario) = scenarios.get(scenario).map(|it| (scenario, it)) else {
+                    return Ok(None);
+                };
+                let key = format!("{id}/{}/{replica}", scenario.0);
+                let ended = self.run_one(suite, scenario.1, &key, is_resumed).await?;
+                let checked = self.check(&ended, suite).await?;
+                let abandoned = self.cost_of(&ended.abandoned).await?;
+                Ok::<_, Failure>(Some((ended, checked, abandoned)))
+            }
+        });
+        let mut running = std::pin::pin!(running.buffered(self.parallel));
+        while let Some(Some((ended, checked, abandoned))) = running.next().await.transpose()? {
+            let CheckedScenario {
+                mut started,
+                results,
+                envelope,
+            } = checked;
+            started.abandoned = ended.abandoned;
+            let results = match ended.error {
+                Some(error) => Err(error.to_owned()),
+                None => Ok(results),
+            };
+            let place = judging.writer.next_run();
+            let events = judging.writer.judged(started, results);
+            let shown = ShownRun::of(envelope, ended.wall_ms, abandoned);
+            spent.set(spent.get().saturating_add(shown.cost()));
+            progress.show(place, &events, &shown, spent.get());
+            judging.shown.push(shown);
+            self.append(&mut judging.eval, events).await?;
+        }
+        progress.end();
+        let left_out = judging.places().count();
+        if left_out == 0 {
+            let events = judging.writer.finish();
+            self.append(&mut judging.eval, events).await?;
+            self.under_way.0.replace(None);
+        }
+        let orchestrator = &self.engine.orchestrator;
+        let report = checks::report(orchestrator, judging.eval.stream).await?;
+        Ok(JudgedSuite {
+            suite,
+            report,
+            scenarios: judging.scenarios,
+            shown: judging.shown,
+            left_out,
+        })
+    }
+
+    async fn append(
+        &self,
+        eval: &mut EvalStream,
+        events: Vec<RecordedEvent>,
+    ) -> Result<(), Failure> {
+        let appended = self.engine.orchestrator.append_eval(eval, events).await;
+        appended.map_err(Failure::of)
+    }
+
+    /// Runs a replica to its end, or until it waits for what nothing answers or takes too long; such a
+    /// run is cancelled. One that an earlier process left unfinished is cancelled, and begun anew.
+    async fn run_one(
+        &self,
+        suite: &SuiteFile,
+        scenario: &Scenario,
+        key: &str,
+        is_resumed: bool,
+    ) -> Result<EndedRun, Failure> {
+        let began = Instant::now();
+        let named = match &suite.suite.subject {
+            EvalSubject::Run(run) => {
+                let asked = run.clone();
+                let found = self.engine.orchestrator.readers();
+                let found = found.with(move |reader| Ok::<_, StoreError>(find_run(reader, &asked)));
+                return Ok(EndedRun {
+                    run: found.await??.0,
+                    wall_ms: 0,
+                    abandoned: Vec::new(),
+                    error: None,
+                });
+            }
+            EvalSubject::Workflow { name, .. } => name.as_deref(),
+        };
+        let workflow = workflow_of(self.kit, named)?;
+        let mut abandoned = Vec::new();
+        let run = loop {
+            let key = format!("{key}/{}", abandoned.len());
+            let asked = Invocation {
+                workflow: &workflow,
+                input: Value::Object(scenario.params.clone()).to_string(),
+                key: Some(&key),
+                no_cache: false,
+                headers: invoke_headers(self.engine, self.kit, &workflow),
+            };
+            let about = |failure: Failure| match scenario.label.as_str() {
+                "" => failure,
+                label => failure.about(label),
+            };
+            let id = invoke(&self.peer, asked).await.map_err(about)?;
+            let run = StreamId::run(&id).map_err(Failure::of)?;
+            let is_left = is_resumed && self.is_left_unfinished(&run).await?;
+            if !is_left || abandoned.len() >= MAX_BEGINNINGS as usize {
+                break run;
+            }
+            self.cancel(&run, "an eval was resumed").await?;
+            abandoned.push(run);
+        };
+        let error = self.wait_for(&run, suite).await?;
+        let wall_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        Ok(EndedRun {
+            run,
+            wall_ms,
+            abandoned,
+            error,
+        })
+    }
+
+    /// Whether a run has not ended, and an earlier process began it.
+    async fn is_left_unfinished(&self, run: &StreamId) -> Result<bool, Failure> {
+        let orchestrator = &self.engine.orchestrator;
+        if orchestrator.watch(run.name()).is_some() {
+            return Ok(false);
+        }
+        Ok(self.unfinished(run).await?.is_some())
+    }
+
+    /// The status of a run that has not ended.
+    async fn unfinished(&self, run: &StreamId) -> Result<Option<RunStatus>, Failure> {
+        let run = run.clone();
+        let readers = self.engine.orchestrator.readers();
+        Ok(readers.with(move |reader| unfinished(reader, &run)).await?)
+    }
+
+    /// Waits until a run has ended; why there is no verdict, if it is cancelled for that.
+    async fn wait_for(
+        &self,
+        run: &StreamId,
+        suite: &SuiteFile,
+    ) -> Result<Option<&'static str>, Failure> {
+        let orchestrator = &self.engine.orchestrator;
+        let ended = async {
+            let ended = orchestrator.wait_until_ended(run.name()).await;
+            ended.map_err(|why| Failure::could_not_run(format!("the ledger has stopped: {why}")))
+        };
+        let too_long = async {
+            match suite.suite.limits.timeout_ms {
+                Some(limit) => tokio::time::sleep(Duration::from_millis(limit)).await,
+                None => std::future::pending().await,
+            }
+        };
+        let (error, reason) = tokio::select! {
+            ended = ended => return ended.map(|()| None),
+            waits = self.waits(run, suite) => {
+                waits?;
+                (WAITING, "an eval has no answer for it")
+            }
+            () = too_long => (TIMEOUT, "it takes longer than the limit of its eval"),
+        };
+        self.cancel(run, reason).await?;
+        Ok(Some(error))
+    }
+
+    /// Cancels a run, and waits for its end. If it has ended meanwhile, that is its end.
+    async fn cancel(&self, run: &StreamId, reason: &str) -> Result<(), Failure> {
+        let body = json!({ "reason": reason }).to_string();
+        let path = format!("/runs/{}/cancel", run.name());
+        let request = Request::post(path).body(Body::from(body));
+        self.peer
+            .call_and_read(request.map_err(Failure::of)?)
+            .await?;
+        let ended = self.engine.orchestrator.wait_until_ended(run.name()).await;
+        ended.map_err(|why| Failure::could_not_run(format!("the ledger has stopped: {why}")))
+    }
+
+    /// Returns once a run waits for a person, and the suite has no answer.
+    async fn waits(&self, run: &StreamId, suite: &SuiteFile) -> Result<(), Failure> {
+        let people = suite.suite.people.as_ref();
+        let interval = people.map_or(LOOK_INTERVAL, |_| ANSWER_INTERVAL);
+        let mut ticks = tokio::time::interval(interval);
+        loop {
+            ticks.tick().await;
+            if self.unfinished(run).await? != Some(RunStatus::Waiting) {
+                continue;
+            }
+            let Some(people) = people else {
+                return Ok(());
+            };
+            let asked = run.clone();
+            let readers = self.engine.orchestrator.readers();
+            let asked = readers.with(move |reader| requests_of_run(reader, &asked));
+            let mut pending = asked.await?;
+            pending.retain(|record| record.status() == ApprovalStatus::Pending);
+            let mut is_answered = pending.is_empty();
+            for record in pending {
+                give(&self.peer, people, record, |answered| {
+                    is_answered |= answered.refused.is_none();
+                })
+                .await;
+            }
+            if !is_answered {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Makes the checks of a run, unless there is an error instead.
+    async fn check(&self, ended: &EndedRun, suite: &SuiteFile) -> Result<CheckedScenario, Failure> {
+        let run = ended.run.clone();
+        let invariants = match ended.error {
+            Some(_) => Vec::new(),
+            None => suite.file.spec.invariants.clone(),
+        };
+        let readers = self.engine.orchestrator.readers();
+        let checked = readers.with_kind(ReadKind::Search, move |reader| {
+            evals::check(reader, &run, &invariants, None)
+        });
+        let refused = |error| check::refusal(error, ended.run.name(), "");
+        checked.await.map_err(refused)
+    }
+
+    /// The envelope of a run that has ended.
+    async fn envelope(&self, run: &StreamId) -> Result<Value, Failure> {
+        let asked = run.clone();
+        let readers = self.engine.orchestrator.readers();
+        let read = readers.with_kind(ReadKind::Run, move |reader| {
+            evals::check(reader, &asked, &[], None)
+        });
+        let refused = |error| check::refusal(error, run.name(), "");
+        Ok(read.await.map_err(refused)?.envelope)
+    }
+
+    /// What runs have cost, in millionths of a US dollar.
+    async fn cost_of(&self, runs: &[StreamId]) -> Result<u64, Failure> {
+        let mut cost = 0_u64;
+        for run in runs {
+            let envelope = self.envelope(run).await?;
+            let of_run = envelope["totals"]["cost_micro_usd"].as_u64();
+            cost = cost.saturating_add(of_run.unwrap_or_default());
+        }
+        Ok(cost)
+    }
+}
+
+impl Judging<'_> {
+    /// The scenarios and replicas that have no verdict, in order.
+    fn places(&self) -> impl Iterator<Item = (usize, u32)> + use<> {
+        let (first, replica) = self.writer.next_run();
+        let (first, replicas) = (first as usize, self.suite.suite.replicas);
+        let scenarios = first..self.scenarios.len();
+        scenarios.flat_map(move |scenario| {
+            let begins = if scenario == first { replica } else { 0 };
+            (begins..replicas).map(move |replica| (scenario, replica))
+        })
+    }
+}

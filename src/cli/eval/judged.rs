@@ -1,0 +1,83 @@
+//! A suite that was judged, and what is shown of its runs beside the verdicts.
+
+use ktsu_eval::Scenario;
+use ktsu_history::evals::{EvalReport, ScenarioReport};
+use serde_json::{Map, Value};
+
+use super::suites::SuiteFile;
+
+/// The most bytes of an output in the report; `ktsu runs get` shows a larger one.
+const MAX_OUTPUT: usize = 16 << 10;
+
+/// A suite that was judged.
+pub(super) struct JudgedSuite<'s> {
+    pub(super) suite: &'s SuiteFile,
+    pub(super) report: EvalReport,
+    pub(super) scenarios: Vec<Scenario>,
+    /// In the order of the runs of the report.
+    pub(super) shown: Vec<ShownRun>,
+    /// How many runs the cost limit kept from beginning.
+    pub(super) left_out: usize,
+}
+
+/// What is shown of a run beside its verdict.
+#[derive(Debug, Clone)]
+pub(super) struct ShownRun {
+    pub(super) wall_ms: u64,
+    pub(super) totals: Map<String, Value>,
+    pub(super) output: Value,
+    /// What runs of the same replica cost that were interrupted.
+    pub(super) abandoned_micro_usd: u64,
+}
+
+impl JudgedSuite<'_> {
+    /// The scenarios that have runs: the name, the verdict, and the params; with what is shown of their
+    /// runs.
+    pub(super) fn rows(&self) -> impl Iterator<Item = (&Scenario, &ScenarioReport, &[ShownRun])> {
+        let mut rest = self.shown.as_slice();
+        let both = self.scenarios.iter().zip(&self.report.scenarios);
+        both.map(move |(scenario, report)| {
+            let (shown, others) = rest.split_at(rest.len().min(report.runs().len()));
+            rest = others;
+            (scenario, report, shown)
+        })
+    }
+
+    /// What its runs cost, in millionths of a US dollar.
+    pub(super) fn cost(&self) -> u64 {
+        self.shown
+            .iter()
+            .map(ShownRun::cost)
+            .fold(0, u64::saturating_add)
+    }
+}
+
+impl ShownRun {
+    pub(super) fn of(mut envelope: Value, wall_ms: u64, abandoned_micro_usd: u64) -> Self {
+        let output = envelope["output"].take();
+        Self {
+            wall_ms,
+            totals: match envelope["totals"].take() {
+                Value::Object(totals) => totals,
+                _ => Map::new(),
+            },
+            output: match output.to_string().len() > MAX_OUTPUT {
+                true => Value::Null,
+                false => output,
+            },
+            abandoned_micro_usd,
+        }
+    }
+
+    /// A number of its totals.
+    pub(super) fn total(&self, name: &str) -> u64 {
+        let number = self.totals.get(name).and_then(Value::as_u64);
+        number.unwrap_or_default()
+    }
+
+    /// What it cost, in millionths of a US dollar, with what was interrupted.
+    pub(super) fn cost(&self) -> u64 {
+        let own = self.total("cost_micro_usd");
+        own.saturating_add(self.abandoned_micro_usd)
+    }
+}

@@ -1,0 +1,221 @@
+//! `ktsu eval run` and `ktsu eval resume`: run what a spec names, once for each combination of its
+//! matrix and each replica, and judge every run.
+//!
+//! ```text
+//! spec ─▶ scenarios × replicas ─Bench─▶ runs ─▶ checks ─EvalWriter─▶ frames ─▶ report
+//! ```
+
+mod bench;
+mod formats;
+mod job;
+mod judged;
+mod report;
+mod suites;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use ktsu_codes::EXIT_COULD_NOT_RUN;
+use ktsu_eval::{EvalRecord, EvalSpec};
+use ktsu_ledger::{Hash, StreamId, branch};
+
+use self::bench::Bench;
+use self::job::{BenchArguments, Job};
+use self::judged::JudgedSuite;
+use self::suites::SuiteFile;
+use super::engine::{
+    LedgerLocation, ledger_location, load_environment, load_kit, open, peer_of,
+    process_environment, receiver, token_header, warn_of,
+};
+use super::logging::{self, LogFormat};
+use super::output::print_failure;
+use super::reading::{find_eval, open_at};
+use super::signals::{Signals, drain_and_close};
+use super::{Common, Failure};
+use crate::assemble::{LedgerPlace, Setup};
+use crate::eval_file::EvalFile;
+use ktsu_config::fault::Faults;
+use ktsu_workflow::admit::ENGINE;
+
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum EvalCommand {
+    /// Runs the subject of a spec, once for each combination of its matrix, and judges every run
+    Run(RunArguments),
+    /// Finishes an eval that was interrupted: what it has judged is not run again
+    Resume(ResumeArguments),
+}
+
+/// What `eval run` takes.
+#[derive(Debug, clap::Args)]
+pub(super) struct RunArguments {
+    /// The spec, evals/NAME.eval.yaml; or a kit, for every spec in its evals/ that has a subject
+    spec: PathBuf,
+    /// The kit [default: the folder that has the spec in its evals/]
+    #[arg(long, value_name = "DIR", alias = "project-dir")]
+    kit: Option<PathBuf>,
+    /// Only the scenario of this name, as reports have it
+    #[arg(long, value_name = "NAME")]
+    scenario: Option<String>,
+    #[command(flatten)]
+    common: BenchArguments,
+}
+
+/// What `eval resume` takes.
+#[derive(Debug, clap::Args)]
+pub(super) struct ResumeArguments {
+    /// The eval: its id, or a unique prefix or suffix of it
+    eval: String,
+    /// The kit that it runs
+    #[arg(long, value_name = "DIR", alias = "project-dir", default_value = ".")]
+    kit: PathBuf,
+    #[command(flatten)]
+    common: BenchArguments,
+}
+
+/// Runs suites, or the rest of one.
+pub(super) async fn run(common: &Common, command: EvalCommand) -> Result<ExitCode, Failure> {
+    match command {
+        EvalCommand::Run(arguments) => {
+            let only = arguments.scenario.as_deref();
+            let (kit, suites) = suites::named(&arguments.spec, arguments.kit, only)?;
+            judge(common, &kit, &arguments.common, Job::New(suites)).await
+        }
+        EvalCommand::Resume(arguments) => {
+            let environment = load_environment(arguments.common.env.as_deref(), &arguments.kit)?;
+            let place = ledger_location(common, environment.as_ref());
+            let rest = interrupted(&place, &arguments.eval)?;
+            judge(
+                common,
+                &arguments.kit,
+                &arguments.common,
+                Job::Rest(Box::new(rest)),
+            )
+            .await
+        }
+    }
+}
+
+async fn judge(
+    common: &Common,
+    dir: &Path,
+    arguments: &BenchArguments,
+    job: Job,
+) -> Result<ExitCode, Failure> {
+    let kit = load_kit(dir)?;
+    match &job {
+        Job::New(suites) => suites.iter().try_for_each(|suite| suite.can_run(&kit))?,
+        Job::Rest(rest) => rest.0.can_run(&kit)?,
+    }
+    logging::start(LogFormat::Text, logging::default_level("warn"))?;
+    let token = token_header()?;
+    let mut signals = Signals::new()?;
+    let environment = load_environment(arguments.env.as_deref(), &kit.root)?;
+    let place = ledger_location(common, environment.as_ref());
+    let mut process = process_environment();
+    let _receiver = receiver(environment.as_ref(), &mut process, Some(&place.path)).await?;
+    environment.iter().for_each(|file| warn_of(&file.warnings));
+    let ledger = LedgerPlace::File(place.path.clone());
+    let engine = open(Setup {
+        resume_unfinished: false,
+        ..Setup::embedded(Arc::clone(&kit), environment, process, ledger)
+    })
+    .await?;
+    let bench = Bench::new(
+        &engine,
+        peer_of(&engine, token),
+        &kit,
+        arguments,
+        common.json,
+    );
+    let under_way = bench.under_way();
+    let judged = tokio::select! {
+        judged = bench.judge(&job) => Some(judged),
+        () = signals.next() => None,
+    };
+    let closed = signals.unless_again(drain_and_close(engine)).await;
+    let Some(judged) = judged else {
+        let rest = match under_way.get() {
+            None => String::new(),
+            Some(id) => format!(
+                ": ktsu eval resume {id}{}{} finishes it",
+                named_kit(dir),
+                place.flag
+            ),
+        };
+        print_failure(&format!("interrupted; what is judged is kept{rest}"));
+        return Ok(ExitCode::from(EXIT_COULD_NOT_RUN));
+    };
+    let judged = judged?;
+    closed.map_err(Failure::could_not_run)?;
+    write(arguments, &judged)?;
+    report::show(common, &judged, &place.flag, &named_kit(dir))
+}
+
+/// ` --kit DIR`, unless the kit is the current folder.
+fn named_kit(dir: &Path) -> String {
+    match dir == Path::new(".") {
+        true => String::new(),
+        false => format!(" --kit {}", super::engine::quoted(dir)),
+    }
+}
+
+/// Writes the files that were asked for.
+fn write(arguments: &BenchArguments, judged: &[JudgedSuite<'_>]) -> Result<(), Failure> {
+    let files = [
+        (
+            &arguments.junit,
+            formats::junit as fn(&[JudgedSuite<'_>]) -> String,
+        ),
+        (&arguments.markdown, formats::markdown),
+    ];
+    for (path, format) in files {
+        if let Some(path) = path {
+            std::fs::write(path, format(judged)).map_err(|error| {
+                Failure::could_not_run(format!("cannot write {}: {error}", path.display()))
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// What is recorded of an eval that was interrupted, and its suite.
+fn interrupted(
+    place: &LedgerLocation,
+    asked: &str,
+) -> Result<(SuiteFile, StreamId, EvalRecord), Failure> {
+    let reader = open_at(&place.path)?;
+    let stream = find_eval(&reader, asked)?;
+    let name = stream.name().to_owned();
+    let damaged = |why: &str| {
+        Failure::could_not_run(format!("{name}: {why}")).hint("to see what is damaged: ktsu verify")
+    };
+    let frames = branch::frames(&reader, &stream)?;
+    let record = EvalRecord::of(&frames).map_err(|fault| damaged(fault.reason))?;
+    if record.finished.is_some() {
+        let words = format!("{name} is finished, so there is nothing to resume");
+        return Err(Failure::could_not_run(words).hint(format!("ktsu evals {name}{}", place.flag)));
+    }
+    let Some(suite) = record.started.suite.clone() else {
+        let words = format!("{name} has no record of what it was to run");
+        return Err(Failure::could_not_run(words).hint("ktsu eval run SPEC"));
+    };
+    if record.started.engine != ENGINE {
+        let words = format!(
+            "{name} was begun by another version, {}",
+            record.started.engine
+        );
+        return Err(Failure::could_not_run(words).hint("ktsu eval run SPEC judges all of it anew"));
+    }
+    let (file, text) = (Path::new(&record.started.file), &record.started.spec);
+    record.spec(ENGINE).map_err(|fault| damaged(fault.reason))?;
+    let (spec, _) = EvalSpec::parse(file, text).map_err(|_| damaged("its spec cannot be read"))?;
+    let file = EvalFile {
+        spec,
+        text: text.clone(),
+        digest: Hash::of(text.as_bytes()),
+        warnings: Faults::default(),
+    };
+    let suite = SuiteFile::of(file, suite.only.as_deref())?;
+    Ok((suite, stream, record))
+}

@@ -1,0 +1,97 @@
+//! The suites that `ktsu eval` is asked to run.
+
+use std::path::{Path, PathBuf};
+
+use ktsu_eval::{EvalSubject, Suite};
+use ktsu_kit::Kit;
+
+use super::super::Failure;
+use super::super::check::load;
+use super::super::input::workflow_of;
+use crate::eval_file::{self, EvalFile};
+
+/// A spec that has a subject.
+pub(super) struct SuiteFile {
+    pub(super) file: EvalFile,
+    pub(super) suite: Suite,
+    /// The name of the only scenarios that run; all do if absent.
+    pub(super) only: Option<String>,
+}
+
+/// The kit, and the suites that are meant by a file or by a kit.
+pub(super) fn named(
+    spec: &Path,
+    kit: Option<PathBuf>,
+    only: Option<&str>,
+) -> Result<(PathBuf, Vec<SuiteFile>), Failure> {
+    if !spec.is_dir() {
+        let suite = SuiteFile::of(load(spec)?, only)?;
+        let above = spec
+            .parent()
+            .filter(|folder| folder.ends_with(eval_file::FOLDER));
+        let above = above.map(|folder| folder.join(".."));
+        let kit = kit.or(above).ok_or_else(|| {
+            let words = format!("{} is in no kit's evals/", spec.display());
+            Failure::could_not_run(words).hint("name the kit: --kit DIR")
+        })?;
+        return Ok((kit, vec![suite]));
+    }
+    let mut suites = Vec::new();
+    for file in eval_file::files_of(spec) {
+        let file = load(&spec.join(file))?;
+        if file.spec.suite.is_some() {
+            suites.push(SuiteFile::of(file, only)?);
+        }
+    }
+    match suites.is_empty() {
+        true => {
+            let words = format!("no file in {}/evals has a subject", spec.display());
+            Err(Failure::could_not_run(words).hint("subject: {workflow: NAME, params: {…}}"))
+        }
+        false => Ok((spec.to_owned(), suites)),
+    }
+}
+
+impl SuiteFile {
+    pub(super) fn of(file: EvalFile, only: Option<&str>) -> Result<Self, Failure> {
+        let refused = |words: &str| {
+            let path = file.spec.path.display();
+            Failure::could_not_run(format!("{path}: {words}"))
+        };
+        let Some(suite) = file.spec.suite.clone() else {
+            return Err(refused("the spec has no subject, so there is nothing to run")
+                .hint("subject: {workflow: NAME, params: {…}}; or check a run: ktsu check RUN --spec FILE"));
+        };
+        if file.spec.needs_workspace() {
+            return Err(refused(
+                "checks of files need a workspace, which eval run does not make yet",
+            )
+            .hint("ktsu run, then ktsu check RUN --spec FILE --workspace DIR"));
+        }
+        let is_run = matches!(suite.subject, EvalSubject::Run(_));
+        if !is_run && !suite.executes_effects {
+            return Err(
+                refused("this version cannot hold back the webhooks of what it runs")
+                    .hint("effects: execute, if they may be sent"),
+            );
+        }
+        if let Some(only) = only
+            && suite.scenarios(Some(only)).is_empty()
+        {
+            let all = suite.scenarios(None);
+            let first = all.first().map_or("scenario", |first| first.name());
+            return Err(refused(&format!("there is no scenario {only:?}"))
+                .hint(format!("--scenario '{first}', as the report names it")));
+        }
+        let only = only.map(str::to_owned);
+        Ok(Self { file, suite, only })
+    }
+
+    /// Refuses a workflow that the kit does not have.
+    pub(super) fn can_run(&self, kit: &Kit) -> Result<(), Failure> {
+        match &self.suite.subject {
+            EvalSubject::Workflow { name, .. } => workflow_of(kit, name.as_deref()).map(drop),
+            EvalSubject::Run(_) => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,363 @@
+//! Suites that run each scenario several times, answer for people, end by their limits, and are finished
+//! after they were interrupted.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpListener;
+use std::process::Stdio;
+use std::sync::mpsc::{self, Receiver};
+
+use serde_json::{Value, json};
+
+use super::evaluating::GATED;
+use super::{Desk, posting, send};
+
+/// A server whose answers have these statuses, in the order of the requests; 0 is no answer at all.
+/// Every request is announced.
+fn hook(statuses: impl Iterator<Item = u16> + Send + 'static) -> (String, Receiver<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let (arrived, arrivals) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut held = Vec::new();
+        for (stream, status) in listener.incoming().zip(statuses) {
+            let mut stream = stream.unwrap();
+            read_request(&mut BufReader::new(&stream));
+            let _ = arrived.send(());
+            match status {
+                0 => held.push(stream),
+                status => {
+                    let answer = format!(
+                        "HTTP/1.1 {status} OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{{}}"
+                    );
+                    let _ = stream.write_all(answer.as_bytes());
+                }
+            }
+        }
+    });
+    (url, arrivals)
+}
+
+fn read_request(request: &mut impl std::io::BufRead) {
+    let (mut line, mut length) = (String::new(), 0);
+    while request.read_line(&mut line).unwrap_or(0) > 2 {
+        let lower = line.to_lowercase();
+        if let Some(value) = lower.strip_prefix("content-length:") {
+            length = value.trim().parse().unwrap();
+        }
+        line.clear();
+    }
+    let mut body = vec![0; length];
+    request.read_exact(&mut body).unwrap();
+}
+
+/// A desk with a workflow that posts to a URL, and a suite.
+fn desk(url: &str, suite: &str) -> Desk {
+    let desk = Desk::new();
+    let flow = posting(url)
+        + "    code: \"{{ step.send.status_code }}\"\nparams: {schema: {type: object, properties: {a: {}}}}\n";
+    desk.write_kit("post", &flow);
+    let checks = "effects: execute\nsubject: {}\ninvariants:\n  \
+        ok: {description: d, check: {type: output, expr: output.code, equals: 200}}\n";
+    desk.write_file("post/evals/p.eval.yaml", &format!("{checks}{suite}"));
+    desk
+}
+
+fn statuses(value: &Value) -> Vec<&str> {
+    let all = value.as_array().unwrap().iter();
+    all.map(|one| one["status"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn two_by_two_scenarios_with_three_replicas_are_twelve_runs_and_their_totals_add_up() {
+    let (url, _) = hook((0..).map(|at| if at % 3 == 1 { 202 } else { 200 }));
+    let suite = "matrix: {params.a: [1, 2], params.b: [x, y]}\nreplicas: 3\n\
+        scoring: {replica_aggregation: majority}\n";
+    let desk = desk(&url, suite);
+    let said = desk.ktsu(&["eval", "run", "post", "--json", "--parallel", "1"]);
+    let report = said.is(0).json();
+    let scenarios = report["scenarios"].as_array().unwrap();
+    assert_eq!(scenarios.len(), 4);
+    let expected = ["a=1, b=x", "a=1, b=y", "a=2, b=x", "a=2, b=y"];
+    for (scenario, name) in scenarios.iter().zip(expected) {
+        assert_eq!(scenario["scenario_id"], name);
+        assert_eq!(scenario["status"], "passed");
+        assert_eq!(scenario["flaky"], true);
+        assert_eq!(
+            statuses(&scenario["replicas"]),
+            ["passed", "failed", "passed"]
+        );
+    }
+    let totals = ["total_scenarios", "passed", "failed", "errors", "flaky"];
+    assert_eq!(
+        totals.map(|name| report[name].as_u64().unwrap()),
+        [4, 4, 0, 0, 4]
+    );
+    assert_eq!(
+        report["replicas"],
+        json!({"errors": 0, "failed": 4, "passed": 8})
+    );
+    let runs = desk.ktsu(&["runs", "--json"]).is(0).json();
+    assert_eq!(runs["runs"].as_array().unwrap().len(), 12);
+    desk.ktsu(&["verify"]).is(0);
+    let id = report["eval_id"].as_str().unwrap();
+    desk.ktsu(&["evidence", "export", id, "-o", "e.tar"]).is(0);
+    desk.ktsu(&["evidence", "verify", "e.tar"])
+        .is(0)
+        .says("1 verdict follows from 12 checks made again");
+    // The recorded verdict is the same.
+    let recorded = desk.ktsu(&["evals", id, "--json"]).is(0).json();
+    assert_eq!(recorded["flaky"], 4);
+    desk.ktsu(&["evals", id])
+        .is(0)
+        .says("passed, flaky: 2 of 3 replicas passed");
+    desk.ktsu(&["evals"]).is(0).says("12 runs");
+}
+
+#[test]
+fn the_aggregation_changes_the_verdict() {
+    for (aggregation, code, status) in [
+        ("all", 1, "failed"),
+        ("any", 0, "passed"),
+        ("{at_least: 3}", 1, "failed"),
+        ("{pass_at: {k: 2, threshold: 1}}", 0, "passed"),
+        ("{pass_hat: {k: 2, threshold: 0.5}}", 1, "failed"),
+    ] {
+        let (url, _) = hook([200, 202, 200].into_iter());
+        let suite = format!("replicas: 3\nscoring: {{replica_aggregation: {aggregation}}}\n");
+        let desk = desk(&url, &suite);
+        let said = desk.ktsu(&["eval", "run", "post", "--parallel", "1"]);
+        said.is(code)
+            .says("1 flaky; replicas: 2 passed, 1 failed, 0 errors");
+        let all = said.out.lines().find(|line| line.contains("2 of 3 passed"));
+        assert!(all.unwrap().starts_with(status), "{aggregation}: {said:#?}");
+        if code == 1 {
+            said.says("scenario #2")
+                .says("output.code is 202, expected 200");
+        }
+    }
+}
+
+#[test]
+fn the_command_of_a_scenario_runs_it_alone() {
+    let (url, _) = hook(std::iter::repeat(200));
+    let desk = desk(&url, "matrix: {params.a: [1, it's]}\n");
+    let report = desk.ktsu(&["eval", "run", "post", "--json"]).is(0).json();
+    let reproducer = &report["scenarios"][1]["reproducer"];
+    assert_eq!(reproducer["parameters"], json!({"a": "it's"}));
+    let command = reproducer["command"].as_str().unwrap();
+    assert_eq!(
+        command,
+        r"ktsu eval run post/evals/p.eval.yaml --scenario 'a=it'\''s'"
+    );
+    let arguments = [
+        "eval",
+        "run",
+        "post/evals/p.eval.yaml",
+        "--scenario",
+        "a=it's",
+        "--json",
+    ];
+    let again = desk.ktsu(&arguments).is(0).json();
+    assert_eq!(again["total_scenarios"], 1);
+    let (again, first) = (&again["scenarios"][0], &report["scenarios"][1]);
+    for name in [
+        "scenario_id",
+        "parameters",
+        "status",
+        "composite_score",
+        "agent_output",
+        "reproducer",
+    ] {
+        assert_eq!(again[name], first[name], "{name}");
+    }
+    let none = ["eval", "run", "post", "--scenario", "a=3"];
+    desk.ktsu(&none)
+        .is(2)
+        .warns("there is no scenario \"a=3\"")
+        .warns("--scenario 'a=1'");
+    desk.ktsu(&["verify"]).is(0);
+}
+
+#[test]
+fn answers_of_the_suite_are_recorded_as_those_of_an_eval() {
+    let desk = Desk::new();
+    for (path, text) in GATED {
+        desk.write_file(path, text);
+    }
+    let suite = |people: &str| {
+        format!(
+            "subject: {{}}\neffects: execute\npeople: {people}\ninvariants:\n  \
+             kept: {{description: d, check: {{type: output, expr: output.kept, equals: true}}}}\n  \
+             by: {{description: d, check: {{type: trace, where: {{type: approval.decided, actor: 'principal:eval-ada'}}, count: {{equals: 1}}}}}}\n"
+        )
+    };
+    let path = "gated/evals/g.eval.yaml";
+    desk.write_file(
+        path,
+        &suite("[{match: {tool: kv-set}, by: ada, decision: approved, reason: fine}]"),
+    );
+    let report = desk.ktsu(&["eval", "run", "gated", "--json"]).is(0).json();
+    assert_eq!(report["passed"], 1);
+    // What they do not answer is an error, as without them.
+    desk.write_file(path, &suite("[{match: {tool: other}, decision: approved}]"));
+    let report = desk.ktsu(&["eval", "run", "gated", "--json"]).is(2).json();
+    assert_eq!(report["scenarios"][0]["error"], "waiting");
+    desk.write_file(path, &suite("[{match: {tool: kv-set}, decision: maybe}]"));
+    desk.ktsu(&["eval", "run", "gated"])
+        .is(2)
+        .warns("g.eval.yaml:3:");
+    desk.ktsu(&["verify"]).is(0);
+}
+
+#[test]
+fn a_run_beyond_the_time_limit_is_an_error_and_is_cancelled() {
+    let (url, _) = hook(std::iter::repeat(0));
+    let desk = desk(&url, "limits: {timeout: 100ms}\n");
+    let report = desk.ktsu(&["eval", "run", "post", "--json"]).is(2).json();
+    assert_eq!(report["scenarios"][0]["error"], "timeout");
+    assert_eq!(report["errors"], 1);
+    let runs = desk.ktsu(&["runs", "--json"]).is(0).json();
+    assert_eq!(runs["runs"][0]["status"], "cancelled");
+    desk.ktsu(&["verify"]).is(0);
+}
+
+#[test]
+fn reports_for_other_tools_are_written_to_files() {
+    let (url, _) = hook([200, 202].into_iter());
+    let desk = desk(&url, "matrix: {params.a: [plain, '<b>|&\"']}\n");
+    let arguments = [
+        "eval",
+        "run",
+        "post",
+        "--parallel",
+        "1",
+        "--junit",
+        "j.xml",
+        "--markdown",
+        "m.md",
+    ];
+    desk.ktsu(&arguments).is(1);
+    let read = |name: &str| std::fs::read_to_string(desk.path().join(name)).unwrap();
+    let (junit, markdown) = (read("j.xml"), read("m.md"));
+    for words in [
+        r#"<testsuite name="p.eval.yaml" tests="2" skipped="0" errors="0" failures="1""#,
+        r#"<testcase name="a=plain" classname="p.eval.yaml""#,
+        r#"<testcase name="a=&lt;b&gt;|&amp;&quot;" classname="p.eval.yaml""#,
+        "ok: output.code is 202, expected 200",
+    ] {
+        assert!(junit.contains(words), "{words}: {junit}");
+    }
+    for words in [
+        "2 scenarios: 1 passed, 1 failed, 0 errors. 50.0% passed",
+        r#"| a=\<b\>\|\&" | failed | 0 | `run"#,
+        "expected 200",
+    ] {
+        assert!(markdown.contains(words), "{words}: {markdown}");
+    }
+    desk.ktsu(&["eval", "run", "post", "--junit", "none/j.xml"])
+        .is(2)
+        .warns("cannot write none/j.xml");
+}
+
+/// An eval of six runs whose third is under way, ended by a signal.
+fn interrupted(signal: &str) -> (Desk, String) {
+    let (url, arrivals) = hook([200, 202, 0, 200, 200, 200, 200, 200].into_iter());
+    let desk = desk(&url, "matrix: {params.a: [1, 2]}\nreplicas: 3\n");
+    let mut child = desk
+        .command(&["eval", "run", "post", "--parallel", "1"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    for _ in 0..3 {
+        arrivals.recv().unwrap();
+    }
+    // The verdicts on the first two are there before the third is under way, but for the disk.
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let judged = [lines.next(), lines.next()].map(|line| line.unwrap().unwrap());
+    assert!(judged[1].starts_with("failed"), "{judged:?}");
+    send(signal, child.id());
+    let code = child.wait().unwrap().code();
+    let mut said = String::new();
+    child
+        .stderr
+        .take()
+        .unwrap()
+        .read_to_string(&mut said)
+        .unwrap();
+    let id = said.split(" as ").nth(1).unwrap();
+    let id: String = id.chars().take_while(|one| !one.is_whitespace()).collect();
+    if signal != "KILL" {
+        assert_eq!(code, Some(2), "{said}");
+        let words = format!("what is judged is kept: ktsu eval resume {id} --kit post");
+        assert!(said.contains(&words), "{said}");
+    }
+    (desk, id)
+}
+
+#[test]
+fn an_interrupted_eval_is_finished_without_running_again_what_it_has_judged() {
+    for signal in ["INT", "KILL"] {
+        let (desk, id) = interrupted(signal);
+        let before = desk.ktsu(&["evals", &id, "--json"]).is(2).json();
+        assert_eq!(before["status"], "running", "{signal}");
+        let judged = before["scenarios"][0]["replicas"].as_array().unwrap().len();
+        let report = desk
+            .ktsu(&["eval", "resume", &id, "--kit", "post", "--json"])
+            .is(1)
+            .json();
+        assert_eq!(report["eval_id"], id.as_str());
+        let names = ["total_scenarios", "passed", "failed", "flaky"];
+        assert_eq!(
+            names.map(|name| report[name].as_u64().unwrap()),
+            [2, 1, 1, 1]
+        );
+        assert_eq!(
+            report["replicas"],
+            json!({"errors": 0, "failed": 1, "passed": 5})
+        );
+        // What was judged is as it was.
+        let after = desk.ktsu(&["evals", &id, "--json"]).is(1).json();
+        for at in 0..judged {
+            let at = |report: &Value| report["scenarios"][0]["replicas"][at].clone();
+            assert_eq!(at(&before), at(&after));
+        }
+        // The one under way was cancelled, and begun anew: seven runs for six verdicts.
+        let third = &report["scenarios"][0]["replicas"][2];
+        let abandoned = third["abandoned"][0].as_str().unwrap();
+        let runs = desk.ktsu(&["runs", "--json"]).is(0).json();
+        let runs = runs["runs"].as_array().unwrap();
+        assert_eq!(runs.len(), 7, "{signal}");
+        let status = |run: &Value| run["status"].as_str().unwrap().to_owned();
+        for run in runs {
+            let expected = if run["run_id"] == abandoned {
+                "cancelled"
+            } else {
+                "complete"
+            };
+            assert_eq!(status(run), expected, "{signal}");
+        }
+        desk.ktsu(&["verify"]).is(0);
+        let again = desk.ktsu(&["eval", "resume", &id, "--kit", "post"]);
+        again
+            .is(2)
+            .warns("is finished, so there is nothing to resume");
+    }
+}
+
+#[test]
+fn no_further_run_begins_once_the_limit_of_cost_is_reached() {
+    let (url, arrivals) = hook(std::iter::repeat(200));
+    let desk = desk(&url, "matrix: {params.a: [1, 2]}\nlimits: {cost_usd: 0}\n");
+    let said = desk.ktsu(&["eval", "run", "post"]);
+    said.is(2)
+        .warns("2 runs not begun, because the limit of cost is reached: $0.00");
+    assert!(arrivals.try_recv().is_err(), "nothing was sent");
+    let hint = said.err.split("ktsu eval resume ").nth(1).unwrap();
+    let id = hint.split(' ').next().unwrap();
+    let more = ["eval", "resume", id, "--kit", "post", "--cost-limit", "1"];
+    desk.ktsu(&more).is(0).says("2 scenarios: 2 passed");
+    desk.ktsu(&["eval", "run", "post", "--cost-limit=-1"])
+        .is(2)
+        .warns("an amount such as 2.50");
+}
