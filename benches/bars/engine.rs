@@ -10,7 +10,7 @@ use axum::http::{Request, StatusCode};
 use ktsu::assemble::{self, Engine, LedgerPlace, Setup};
 use ktsu_environment::Environment;
 use ktsu_kit::Kit;
-use ktsu_ledger::event::Principal;
+use ktsu_ledger::event::{Effects, Principal};
 use ktsu_ledger::store::{Audit as _, SqliteReader};
 use ktsu_orchestrator::{self as orchestrator, MicrosClock, Orchestrator};
 use serde_json::Value;
@@ -87,6 +87,7 @@ pub(crate) async fn invoke(orchestrator: &Orchestrator, workflow: &str) -> Strin
             auth: "none".to_owned(),
             id: "local".to_owned(),
         },
+        effects: Effects::Execute,
         no_cache: false,
     };
     orchestrator.invoke(request).await.unwrap().run_id

@@ -9,7 +9,7 @@ use ktsu_ledger::event::plan::{
     FORMAT, Op, OutputPlan, Plan, Policy, StepPlan, StepWork, TransformPlan, Visibility,
     WebhookPlan, Webhooks, WorkflowPlan,
 };
-use ktsu_ledger::event::{ContinueReason, Limits, Principal, RunEvent};
+use ktsu_ledger::event::{ContinueReason, Effects, Limits, Principal, RunEvent};
 use ktsu_ledger::{CanonicalJson, Event, Sealed, StreamId, Timestamp};
 use ktsu_projections::RunState;
 use ktsu_projections::envelope::{DetailedRun, EnvelopeDetails};
@@ -177,6 +177,7 @@ fn decide(definition: &Definition, params: Value, frames: usize, limits: Limits)
             auth: "none".to_owned(),
             id: "local".to_owned(),
         },
+        effects: Effects::Execute,
         no_cache: false,
     };
     let mut created = admit::invocation(definition, asked).unwrap();

@@ -44,6 +44,9 @@ pub struct Envelope {
     /// For a branch: where it begins.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub branch: Option<BranchView>,
+    /// `suppress`, for a run that was created so: its webhooks and messages are held back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub effects: Option<String>,
     /// Why it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<ErrorView>,

@@ -5,7 +5,7 @@ mod agents;
 use std::collections::BTreeSet;
 
 use ktsu_ledger::event::{
-    CommandKind, DeliveryEvent, EvalEvent, ItemEvent, KvEvent, LostReason, PersonEvent,
+    CommandKind, DeliveryEvent, Effects, EvalEvent, ItemEvent, KvEvent, LostReason, PersonEvent,
     RecomputeEvent, ReplicaTotals, RunCreated, RunEvent, SkipReason, StepEvent, StoreEvent,
     Verdict, WebhookEvent, WorkerEvent,
 };
@@ -240,7 +240,14 @@ fn describe_created(created: &RunCreated) -> String {
     } else {
         ""
     };
-    format!("{workflow} {version} by {}{locked}{uncached}", principal.id)
+    let silent = match created.effects() {
+        Effects::Suppress => ", effects suppressed",
+        Effects::Execute => "",
+    };
+    format!(
+        "{workflow} {version} by {}{locked}{uncached}{silent}",
+        principal.id
+    )
 }
 
 fn describe_recompute(event: &RecomputeEvent) -> String {

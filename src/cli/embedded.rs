@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use axum::http::HeaderValue;
+use ktsu_ledger::event::Effects;
 use ktsu_ledger::event::plan::AuthScheme;
 
 use super::approval_prompt::is_attended;
@@ -34,6 +35,8 @@ pub(super) struct EmbeddedRun {
     pub(super) workflow: String,
     pub(super) input: String,
     pub(super) key: Option<String>,
+    /// Whether webhooks and messages are sent.
+    pub(super) effects: Effects,
     /// Whether every model call is made.
     pub(super) no_cache: bool,
     pub(super) environment: Option<Environment>,
@@ -119,6 +122,7 @@ async fn run_and_follow(
         workflow: &job.workflow,
         input: job.input.clone(),
         key: job.key.as_deref(),
+        effects: job.effects,
         no_cache: job.no_cache,
         headers: invoke_headers(engine, &job.kit, &job.workflow),
     };

@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::body::{Body, BodyDataStream, Bytes};
 use axum::http::{Request, Response};
 use futures_util::StreamExt as _;
-use ktsu_ledger::event::RunEvent;
+use ktsu_ledger::event::{Effects, RunEvent};
 use ktsu_ledger::{Event, Frame};
 use serde_json::Value;
 use tokio::time::Instant;
@@ -35,6 +35,8 @@ pub(super) struct Invocation<'a> {
     pub(super) input: String,
     /// Requests with the same key start one run.
     pub(super) key: Option<&'a str>,
+    /// Whether webhooks and messages are sent.
+    pub(super) effects: Effects,
     /// Whether every model call is made.
     pub(super) no_cache: bool,
     /// More headers: a name and a value each.
@@ -43,9 +45,11 @@ pub(super) struct Invocation<'a> {
 
 /// Starts a run, and gives its id.
 pub(super) async fn invoke(peer: &Peer, invocation: Invocation<'_>) -> Result<String, Failure> {
-    let query = match invocation.no_cache {
-        true => "?no_cache=true",
-        false => "",
+    let query = match (invocation.no_cache, invocation.effects) {
+        (true, Effects::Suppress) => "?no_cache=true&effects=suppress",
+        (true, Effects::Execute) => "?no_cache=true",
+        (false, Effects::Suppress) => "?effects=suppress",
+        (false, Effects::Execute) => "",
     };
     let mut request = Request::post(format!("/invoke/{}{query}", invocation.workflow));
     if let Some(key) = invocation.key {

@@ -3,6 +3,8 @@
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use ktsu_ledger::event::Effects;
 use ktsu_ledger::event::plan::Visibility;
 use serde_json::Value;
 
@@ -12,6 +14,14 @@ use ktsu_codes::{ErrorCode, nearest};
 use ktsu_kit::Kit;
 use ktsu_server::body::MAX_BODY;
 use ktsu_server::json_words;
+
+/// Whether webhooks and messages are sent, as arguments have it.
+pub(super) fn effects_words() -> impl TypedValueParser<Value = Effects> {
+    PossibleValuesParser::new(["execute", "suppress"]).map(|word| match word.as_str() {
+        "suppress" => Effects::Suppress,
+        _ => Effects::Execute,
+    })
+}
 
 /// The workflow to run: the one named, else the kit's default or only root (decision C3).
 pub(super) fn workflow_of(kit: &Kit, named: Option<&str>) -> Result<String, Failure> {

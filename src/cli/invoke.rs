@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use ktsu_ledger::event::Effects;
 use ktsu_ledger::store::{Filter, Reader as _};
 use serde_json::json;
 
@@ -15,7 +16,7 @@ use super::engine::{
     LedgerLocation, client_token, ledger_location, load_environment, load_kit, nearby_ledger,
 };
 use super::follow::{Invocation, SILENCE_TIMEOUT, Watch, invoke};
-use super::input::{given_input, workflow_of};
+use super::input::{effects_words, given_input, workflow_of};
 use super::output::{line, note, print_failure};
 use super::owner::owner_url;
 use super::reading::open_at;
@@ -57,6 +58,9 @@ pub(super) struct Arguments {
     /// Requests with the same key and input start one run
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
+    /// Whether webhooks and messages of the run are sent
+    #[arg(long, value_name = "WHAT", default_value = "execute", value_parser = effects_words())]
+    effects: Effects,
     /// Makes every model call, although an earlier reply of the run may answer it
     #[arg(long)]
     no_cache: bool,
@@ -106,6 +110,7 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
             workflow,
             input,
             key: arguments.idempotency_key,
+            effects: arguments.effects,
             no_cache: arguments.no_cache,
             environment,
             answers: None,
@@ -128,6 +133,7 @@ async fn remote(
         workflow: &arguments.workflow,
         input,
         key: arguments.idempotency_key.as_deref(),
+        effects: arguments.effects,
         no_cache: arguments.no_cache,
         headers: headers(&arguments.headers)?,
     };

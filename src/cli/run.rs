@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use super::embedded::{self, EmbeddedRun};
 use super::engine::{invalid_file, ledger_location, load_environment, load_kit_as};
-use super::input::{about_example, input_of, with_goal, workflow_of};
+use super::input::{about_example, effects_words, input_of, with_goal, workflow_of};
 use super::lock::warn_of_drift;
 use super::{Common, Failure, folder};
 use ktsu_config::fault::Faults;
 use ktsu_config::read;
 use ktsu_eval::Answers;
 use ktsu_kit::Kit;
+use ktsu_ledger::event::Effects;
 
 /// The answers of a kit, from its folder.
 const KIT_ANSWERS: &str = "examples/answers.yaml";
@@ -45,6 +46,9 @@ pub(super) struct Arguments {
     /// Keeps the ledger in memory: it is gone when the command ends, and --ledger is ignored
     #[arg(long)]
     ephemeral: bool,
+    /// Whether webhooks and messages of the run are sent
+    #[arg(long, value_name = "WHAT", default_value = "execute", value_parser = effects_words())]
+    effects: Effects,
     /// Makes every model call, although an earlier reply of the run may answer it
     #[arg(long)]
     no_cache: bool,
@@ -74,6 +78,7 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
         workflow: workflow.clone(),
         input,
         key: None,
+        effects: arguments.effects,
         no_cache: arguments.no_cache,
         environment,
         answers,

@@ -20,10 +20,11 @@ MISSING = REVIEWS if isinstance(REVIEWS, str) else REVIEWS.MISSING
 
 # What the frames that are judged here say: their members, and those that they may leave out.
 TASK, ITEM, WORD = {"attempt": int, "step": str}, {"item": int}, ({"by": dict}, {})
+CREATED = {"principal": dict}, {"effects": str}
 PLACE = dict(TASK, call=int, response=int, report=dict)
 CALL = dict(PLACE, arguments=dict, digest=str, server=str, tool=str)
 SHAPES = {
-    "run.created": ({"principal": dict}, {}), "recompute.created": ({"principal": dict}, {}),
+    "run.created": CREATED, "recompute.created": CREATED,
     "branch.created": ({"by": dict, "effects": str}, {"digest": str, "restarts": bool}),
     "run.resumed": WORD, "run.paused": WORD, "run.cancelled": WORD, "run.terminated": WORD,
     "run.completed": ({}, {}), "run.failed": ({}, {}), "clock.jumped": ({}, {"forward_ms": int}),
@@ -44,7 +45,7 @@ SHAPES = {
     "approval.decided": (dict(TASK, by=dict, decision=str, digest=str, request=int),
                          dict(ITEM, reason=str, result=str)),
 }
-WORDS = {
+WORDS = {("run.created", "effects"): (None, "execute", "suppress"),
     ("approval.decided", "decision"): ("approved", "rejected", "happened"),
     ("tool.in_doubt", "reason"): ("no_answer", "worker_lost", "task_ended"),
     ("tool.returned", "not_sent"): (None, "unknown_tool", "invalid_arguments", "rejected",

@@ -198,8 +198,7 @@ class Commands(object if MISSING else REVIEWS.Order):
         name = data["target"] if runs else data["topic"]
         words = "its agent does not declare the command"
         self.blame(frame, not any(covers(one, name) for one in listed), words)
-        quiet = self.recomputes or not runs and (self.suppresses or not self.sends.get(frame.scope))
-        self.suppressed_or_not(frame, data, quiet)
+        self.suppressed_or_not(frame, data, self.recomputes or not runs and self.is_quiet(frame))
         if not runs or data.get("suppressed"): return
         offered = work["agent"].get("may_invoke", {}).get(name)
         words = "its step does not declare the workflow that it runs"
@@ -209,6 +208,18 @@ class Commands(object if MISSING else REVIEWS.Order):
         words = "it has more inputs than its step allows"
         self.blame(frame, offered and count > offered["max_items"], words)
         task.commands.append((frame.seq, at, name, count))
+
+    def is_quiet(self, frame):
+        """Whether nothing is sent to the outside: by the run, the branch, or the child."""
+        return self.suppresses or not self.sends.get(frame.scope)
+
+    def on_webhook_sent(self, frame, *_):
+        self.blame(frame, self.is_quiet(frame), "nothing is to be sent here")
+
+    def skipped_webhook(self, frame, data):
+        """A webhook is held back only where nothing is sent."""
+        held = data.get("reason") == "webhooks_suppressed"
+        self.blame(frame, held and not self.is_quiet(frame), "nothing held its webhook back")
 
     def suppressed_or_not(self, frame, data, quiet):
         words = "it is suppressed for no reason" if not quiet else \

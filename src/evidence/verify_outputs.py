@@ -21,7 +21,7 @@ KINDS = ("run.created", "recompute.created", "branch.created", "step.started", "
          "tool.returned", "budget.exhausted", "command.deferred", "command.discarded",
          "review.requested", "review.decided", "timer.fired", "overlay.set", "step.failed",
          "item.started", "run.failed", "run.resumed", "suspend.requested", "suspend.resumed",
-         "step.skipped")
+         "step.skipped", "webhook.sent")
 ABOUT_STEPS = "note", "command.requested", "budget.exhausted"  # Or about worlds.
 
 def once(pairs):
@@ -89,7 +89,7 @@ class Told(object if MISSING else COMMANDS.Commands):
         kind = frame.type
         if kind in ("run.created", "recompute.created", "branch.created"):
             self.rules = data.get("rules", self.rules)
-            if kind == "branch.created": self.suppresses = data["effects"] == "suppress"
+            if kind != "recompute.created": self.suppresses = data.get("effects") == "suppress"
             if data.get("digest") is not None: self.definition, self.plan = frame, None
             if kind != "branch.created" or data.get("digest") or data.get("restarts"):
                 self.steps, self.blurred = {}, self.blurred or kind == "branch.created"

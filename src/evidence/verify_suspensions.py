@@ -228,6 +228,7 @@ class Waits:
 
     def on_step_skipped(self, frame, data, step, _):
         step.ended = True
+        self.skipped_webhook(frame, data)
         waits = data.get("reason") == "agent_skipped" and self.suspension_of(step) is not None
         self.blame(frame, waits, COUNTS)
 

@@ -10,6 +10,7 @@ pub mod event_page;
 pub mod find;
 pub mod frame_page;
 pub mod frame_types;
+pub mod held_back;
 pub mod indexed_reader;
 pub mod kit_comparison;
 pub mod layers;

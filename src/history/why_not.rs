@@ -8,7 +8,7 @@ mod waiting;
 use std::collections::HashSet;
 
 use ktsu_ledger::event::plan::StepWork;
-use ktsu_ledger::event::{ItemEvent, SkipReason, StepEvent};
+use ktsu_ledger::event::{Effects, ItemEvent, SkipReason, StepEvent};
 use ktsu_ledger::{Event, Frame};
 use ktsu_projections::run::{Phase, Scope, Step, StepStatus};
 use ktsu_projections::step_name::StepName;
@@ -299,12 +299,17 @@ impl Explainer<'_, '_> {
             SkipReason::OnApproval => ("it fires for approvals only".to_owned(), none),
             SkipReason::OnResume => (waiting::resume_step(story.state(), scope, position), none),
             SkipReason::WebhooksSuppressed => {
-                let text = match self.after_fork(step.ended) {
-                    true => {
+                let state = story.state();
+                let shared = |seq| state.fork().is_none_or(|fork| seq < fork.position);
+                let text = match step.ended.is_none_or(shared) {
+                    true if state.created().effects == Effects::Suppress => {
+                        "webhooks of this run are not sent: it was created with effects=suppress"
+                    }
+                    false if state.suppresses_effects() => {
                         "webhooks of a branch are not sent unless it is forked with --effects \
                          execute"
                     }
-                    false => {
+                    true | false => {
                         "webhooks of this child are suppressed: the step that calls it and its own \
                          file must both say execute"
                     }
@@ -321,14 +326,6 @@ impl Explainer<'_, '_> {
             SkipReason::RunFailed => self.first_failure(),
             _ => Vec::new(),
         }
-    }
-
-    /// Whether something was decided in a branch that does not call the world.
-    fn after_fork(&self, seq: Option<u64>) -> bool {
-        let state = self.story.state();
-        let fork = state.fork().filter(|_| state.suppresses_effects());
-        fork.zip(seq)
-            .is_some_and(|(fork, seq)| seq >= fork.position)
     }
 
     fn failed(

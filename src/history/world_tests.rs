@@ -2,7 +2,7 @@
 //! what they did.
 
 use ktsu_ledger::event::{
-    AgentEvent, AgentFinished, ClaimedMetrics, ContinueReason, FinishReason, LlmRequest,
+    AgentEvent, AgentFinished, ClaimedMetrics, ContinueReason, Effects, FinishReason, LlmRequest,
     ObjectCreated, Post, Principal, Purpose, Report, WorldEvent,
 };
 use ktsu_ledger::{Actor, CanonicalJson, Draft, Event, Frame, StreamId, Timestamp};
@@ -52,6 +52,7 @@ impl WorldRun {
             env: Default::default(),
             idempotency: None,
             lock: None,
+            effects: Effects::Execute,
             no_cache: false,
             principal: principal("local"),
         };

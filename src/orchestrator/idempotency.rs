@@ -6,12 +6,27 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use ktsu_ledger::event::Effects;
+use ktsu_ledger::{CanonicalJson, Hash};
 use ktsu_projections::index::RunRow;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use super::InvokeError;
+use super::{InvokeError, InvokeRequest};
 use ktsu_readers::ReaderPool;
+
+/// What a request asks for, to tell a repeated one from another under the same key.
+pub(super) fn digest_of(request: &InvokeRequest) -> String {
+    let body = CanonicalJson::from_value(&request.body).unwrap_or_default();
+    let mut text = format!("{}\n{body}", request.workflow);
+    if request.no_cache {
+        text.push_str("\nno_cache");
+    }
+    if request.effects == Effects::Suppress {
+        text.push_str("\nsuppress");
+    }
+    Hash::of(text.as_bytes()).to_string()
+}
 
 /// Keys whose first request is under way, each with what came of it.
 #[derive(Default)]

@@ -56,9 +56,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use ktsu_ledger::appender::Appender;
-use ktsu_ledger::event::Principal;
 use ktsu_ledger::event::plan::Variable;
-use ktsu_ledger::{CanonicalJson, Draft, StreamId};
+use ktsu_ledger::event::{Effects, Principal};
+use ktsu_ledger::{Draft, StreamId};
 use ktsu_projections::index;
 use serde_json::Value;
 use tokio::sync::watch;
@@ -167,6 +167,8 @@ pub struct InvokeRequest {
     pub body: Value,
     /// The client's `Idempotency-Key`.
     pub idempotency_key: Option<String>,
+    /// Whether its webhooks and messages are sent.
+    pub effects: Effects,
     /// Whether every model call is to be made, although an earlier reply of the run may answer it.
     pub no_cache: bool,
     /// The caller.
@@ -308,7 +310,7 @@ impl Orchestrator {
             return self.create(&definition, request, None, reply).await;
         };
         let key = shared.secrets.redactor().redact_text(key);
-        let digest = digest_of(&request);
+        let digest = idempotency::digest_of(&request);
         let scoped = index::scoped_key(&request.principal.id, &request.workflow, &key);
         let claim = shared.runs.keys.claim(&shared.readers, &scoped, &digest);
         match claim.await? {
@@ -358,6 +360,7 @@ impl Orchestrator {
             lock: in_kit.and_then(|workflow| workflow.lock.clone()),
             body: request.body,
             idempotency,
+            effects: request.effects,
             no_cache: request.no_cache,
             principal: request.principal,
         };
@@ -577,16 +580,6 @@ async fn wait_for(
         Err(_) if wanted(&progress.borrow()) => Ok(()),
         Err(_) => Err("the engine is stopping".to_owned()),
     }
-}
-
-/// What a request asks for, to tell a repeated one from another under the same key.
-fn digest_of(request: &InvokeRequest) -> String {
-    let body = CanonicalJson::from_value(&request.body).unwrap_or_default();
-    let mut text = format!("{}\n{body}", request.workflow);
-    if request.no_cache {
-        text.push_str("\nno_cache");
-    }
-    ktsu_ledger::Hash::of(text.as_bytes()).to_string()
 }
 
 impl From<InvocationError> for InvokeError {

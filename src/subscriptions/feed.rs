@@ -4,13 +4,15 @@
 //! who is slow makes a queue grow, and the appender waits for nobody. Followers that are up to date
 //! share the frames that were read last; one that is behind reads for itself.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use ktsu_history::emitted;
 use ktsu_history::event_page::{self, AppendedFrame, AppendedPage};
+use ktsu_history::held_back::is_held_back;
+use ktsu_ledger::StreamId;
 use ktsu_ledger::store::StoreError;
 use ktsu_readers::ReaderPool;
 use parking_lot::Mutex;
@@ -21,6 +23,8 @@ use tokio::time::timeout;
 const MAX_SHARED_BYTES: usize = 4 * 1024 * 1024;
 /// How many frames are read at a time.
 const READ_FRAMES: usize = 256;
+/// Of how many streams it is remembered whether their frames are held back.
+const MAX_STREAMS: usize = 4096;
 /// The most bytes of frames a follower is given at a time, except where one frame has more.
 const MAX_PAGE_BYTES: usize = 64 * 1024;
 /// How long commits are left to gather, so that not every append wakes every follower.
@@ -40,6 +44,8 @@ struct FeedState {
     committed: Arc<Notify>,
     signal: watch::Sender<FeedSignal>,
     newest: Mutex<NewestFrames>,
+    /// Of which streams frames are held back, and of which not: their first frames say so.
+    held_back: Mutex<HashMap<StreamId, bool>>,
     /// Held while the newest frames are read, so that they are read once.
     reading: tokio::sync::Mutex<()>,
 }
@@ -85,6 +91,7 @@ impl EventFeed {
             committed: Arc::default(),
             signal: watch::Sender::default(),
             newest: Mutex::default(),
+            held_back: Mutex::default(),
             reading: tokio::sync::Mutex::new(()),
         });
         let committed = Arc::clone(&state.committed);
@@ -156,6 +163,29 @@ impl EventFeed {
         newest.take(from, next, is_end.then_some(commits), &frames);
         drop(newest);
         Ok(page_of(frames.into_iter(), next, is_end, &wanted))
+    }
+
+    /// Whether no subscriber gets the frames of a stream.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn is_held_back(&self, stream: &StreamId) -> Result<bool, StoreError> {
+        let known = self.0.held_back.lock().get(stream).copied();
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let asked = stream.clone();
+        let read = self
+            .0
+            .readers
+            .with(move |reader| is_held_back(reader, &asked));
+        let found = read.await?;
+        let mut held_back = self.0.held_back.lock();
+        if held_back.len() >= MAX_STREAMS {
+            held_back.clear();
+        }
+        held_back.insert(stream.clone(), found);
+        Ok(found)
     }
 
     /// What a frame tells about its topic: JSON.

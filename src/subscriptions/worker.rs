@@ -250,6 +250,9 @@ impl DeliveryWorker {
             // It died before the cursor was recorded.
             match self.resting.contains(&frame.position) {
                 true => self.window.search_reached(frame.position),
+                false if self.parts.feed.is_held_back(&frame.run).await? => {
+                    self.window.search_reached(frame.position);
+                }
                 false => self.push(frame, false).await?,
             }
         }

@@ -14,5 +14,6 @@ mod resume_step_tests;
 mod review_tests;
 mod settle_tests;
 mod still_tests;
+mod suppressed_tests;
 mod suspend_tests;
 mod tools_tests;

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use ktsu_ledger::event::plan::{ApprovalPolicy, OnReject, Plan};
 use ktsu_ledger::event::{
     AgentDecided, AgentEvent, AgentFinished, ApprovalRequested, CallError, ClaimedMetrics,
-    ContinueReason, DoubtReason, FinishReason, LlmRequest, LlmResponse, LostReason, PersonEvent,
-    Principal, Purpose, Report, Role, RunEvent, TimerKind, ToolCalled, ToolInDoubt, ToolReturned,
-    UnsentReason, WebhookAnswer, WebhookEvent, WorkerEvent, WorkerLost,
+    ContinueReason, DoubtReason, Effects, FinishReason, LlmRequest, LlmResponse, LostReason,
+    PersonEvent, Principal, Purpose, Report, Role, RunEvent, TimerKind, ToolCalled, ToolInDoubt,
+    ToolReturned, UnsentReason, WebhookAnswer, WebhookEvent, WorkerEvent, WorkerLost,
 };
 use ktsu_ledger::{CanonicalJson, Draft, Event, Frame, StreamId, Timestamp};
 use ktsu_projections::envelope::{DetailedRun, EnvelopeDetails, EnvelopeFold};
@@ -23,7 +23,6 @@ use super::admit::report::{ReportAdmission, losses, lost, report};
 use super::admit::{self, Invocation, WebhookOutcome};
 use super::definition::Definition;
 use super::next::{Memo, next};
-use super::recompute::{RecordedRun, prepare};
 use super::replay::{Definitions, replay};
 use super::timers;
 use super::turn::{Turn, accept, apply_report, continuation};
@@ -105,6 +104,10 @@ impl Driven {
 
     /// A run that records these decision rules.
     pub(super) fn invoke_under(rules: u32, plan: Value, body: Value) -> Self {
+        Self::invoke_as(rules, Effects::Execute, plan, body)
+    }
+
+    fn invoke_as(rules: u32, effects: Effects, plan: Value, body: Value) -> Self {
         let plan: Plan = serde_json::from_str(&plan.to_string()).unwrap();
         let definition = Arc::new(Definition::compile(plan).unwrap());
         let asked = Invocation {
@@ -112,6 +115,7 @@ impl Driven {
             env: Default::default(),
             idempotency: None,
             lock: None,
+            effects,
             no_cache: false,
             principal: Principal {
                 auth: "none".to_owned(),
@@ -123,15 +127,6 @@ impl Driven {
             created.rules = rules;
         }
         Self::begun(definition, "run_test", draft)
-    }
-
-    /// The recompute of a run.
-    pub(super) fn recompute(&self) -> Self {
-        let principal = self.state.created().principal.clone();
-        let recorded = RecordedRun::from_frames(&self.frames).unwrap();
-        let prepared = prepare(&recorded, None, principal).unwrap();
-        let definition = Arc::new(prepared.definition);
-        Self::begun(definition, "recompute_test", prepared.created)
     }
 
     fn begun(definition: Arc<Definition>, name: &str, draft: Draft) -> Self {

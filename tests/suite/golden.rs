@@ -158,6 +158,11 @@ async fn record_what_is_missing() {
         recorded.save(&folder().join(missing.key()));
         missing.insert(pinned(&recorded));
     }
+    if let Entry::Vacant(missing) = manifest.entry("v7-without-effects".to_owned()) {
+        let recorded = super::evidence::effects::recorded_without().await;
+        recorded.save(&folder().join(missing.key()));
+        missing.insert(pinned(&recorded));
+    }
     for (name, reviewed) in scenarios::reviews::Reviewed::goldens() {
         if let Entry::Vacant(missing) = manifest.entry(format!("v7-review-{name}")) {
             let recorded = reviewed.record().await;

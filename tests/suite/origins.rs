@@ -350,6 +350,10 @@ fn a_suppressed_webhook_says_who_suppressed_it() {
     let frames = golden("v1-children-suppress");
     let text = "webhooks of this child are suppressed";
     because(&frames, "a/b/call", "skipped", &[("a/b/call", text)]);
+    let frames = golden("v7-without-effects");
+    let text = "webhooks of this run are not sent: it was created with effects=suppress";
+    because(&frames, "h", "skipped", &[("h", text)]);
+    because(&frames, "c/call", "skipped", &[("c/call", text)]);
     let text = "webhooks of a branch are not sent unless";
     let branches = super::exports::streams();
     let suppressed = branches.iter().filter_map(|(name, one)| {

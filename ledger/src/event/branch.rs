@@ -58,13 +58,13 @@ pub struct BranchCreated {
     pub workflow: Option<String>,
 }
 
-/// What becomes of calls to the world in a branch (decision F1).
+/// What becomes of calls to the world in a branch (decision F1), and of webhooks and messages in a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Effects {
-    /// They are made, under ids of the branch.
+    /// They are made, in a branch under ids of its own.
     Execute,
-    /// Webhooks are not sent: their steps are skipped.
+    /// Webhooks are not sent: their steps are skipped. A branch does not call stateful tools either.
     Suppress,
 }
 

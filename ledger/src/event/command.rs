@@ -69,7 +69,7 @@ pub struct StepCommand {
     pub item: Option<u32>,
     /// The step.
     pub step: String,
-    /// Whether nothing comes of it. Nothing is sent in a branch that suppresses effects, in a
+    /// Whether nothing comes of it. Nothing is sent in a run or a branch that suppresses effects, in a
     /// recompute, and where a webhook would not be sent either; nothing runs in a recompute.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub suppressed: bool,
@@ -116,7 +116,7 @@ pub struct WorldCommand {
     /// The message. Absent: null.
     #[serde(default, skip_serializing_if = "CanonicalJson::is_null")]
     pub payload: CanonicalJson,
-    /// Whether nothing is sent: in a branch that suppresses effects.
+    /// Whether nothing is sent: in a run or a branch that suppresses effects.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub suppressed: bool,
     /// What it is about.

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::Role;
-use super::branch::BranchCreated;
+use super::branch::{BranchCreated, Effects};
 use super::place::Reference;
 use super::plan::Webhooks;
 use super::recorded::{RecomputeOf, RecordedResult};
@@ -78,6 +78,9 @@ pub struct RunCreated {
     pub definition: CanonicalJson,
     /// BLAKE3 of the definition's canonical text.
     pub digest: String,
+    /// Whether its webhooks and messages are sent; absent: they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effects: Option<Effects>,
     /// Name and version of the engine that accepted it.
     pub engine: String,
     /// Declared environment variables: values, and for secrets the fact that they are.
@@ -122,6 +125,13 @@ pub struct RunCreated {
     pub version: String,
     /// The workflow's name.
     pub workflow: String,
+}
+
+impl RunCreated {
+    /// What becomes of webhooks and messages.
+    pub fn effects(&self) -> Effects {
+        self.effects.unwrap_or(Effects::Execute)
+    }
 }
 
 /// `run.started`.

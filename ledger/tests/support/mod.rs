@@ -125,6 +125,7 @@ pub(crate) fn created(workflow: &str) -> Draft {
         event: Event::Run(RunEvent::Created(Box::new(RunCreated {
             digest: Hash::of(definition.as_bytes()).to_string(),
             definition: CanonicalJson::parse(definition.as_bytes()).unwrap(),
+            effects: None,
             engine: "ktsu 0.0.0".to_owned(),
             env: Default::default(),
             idempotency_digest: None,

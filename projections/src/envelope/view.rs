@@ -57,6 +57,10 @@ impl Shown<'_> {
                 _ => scope.status.as_str().to_owned(),
             },
             branch: self.branch().filter(|_| path.is_empty()),
+            effects: match path.is_empty() && self.state.is_created_suppressed() {
+                true => Some("suppress".to_owned()),
+                false => None,
+            },
             error: detail.error,
             warnings: self.warnings(path),
             params: self.state.params(at),

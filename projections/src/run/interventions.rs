@@ -1,13 +1,17 @@
 //! Applies people's interventions to the state: forks, resumptions, overlays (seeds 002 and 004;
 //! decisions F1-F3).
 
+mod suppression;
+
+pub(super) use suppression::Suppression;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ktsu_ledger::event::plan::StepWork;
 use ktsu_ledger::event::{
-    BranchCreated, EnvValue, OverlaySet, Principal, Reference, RunResumed, SkipReason, StepReset,
-    is_address,
+    BranchCreated, Effects, EnvValue, OverlaySet, Principal, Reference, RunResumed, SkipReason,
+    StepReset, is_address,
 };
 use ktsu_ledger::{CanonicalJson, Frame, Hash, Timestamp};
 
@@ -63,6 +67,7 @@ impl RunState {
             idempotency_key: None,
             idempotency_digest: None,
             of: None,
+            effects: Effects::Execute,
             no_cache: false,
             pins: None,
             results: None,
@@ -87,11 +92,6 @@ impl RunState {
         self.fork
             .as_ref()
             .map_or(&self.created.principal, |fork| &fork.by)
-    }
-
-    /// Whether webhooks are not sent, because this is a branch (decision F1).
-    pub fn suppresses_effects(&self) -> bool {
-        self.suppresses
     }
 
     /// Steps of the run that a person wants to begin again, and the frame that says so.
@@ -220,7 +220,7 @@ impl RunState {
 
     fn park(&mut self, frame: &Frame, branch: &BranchCreated) {
         (self.parked, self.paused) = (true, None);
-        self.suppresses = branch.effects == ktsu_ledger::event::Effects::Suppress;
+        self.suppression = self.suppression.forked(branch.effects);
         self.fork = Some(ForkPoint {
             parent: branch.parent_run_id.clone(),
             position: frame.seq,

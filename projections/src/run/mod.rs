@@ -153,6 +153,8 @@ pub struct RunHeader {
     pub idempotency_digest: Option<String>,
     /// For a recompute of a run: which.
     pub of: Option<RecomputeOf>,
+    /// What becomes of its webhooks and messages.
+    pub effects: ktsu_ledger::event::Effects,
     /// Whether every model call is made.
     pub no_cache: bool,
     /// The tools its lock names, if it has one that does.
@@ -201,7 +203,8 @@ pub struct RunState {
     /// How a person ends it, and the word.
     stopped: Option<Box<(steer::StopKind, steer::SteeringRecord)>>,
     fork: Option<ForkPoint>,
-    suppresses: bool,
+    /// What is held back.
+    suppression: interventions::Suppression,
     /// Steps of the run that are to begin again, since which frame.
     resetting: BTreeSet<u32>,
     resumed: u64,
@@ -265,6 +268,7 @@ impl RunState {
             idempotency_key: created.idempotency_key.clone(),
             idempotency_digest: created.idempotency_digest.clone(),
             of: created.of.clone(),
+            effects: created.effects(),
             no_cache: created.no_cache,
             pins,
             results,
@@ -282,6 +286,7 @@ impl RunState {
         };
         Self {
             stream: frame.stream.clone(),
+            suppression: interventions::Suppression::of_run(created.effects),
             created,
             next_seq: 1,
             head: frame.hash,
@@ -304,7 +309,6 @@ impl RunState {
             paused: None,
             stopped: None,
             fork: None,
-            suppresses: false,
             resetting: BTreeSet::new(),
             resumed: 0,
             deadline_from: frame.at,

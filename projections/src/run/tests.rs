@@ -31,6 +31,7 @@ fn created(steps: Value) -> Event {
     Event::Run(RunEvent::Created(Box::new(RunCreated {
         definition: CanonicalJson::from_value(&plan).unwrap(),
         digest: String::new(),
+        effects: None,
         engine: "test".to_owned(),
         env: BTreeMap::new(),
         idempotency_digest: None,
@@ -63,7 +64,19 @@ fn one_webhook() -> Value {
 
 impl Given {
     fn a_run(steps: Value) -> Self {
-        let first = draft("", created(steps))
+        Self::begun(created(steps))
+    }
+
+    fn a_run_without_effects(steps: Value) -> Self {
+        let mut event = created(steps);
+        if let Event::Run(RunEvent::Created(created)) = &mut event {
+            created.effects = Some(ktsu_ledger::event::Effects::Suppress);
+        }
+        Self::begun(event)
+    }
+
+    fn begun(created: Event) -> Self {
+        let first = draft("", created)
             .seal(link("run:r", 0, Hash::ZERO), at(0))
             .unwrap();
         let state = RunState::fold([&first.frame]).unwrap();

@@ -414,7 +414,7 @@ impl RunState {
             let mut servers = self.servers(scope, step).iter();
             // A branch does not change the world (decision F1).
             let found = servers.find(|server| server.name == name);
-            found.filter(|server| !(server.stateful && self.suppresses_effects()))
+            found.filter(|server| !(server.stateful && self.suppresses_tools()))
         };
         match event {
             AgentEvent::ToolCalled(called) => server(&called.server).is_some_and(|server| {

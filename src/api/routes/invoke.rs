@@ -68,6 +68,7 @@ pub(super) async fn invoke(
         workflow,
         body: Value::Object(body.0),
         idempotency_key: idempotency_key(&headers)?,
+        effects: asked.effects,
         no_cache: asked.no_cache,
         principal: caller.principal,
     };

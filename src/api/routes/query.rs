@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
+use ktsu_ledger::event::Effects;
 use ktsu_ledger::store::Cursor;
 use utoipa::IntoParams;
 use utoipa::openapi::path::{self, ParameterIn};
@@ -74,6 +75,8 @@ impl QueryParameters for WaitQuery {
 pub(super) struct InvokeQuery {
     /// How to answer.
     pub(super) wait: WaitQuery,
+    /// Whether webhooks and messages are sent.
+    pub(super) effects: Effects,
     /// Whether every model call is made.
     pub(super) no_cache: bool,
 }
@@ -81,6 +84,11 @@ pub(super) struct InvokeQuery {
 impl QueryParameters for InvokeQuery {
     const PARAMETERS: &'static [Parameter] = &[
         WAIT,
+        Parameter::new(
+            "effects",
+            Kind::Words(&["execute", "suppress"]),
+            "Whether webhooks and messages of the run are sent: execute (if absent) or suppress.",
+        ),
         Parameter::new(
             "no_cache",
             Kind::Flag,
@@ -91,6 +99,10 @@ impl QueryParameters for InvokeQuery {
     fn read(given: &RawQuery) -> Result<Self, ProblemDetails> {
         Ok(Self {
             wait: WaitQuery::read(given)?,
+            effects: match given.text("effects") {
+                Some("suppress") => Effects::Suppress,
+                Some(_) | None => Effects::Execute,
+            },
             no_cache: given.flag("no_cache"),
         })
     }

@@ -29,7 +29,7 @@ use ktsu_history::approvals::requests_of_run;
 use ktsu_history::evals::{self, CheckedScenario};
 use ktsu_kit::Kit;
 use ktsu_ledger::StreamId;
-use ktsu_ledger::event::Principal;
+use ktsu_ledger::event::{Effects, Principal};
 use ktsu_ledger::store::StoreError;
 use ktsu_orchestrator::{EvalStream, ReadKind};
 use ktsu_peer::Peer;
@@ -305,6 +305,10 @@ impl<'e> Bench<'e> {
                 workflow: &workflow,
                 input: Value::Object(scenario.params.clone()).to_string(),
                 key: Some(&key),
+                effects: match suite.suite.executes_effects {
+                    true => Effects::Execute,
+                    false => Effects::Suppress,
+                },
                 no_cache: false,
                 headers: invoke_headers(self.engine, self.kit, &workflow),
             };

@@ -68,13 +68,6 @@ impl SuiteFile {
             )
             .hint("ktsu run, then ktsu check RUN --spec FILE --workspace DIR"));
         }
-        let is_run = matches!(suite.subject, EvalSubject::Run(_));
-        if !is_run && !suite.executes_effects {
-            return Err(
-                refused("this version cannot hold back the webhooks of what it runs")
-                    .hint("effects: execute, if they may be sent"),
-            );
-        }
         if let Some(only) = only
             && suite.scenarios(Some(only)).is_empty()
         {

@@ -1,6 +1,6 @@
 //! What a story keeps of a long run.
 
-use ktsu_ledger::event::{Principal, WebhookAnswer};
+use ktsu_ledger::event::{Effects, Principal, WebhookAnswer};
 use ktsu_ledger::{CanonicalJson, Frame, StreamId, Timestamp};
 use serde_json::{Value, json};
 
@@ -29,6 +29,7 @@ fn webhooks(count: usize, failing: Option<usize>) -> Vec<Frame> {
         env: Default::default(),
         idempotency: None,
         lock: None,
+        effects: Effects::Execute,
         no_cache: false,
         principal: Principal {
             auth: "none".to_owned(),

@@ -50,7 +50,7 @@ pub(super) fn server_setup(
         let secret = secrets.next().unwrap_or_default();
         ToolServer {
             url: url(shared, &one.plan),
-            suppressed: one.plan.stateful && state.suppresses_effects(),
+            suppressed: one.plan.stateful && state.suppresses_tools(),
             pins: pins(state, definition, &one.plan),
             withheld: without_secrets(state.stream(), &one.plan),
             ..server(one, secret)

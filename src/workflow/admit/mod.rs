@@ -17,8 +17,8 @@ use std::collections::BTreeMap;
 
 use ktsu_ledger::event::plan::Visibility;
 use ktsu_ledger::event::{
-    ClockJumped, ContinueReason, EnvValue, Limits, Principal, RecomputeCompared, RecomputeEvent,
-    RunCreated, RunEvent, Violation, WebhookAnswer, WebhookEvent,
+    ClockJumped, ContinueReason, Effects, EnvValue, Limits, Principal, RecomputeCompared,
+    RecomputeEvent, RunCreated, RunEvent, Violation, WebhookAnswer, WebhookEvent,
 };
 use ktsu_ledger::{Actor, CanonicalJson, Cause, Draft, Event, Timestamp};
 use ktsu_projections::run::notices::NoticeStatus;
@@ -38,6 +38,8 @@ pub const ENGINE: &str = concat!("ktsu ", env!("CARGO_PKG_VERSION"));
 pub struct Invocation {
     /// The request's body.
     pub body: Value,
+    /// Whether its webhooks and messages are sent.
+    pub effects: Effects,
     /// Values of the declared environment variables.
     pub env: BTreeMap<String, EnvValue>,
     /// The client's `Idempotency-Key`, and the digest of what it was used for.
@@ -92,6 +94,7 @@ pub fn invocation(definition: &Definition, asked: Invocation) -> Result<Draft, I
     let created = RunCreated {
         definition: definition.json.clone(),
         digest: definition.digest.clone(),
+        effects: (asked.effects == Effects::Suppress).then_some(Effects::Suppress),
         engine: ENGINE.to_owned(),
         env: asked.env,
         idempotency_digest: digest,

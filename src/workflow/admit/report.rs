@@ -193,7 +193,7 @@ fn accept(
     let mut after = task.with_last_report_only();
     let mut drafts = Vec::with_capacity(events.len());
     for (seq, mut event) in (state.next_seq()..).zip(events) {
-        if state.suppresses_effects()
+        if state.suppresses_tools()
             && let Some(words) = tools::lasting_change(&event, servers)
         {
             return ReportAdmission::Malformed(words);

@@ -17,6 +17,7 @@ use crate::admit::approval::{ApprovalCommand, ApprovalDecisionError, decide};
 use crate::admit::review::{ReviewCommand, ReviewDecisionError};
 use crate::admit::suspend::{PermittedSuspension, StepResumption, StepResumptionError};
 use crate::next::Memo;
+use crate::recompute::{RecordedRun, prepare};
 use crate::timers;
 
 /// A reply that asks for tools, each with the arguments `{"n": PLACE}`; one that is called `…!` has a
@@ -77,6 +78,20 @@ pub(super) fn argument(frame: u64, call: u32) -> Reference {
 }
 
 impl Driven {
+    /// A run that is created with its effects suppressed.
+    pub(crate) fn invoke_suppressed(plan: Value, body: Value) -> Self {
+        Self::invoke_as(crate::rules::RULES, Effects::Suppress, plan, body)
+    }
+
+    /// The recompute of a run.
+    pub(crate) fn recompute(&self) -> Self {
+        let principal = self.state.created().principal.clone();
+        let recorded = RecordedRun::from_frames(&self.frames).unwrap();
+        let prepared = prepare(&recorded, None, principal).unwrap();
+        let definition = Arc::new(prepared.definition);
+        Self::begun(definition, "recompute_test", prepared.created)
+    }
+
     /// A branch of the run from before a frame, which somebody lets go on.
     pub(crate) fn branch(&self, at: usize, effects: Effects) -> Self {
         let mut branch = self.parked_branch(at, effects);

@@ -489,8 +489,8 @@ impl<'a> StepContext<'a> {
         silent.then_some((SkipReason::WebhooksSuppressed, None))
     }
 
-    /// Whether anything is sent to the outside from here: parent and child agreed to it, and the run is
-    /// no branch that suppresses effects.
+    /// Whether anything is sent to the outside from here: parent and child agreed to it, and neither
+    /// the run nor the branch suppresses effects.
     fn sends_effects(&self) -> bool {
         self.scope.webhooks && !self.state.suppresses_effects()
     }

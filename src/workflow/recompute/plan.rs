@@ -221,6 +221,7 @@ impl RecomputeParts {
         let created = RunCreated {
             definition: definition.json.clone(),
             digest: definition.digest.clone(),
+            effects: None,
             engine: ENGINE.to_owned(),
             env: self.values,
             idempotency_digest: None,

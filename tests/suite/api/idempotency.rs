@@ -50,6 +50,31 @@ async fn a_repeated_request_gets_the_run_of_the_first() {
 }
 
 #[tokio::test]
+async fn a_request_with_other_effects_is_another_one() {
+    let (_kit, lab, _api) = lab("http://127.0.0.1:9").await;
+    let ask = async |effects: &str, key: &str| {
+        let headers = [("Idempotency-Key", key)];
+        let path = format!("/invoke/hello?effects={effects}");
+        let answer = lab.client.send("POST", &path, &headers, "{}").await;
+        (answer.status, answer.json())
+    };
+    let (status, first) = ask("suppress", "k").await;
+    assert_eq!(status, 202);
+    assert_eq!(ask("suppress", "k").await, (202, first));
+    let (status, refused) = ask("execute", "k").await;
+    assert_eq!(
+        (status, &refused["code"]),
+        (409, &json!("idempotency_conflict"))
+    );
+    // To execute them is what happens if nothing is said.
+    let (_, plain) = invoke(&lab.client, "l", "{}").await;
+    assert_eq!(ask("execute", "l").await.1["run_id"], json!(plain));
+    assert_eq!(ask("suppress", "l").await.0, 409);
+    let (status, refused) = ask("some", "m").await;
+    assert_eq!((status, &refused["code"]), (400, &json!("invalid_query")));
+}
+
+#[tokio::test]
 async fn a_repeated_request_that_waits_gets_the_end_of_the_first() {
     let (_kit, lab, _api) = lab("http://127.0.0.1:9").await;
     let (_, first) = invoke(&lab.client, "k", "{}").await;

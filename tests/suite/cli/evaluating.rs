@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Desk, kit};
+use crate::support::Sink;
 
 const FLOW: &str = "kind: workflow\nname: w\nversion: 1.0.0\n\
     params: {schema: {type: object, required: [a], additionalProperties: false, properties: \
@@ -10,7 +11,7 @@ const FLOW: &str = "kind: workflow\nname: w\nversion: 1.0.0\n\
     - {id: t, transform: {inputs: [{from: '{a: params.a, b: params.b}'}], ops: []}}\n\
     output: {map: {a: '{{ step.t.result.a }}', b: '{{ step.t.result.b }}'}}\n";
 
-const CHECKS: &str = "effects: execute\ninvariants:\n  \
+const CHECKS: &str = "invariants:\n  \
     small: {description: d, check: {type: output, expr: output.a, max: 2}}\n  \
     one: {description: d, weight: 0, check: {type: trace, where: {type: run.created}, count: {equals: 1}}}\n";
 
@@ -98,6 +99,63 @@ fn each_combination_of_the_matrix_is_a_run_of_its_own_with_its_params_in_the_rec
         .says("1 verdict follows from 8 checks made again");
 }
 
+/// Sends a webhook, and asks a child to send another.
+fn hooks(sink: &Sink) -> [(&'static str, String); 2] {
+    let hook = format!("{{id: h, webhook: {{url: '{}/h'}}}}", sink.url);
+    let main = format!(
+        "kind: workflow\nname: w\nversion: 1.0.0\npipeline:\n  - {hook}\n  \
+         - {{id: c, workflow: ./part.workflow.yaml, webhooks: execute}}\n"
+    );
+    let part = format!(
+        "kind: workflow\nname: part\nversion: 1.0.0\nvisibility: sub-workflow\n\
+         webhooks: execute\npipeline:\n  - {hook}\n"
+    );
+    [
+        ("w/workflows/w.workflow.yaml", main),
+        ("w/workflows/part.workflow.yaml", part),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_runs_of_an_eval_send_no_webhooks_unless_it_says_so() {
+    let sink = Sink::new().await;
+    let desk = Desk::new();
+    desk.write_kit("w", FLOW);
+    for (path, text) in hooks(&sink) {
+        desk.write_file(path, &text);
+    }
+    let checks = |sent: usize| {
+        format!(
+            "subject: {{}}\ninvariants:\n  sent: {{description: d, check: {{type: trace, \
+             where: {{type: webhook.sent}}, count: {{equals: {sent}}}}}}}\n"
+        )
+    };
+    for (effects, sent) in [
+        ("", 0),
+        ("effects: suppress\n", 0),
+        ("effects: execute\n", 2),
+    ] {
+        desk.write_file("w/evals/w.eval.yaml", &format!("{effects}{}", checks(sent)));
+        let report = desk.ktsu(&["eval", "run", "w", "--json"]).is(0).json();
+        assert_eq!(sink.heard().len(), sent, "{effects}");
+        let run = report["scenarios"][0]["run_id"].as_str().unwrap();
+        let envelope = desk.ktsu(&["runs", "get", run, "--json"]).is(0).json();
+        let shown = (sent == 0).then_some("suppress");
+        assert_eq!(envelope["effects"].as_str(), shown, "{envelope:#}");
+        if sent == 0 {
+            let why = desk.ktsu(&["trace", run, "--why-not", "h"]);
+            why.is(0).says("it was created with effects=suppress");
+        }
+    }
+    // As `ktsu run` does, which asks for it by an argument.
+    let run = ["run", "w", "--effects", "suppress", "--json"];
+    let envelope = desk.ktsu(&run).is(0).json();
+    assert_eq!(envelope["effects"], "suppress");
+    assert_eq!(sink.heard().len(), 2);
+    desk.ktsu(&["run", "w", "--effects", "none"]).is(2);
+    desk.ktsu(&["verify"]).is(0);
+}
+
 #[test]
 fn verdicts_are_shown_as_they_come_with_the_checks_of_those_that_did_not_pass() {
     let desk = desk(&spec("subject: {workflow: w}\nmatrix: {params.a: [2, 3]}"));
@@ -155,10 +213,6 @@ fn a_recorded_run_is_judged_as_it_is() {
 fn what_cannot_be_run_is_refused_before_anything_is() {
     for (spec, words) in [
         (CHECKS.to_owned(), "no file in w/evals has a subject"),
-        (
-            CHECKS.replace("execute", "suppress") + "subject: {}\n",
-            "cannot hold back the webhooks",
-        ),
         (spec("subject: {workflow: v}"), "has no workflow v"),
         (
             spec("subject: {}").replace(

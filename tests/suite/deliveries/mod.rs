@@ -6,6 +6,7 @@ mod crash;
 mod dead;
 mod emitted;
 mod many;
+mod suppressed;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};

@@ -93,7 +93,7 @@ fn given() -> Recorded {
 }
 
 /// The first frame of a type that fits.
-fn find(all: &[Value], kind: &str, fits: impl Fn(&Value) -> bool) -> usize {
+pub(super) fn find(all: &[Value], kind: &str, fits: impl Fn(&Value) -> bool) -> usize {
     let found = all.iter().position(|one| one["type"] == kind && fits(one));
     found.unwrap_or_else(|| panic!("no such {kind}"))
 }
@@ -113,7 +113,7 @@ fn emitted(topic: &str) -> impl Fn(&Value) -> bool {
 }
 
 /// The run with some of its frames changed, the chain made whole.
-fn forged(run: &Recorded, change: impl FnOnce(&mut Vec<Value>)) -> Recorded {
+pub(super) fn forged(run: &Recorded, change: impl FnOnce(&mut Vec<Value>)) -> Recorded {
     let mut all = bodies(run);
     change(&mut all);
     with(run, &all)
@@ -166,7 +166,7 @@ fn defined(run: &Recorded, from: &str, to: &str) -> Recorded {
 }
 
 /// What ktsu and, where there is one, the independent verifier say of a run.
-fn judged(run: &Recorded) -> (EvidenceReport, Option<Value>) {
+pub(super) fn judged(run: &Recorded) -> (EvidenceReport, Option<Value>) {
     let bytes = Book::unsigned(run).export_all();
     let outcome = verify(&bytes, &VerifyOptions::default()).unwrap();
     let said = Python::find().map(|python| {
@@ -186,7 +186,7 @@ fn reason(said: &Value, claim: &str) -> String {
 
 /// Who misses a forgery. Both verifiers have to find it, the independent one by its claim about
 /// outputs; `ours` says whether ktsu finds it by that claim, too, and not only by deciding again.
-fn missed(told: &str, run: &Recorded, ours: bool) -> Vec<String> {
+pub(super) fn missed(told: &str, run: &Recorded, ours: bool) -> Vec<String> {
     let (outcome, said) = judged(run);
     let mut missed = Vec::new();
     if outcome.is_sound() || (ours && claim(&outcome, "outputs") != ClaimVerdict::Failed) {

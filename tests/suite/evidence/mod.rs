@@ -7,6 +7,7 @@
 pub(crate) mod book;
 mod cached;
 mod commands;
+pub(crate) mod effects;
 mod evals;
 mod forgeries;
 mod locks;

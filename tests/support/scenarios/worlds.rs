@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use ktsu_ledger::event::{ContinueReason, Principal};
+use ktsu_ledger::event::{ContinueReason, Effects, Principal};
 use ktsu_ledger::{Actor, Draft, Event, Hash, Sealed, StreamId, Timestamp};
 use ktsu_projections::run::RunState;
 use ktsu_workflow::admit::{self, Invocation};
@@ -336,6 +336,7 @@ impl WorldRun {
                 auth: "none".to_owned(),
                 id: "local".to_owned(),
             },
+            effects: Effects::Execute,
             no_cache: false,
         };
         let created = admit::invocation(&definition, asked).unwrap();

@@ -111,6 +111,32 @@ fn a_branch_waits_and_nothing_but_a_persons_word_moves_it() {
 }
 
 #[test]
+fn what_is_held_back_follows_from_how_the_run_was_created_and_from_its_last_fork() {
+    let held = |given: &Given| {
+        let state = &given.state;
+        (
+            state.suppresses_effects(),
+            state.suppresses_tools(),
+            state.is_created_suppressed(),
+        )
+    };
+    let execute = |branch: &mut BranchCreated| branch.effects = Effects::Execute;
+    let again = |branch: &mut BranchCreated| branch.branch_id = "branch_c".to_owned();
+    assert_eq!(held(&Given::a_run(two_transforms())), (false, false, false));
+    assert_eq!(
+        held(&Given::a_run(two_transforms()).forked(|_| {})),
+        (true, true, false)
+    );
+    let created = || Given::a_run_without_effects(two_transforms());
+    assert_eq!(held(&created()), (true, false, true));
+    assert_eq!(held(&created().then(started("a"))), (true, false, true));
+    assert_eq!(held(&created().forked(|_| {})), (true, true, true));
+    assert_eq!(held(&created().forked(execute)), (false, false, false));
+    let twice = created().forked(execute).forked(again);
+    assert_eq!(held(&twice), (true, true, false));
+}
+
+#[test]
 fn a_fork_names_its_place_and_itself() {
     let run = Given::a_run(two_transforms());
     let mut wrong = branched(run.state.next_seq() + 1);
