@@ -318,6 +318,7 @@ fn samples(text: &str, value: &CanonicalJson) -> Vec<Event> {
             checks: value.clone(),
             engine: name(),
             file: name(),
+            sandbox: Some(name()),
             spec: name(),
             spec_digest: Hash::of(b"spec"),
             suite: None,
@@ -330,6 +331,7 @@ fn samples(text: &str, value: &CanonicalJson) -> Vec<Event> {
             checks: CanonicalJson::null(),
             engine: name(),
             file: name(),
+            sandbox: Some(name()),
             spec: name(),
             spec_digest: Hash::of(b"spec"),
             suite: Some(EvalSuite {
@@ -1052,6 +1054,7 @@ fn collections_move_out_and_come_back() {
             checks: large.clone(),
             engine: "ktsu".to_owned(),
             file: "a".to_owned(),
+            sandbox: None,
             spec: "s".repeat(MAX_INLINE),
             spec_digest: Hash::of(b"spec"),
             suite: None,

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use ktsu_config::fault::{Fault, Faults, Severity};
 use ktsu_eval::{EvalSpec, EvalWriter, Workspace};
-use ktsu_history::checked_run::CheckedRunError;
+use ktsu_history::checked_run::{CheckedRun, CheckedRunError};
 use ktsu_history::evals::{self, EvalReadError, EvalReport};
 use ktsu_ledger::event::{EvalStarted, Principal};
 use ktsu_ledger::store::StoreError;
@@ -14,6 +14,9 @@ use ktsu_workflow::admit::ENGINE;
 
 /// The most characters of the name of a file in the record.
 const MAX_FILE_NAME: usize = 200;
+
+/// How an eval says that programs ran without a sandbox.
+pub const WITHOUT_SANDBOX: &str = "none";
 
 /// A run to be checked, and what it is checked by.
 pub struct CheckRequest {
@@ -28,6 +31,8 @@ pub struct CheckRequest {
     /// Whether files of this machine may be read: only for commands that own the ledger, for none of
     /// the routes.
     pub reads_files: bool,
+    /// Whether the person wants programs to run without a sandbox.
+    pub without_sandbox: bool,
     /// The folder with the files that the run left.
     pub workspace: Option<Box<dyn Workspace + Send>>,
 }
@@ -48,8 +53,10 @@ pub enum CheckError {
         /// The type of its check.
         kind: &'static str,
     },
-    /// Checks of files need a folder.
-    #[error("the spec checks files, which only the machine of the workspace can read")]
+    /// Checks of files, and those that run programs, need a folder.
+    #[error(
+        "the spec checks files or runs programs, which only the machine of the workspace can do"
+    )]
     NeedsWorkspace,
     /// What is recorded must hold no secret.
     #[error("the spec holds a secret of the kit, and would be recorded")]
@@ -85,26 +92,50 @@ pub async fn check(
         file,
         by,
         reads_files,
+        without_sandbox,
         workspace,
     } = request;
     let readers = orchestrator.readers();
-    let engine = orchestrator.clone();
+    let (engine, stream) = (orchestrator.clone(), run.clone());
     // Reading a spec takes as long as its patterns are large: not on a thread that serves others.
-    let events = readers.with_kind(ReadKind::Search, move |reader| {
+    let read = readers.with_kind(ReadKind::Search, move |reader| {
         let spec = spec(&file, &text)?;
         if spec.needs_workspace() && !reads_files {
             return Err(CheckError::NeedsWorkspace);
         }
-        let started = started(&engine, &spec, (&file, text), by)?;
-        let workspace = workspace.as_ref().map(|it| it.as_ref() as &dyn Workspace);
-        let checked = evals::check(reader, &run, &spec.invariants, workspace);
-        let checked = checked.map_err(|error| CheckError::Run(run.name().to_owned(), error))?;
-        let (mut writer, mut events) = EvalWriter::begin(started, spec.pass_threshold);
-        events.extend(writer.judged(checked.started, Ok(checked.results)));
-        events.extend(writer.finish());
-        Ok::<_, CheckError>(events)
+        let mut started = started(&engine, &spec, (&file, text), by)?;
+        if without_sandbox && spec.runs_programs() {
+            started.sandbox = Some(WITHOUT_SANDBOX.to_owned());
+        }
+        let checked = CheckedRun::read(reader, &stream, None);
+        let checked = checked.map_err(|error| CheckError::Run(stream.name().to_owned(), error))?;
+        Ok((spec, started, checked))
     });
-    let events = events.await?;
+    let (spec, started, checked) = read.await?;
+    let threshold = spec.pass_threshold;
+    let (runs_programs, engine) = (spec.runs_programs(), orchestrator.clone());
+    let judge = move || {
+        let workspace = workspace.as_ref().map(|it| it.as_ref() as &dyn Workspace);
+        let mut checked = evals::check_read(checked, &run, &spec.invariants, workspace);
+        for (invariant, result) in spec.invariants.iter().zip(&mut checked.results) {
+            // What programs print may hold a secret, and what is recorded must not.
+            if invariant.check.runs_program() {
+                result.reason = engine.redacted(&result.reason);
+            }
+        }
+        Ok::<_, CheckError>(checked)
+    };
+    let checked = match runs_programs {
+        false => readers.with_kind(ReadKind::Search, |_| judge()).await?,
+        // Programs take minutes, and there are few readers.
+        true => {
+            let judged = tokio::task::spawn_blocking(judge).await;
+            judged.map_err(|error| EvalAppendError::Ledger(error.to_string()))??
+        }
+    };
+    let (mut writer, mut events) = EvalWriter::begin(started, threshold);
+    events.extend(writer.judged(checked.started, Ok(checked.results)));
+    events.extend(writer.finish());
     let mut eval = orchestrator.new_eval()?;
     orchestrator.append_eval(&mut eval, events).await?;
     report(orchestrator, eval.stream).await
@@ -149,6 +180,7 @@ pub fn started(
         checks: spec.as_json.clone(),
         engine: ENGINE.to_owned(),
         file: orchestrator.redacted(&name_of(file)),
+        sandbox: None,
         spec_digest: Hash::of(text.as_bytes()),
         spec: text,
         suite: None,

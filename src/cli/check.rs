@@ -7,6 +7,7 @@ use axum::body::Body;
 use axum::http::Request;
 use serde_json::{Value, json};
 
+use super::check_bench::workspace_for;
 use super::engine::{client_token, invalid_file, quoted};
 use super::follow::problem;
 use super::output::{
@@ -14,10 +15,9 @@ use super::output::{
 };
 use super::owner::{EngineArguments, EngineHandle};
 use super::reading::{find_run, open_at, unfinished};
-use super::workspace::WorkspaceFolder;
 use super::{Common, Failure, text};
 use crate::eval_file::EvalFile;
-use ktsu_api::checks::{self, CheckError, CheckRequest};
+use ktsu_api::checks::{self, CheckError, CheckRequest, WITHOUT_SANDBOX};
 use ktsu_codes::{EXIT_COULD_NOT_RUN, EXIT_VERDICT};
 use ktsu_environment::principals::LOCAL;
 use ktsu_eval::{Workspace, verdict};
@@ -42,9 +42,12 @@ pub(super) struct Arguments {
     /// The invariants: evals/NAME.eval.yaml
     #[arg(long, value_name = "FILE")]
     spec: PathBuf,
-    /// The folder with the files that the run left, for checks of files
+    /// The folder with the files that the run left, for checks of files and those that run programs
     #[arg(long, value_name = "DIR")]
     workspace: Option<PathBuf>,
+    /// Runs programs of checks as yourself, with all that you may do; the verdict says so
+    #[arg(long)]
+    no_sandbox: bool,
     /// Prints the verdict, and records nothing
     #[arg(long)]
     no_record: bool,
@@ -63,10 +66,9 @@ pub(super) struct Arguments {
 /// Checks a run.
 pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
     let file = load(&arguments.spec)?;
-    let workspace = arguments.workspace.as_deref().map(WorkspaceFolder::open);
-    let workspace = workspace.transpose()?;
+    let spec = &file.spec;
     if let Some(url) = &arguments.orchestrator {
-        if file.spec.needs_workspace() {
+        if spec.needs_workspace() {
             return Err(CheckError::NeedsWorkspace.into());
         }
         let peer = Peer::remote(url.trim_end_matches('/'), client_token()?);
@@ -76,8 +78,12 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
     let place = EngineHandle::ledger_location(common, &arguments.engine)?;
     let reader = open_at(&place.path)?;
     let stream = checkable(&reader, &arguments, &place.flag)?;
+    let workspace = arguments.workspace.as_deref();
+    let workspace = workspace_for(spec, workspace, arguments.no_sandbox)?;
+    let is_without = arguments.no_sandbox && spec.runs_programs();
+    let sandbox = is_without.then_some(WITHOUT_SANDBOX);
     if arguments.no_record {
-        let workspace = workspace.as_ref().map(|folder| folder as &dyn Workspace);
+        let workspace = workspace.as_ref().map(|it| it.as_ref() as &dyn Workspace);
         let checked = evals::check(&reader, &stream, &file.spec.invariants, workspace);
         let checked = checked.map_err(|error| refusal(error, stream.name(), &place.flag))?;
         let scenario = unrecorded(checked, file.spec.pass_threshold);
@@ -85,7 +91,7 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
             digest: file.digest,
             file: file.spec.path.display().to_string(),
         };
-        return show(common, &scenario, &spec, None);
+        return show(common, &scenario, (&spec, sandbox), None);
     }
     drop(reader);
     let (path, flag) = (place.path.display().to_string(), place.flag.clone());
@@ -101,7 +107,8 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
                     id: LOCAL.to_owned(),
                 },
                 reads_files: true,
-                workspace: workspace.map(|folder| Box::new(folder) as Box<dyn Workspace + Send>),
+                without_sandbox: arguments.no_sandbox,
+                workspace,
             };
             let checked = checks::check(orchestrator, request).await;
             checked.map_err(|error| match error {
@@ -110,8 +117,9 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
             })
         }
         None if file.spec.needs_workspace() => {
-            let words =
-                format!("another process owns {path}, and checks of files are made by the owner");
+            let words = format!(
+                "another process owns {path}, and checks of files and programs are made by the owner"
+            );
             let hint = "to see the verdict without a record: --no-record; to record it, stop the \
                         other process first";
             return Err(Failure::could_not_run(words).hint(hint));
@@ -196,23 +204,32 @@ fn show_recorded(common: &Common, report: &EvalReport, flag: &str) -> Result<Exi
         return Err(Failure::could_not_run("the eval has no scenario"));
     };
     let id = report.eval_id.as_str();
-    let shown = show(common, scenario, &report.spec, Some(id))?;
+    let about = (&report.spec, report.sandbox.as_deref());
+    let shown = show(common, scenario, about, Some(id))?;
     if !common.json {
         note_dim(&format!("recorded as {id}: ktsu evals {id}{flag}"));
     }
     Ok(shown)
 }
 
-/// Shows a verdict; the exit code says which it is. `eval_id`: if it is recorded.
+/// Shows a verdict, what it was judged by, and how programs ran; the exit code says which it is.
+/// `eval_id`: if it is recorded.
 fn show(
     common: &Common,
     scenario: &RunVerdict,
-    spec: &SpecReport,
+    (spec, sandbox): (&SpecReport, Option<&str>),
     eval_id: Option<&str>,
 ) -> Result<ExitCode, Failure> {
+    let mut shown = in_json(scenario, spec, eval_id);
+    if let Some(sandbox) = sandbox {
+        shown["sandbox"] = json!(sandbox);
+    }
     match common.json {
-        true => drop(print_json(&in_json(scenario, spec, eval_id))?),
-        false => print_scenario(scenario),
+        true => drop(print_json(&shown)?),
+        false => {
+            print_scenario(scenario);
+            print_sandbox(sandbox);
+        }
     }
     Ok(exit_code(&scenario.status))
 }
@@ -270,10 +287,7 @@ pub(super) fn load(path: &Path) -> Result<EvalFile, Failure> {
                 path.display(),
                 invariant.name
             );
-            Err(Failure::could_not_run(words).hint(
-                "it makes output, trace, forbidden, file_exists, file_absent and file_content; \
-                 keep the others in a file of their own",
-            ))
+            Err(Failure::could_not_run(words).hint("keep the invariant in a file of its own"))
         }
     }
 }
@@ -289,6 +303,16 @@ pub(super) fn refusal(error: CheckedRunError, run: &str, flag: &str) -> Failure 
         CheckedRunError::Frame(_) | CheckedRunError::Filter(..) => {
             Failure::could_not_run(words).hint("to see what is damaged: ktsu verify")
         }
+    }
+}
+
+/// Says how programs of checks ran, if that was not in the sandbox.
+pub(super) fn print_sandbox(sandbox: Option<&str>) {
+    if sandbox == Some(WITHOUT_SANDBOX) {
+        let warning = painted(WARN, "warning");
+        line(&format!(
+            "{warning}: programs of checks ran without a sandbox"
+        ));
     }
 }
 
@@ -336,11 +360,16 @@ fn print_result(result: &CheckResult, widest: usize) {
         false => "",
     };
     let weight = format!("weight {}{gate}", result.weight);
+    // What a program printed has lines.
+    let mut reason = result.reason.lines();
     row(&format!(
         "{} {:<widest$}  {}  {}",
         painted(style, symbol),
         text::line(&result.name),
         painted(DIM, &format!("{weight:<16}")),
-        text::line(&result.reason)
+        text::line(reason.next().unwrap_or_default())
     ));
+    for printed in reason {
+        line(&format!("    {}", text::line(printed)));
+    }
 }

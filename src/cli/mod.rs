@@ -13,6 +13,7 @@ mod backup;
 mod baseline_run;
 mod capture;
 mod check;
+mod check_bench;
 mod comparison;
 mod completions;
 mod content;

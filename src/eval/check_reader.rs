@@ -14,6 +14,8 @@ use crate::filter::{self, Filter, FilterError, GLOB_KEYS};
 use crate::glob::{Glob, MAX_GLOB_BYTES};
 use crate::numbers;
 use crate::pattern::TextPattern;
+use crate::program_reader;
+use crate::programs::{CommandCheck, CustomCheck, ProgramLimits};
 use crate::shapes;
 use crate::spec::{CheckKind, Content, CountRange, OutputCheck, ToolPattern, ToolUse, TraceCheck};
 
@@ -24,21 +26,21 @@ const MAX_TOOLS: usize = 200;
 const OUTPUT: &str = "output";
 
 /// The types that are checked.
-const TYPES: [(&str, &MapShape); 6] = [
+const TYPES: [(&str, &MapShape); 8] = [
     ("output", &shapes::OUTPUT),
     ("trace", &shapes::TRACE),
     ("forbidden", &shapes::FORBIDDEN_CHECK),
     ("file_exists", &shapes::FILE_EXISTS),
     ("file_absent", &shapes::FILE_ABSENT),
     ("file_content", &shapes::FILE_CONTENT),
+    ("command_exit", &shapes::COMMAND_EXIT),
+    ("custom", &shapes::CUSTOM),
 ];
 
 /// The types that are read, and not checked yet.
-const LATER: [(&str, &MapShape); 5] = [
-    ("command_exit", &shapes::COMMAND_EXIT),
+const LATER: [(&str, &MapShape); 3] = [
     ("sql", &shapes::SQL),
     ("http_mock_assertions", &shapes::HTTP_MOCK),
-    ("custom", &shapes::CUSTOM),
     ("llm_as_judge", &shapes::LLM_AS_JUDGE),
 ];
 
@@ -79,6 +81,14 @@ pub(crate) fn check(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<Ch
         "forbidden" => CheckKind::Forbidden(filter(reader, fields.get("where")?)?),
         "file_exists" => CheckKind::FileExists(path(reader, &fields)?),
         "file_absent" => CheckKind::FileAbsent(path(reader, &fields)?),
+        "command_exit" => CheckKind::CommandExit(Box::new(CommandCheck {
+            limits: limits(reader, &fields)?,
+            ..program_reader::command(reader, &fields)?
+        })),
+        "custom" => CheckKind::Custom(Box::new(CustomCheck {
+            limits: limits(reader, &fields)?,
+            ..program_reader::custom(reader, &fields)?
+        })),
         _ => CheckKind::FileContent(Box::new(content(reader, &fields)?)),
     })
 }
@@ -100,10 +110,8 @@ pub(crate) fn map_of(reader: &mut ConfigReader<'_>, node: &YamlNode, what: &str)
 /// Checks the fields of a type that is not checked yet.
 fn later(reader: &mut ConfigReader<'_>, fields: &Fields<'_>) {
     for name in [
-        "command",
         "query",
         "service",
-        "script",
         "model",
         "criteria",
         "input_from",
@@ -111,10 +119,6 @@ fn later(reader: &mut ConfigReader<'_>, fields: &Fields<'_>) {
     ] {
         text(reader, fields, name);
     }
-    let exit = |node| reader.integer(node, "exit_code", 0, 255);
-    fields.read("exit_code", exit);
-    let places = ["host", "sandbox"].map(|word| (word, ()));
-    fields.read("runs_in", |node| reader.keyword(node, "runs_in", &places));
     fields.read("samples", |node| reader.integer(node, "samples", 1, 100));
     fields.read("temperature", |node| {
         reader.number(node, "temperature", 0.0, 2.0)
@@ -130,6 +134,15 @@ fn later(reader: &mut ConfigReader<'_>, fields: &Fields<'_>) {
     for node in assertions.unwrap_or_default() {
         assertion(reader, node);
     }
+}
+
+/// What a program may take, as far as the file says so.
+fn limits(reader: &mut ConfigReader<'_>, fields: &Fields<'_>) -> Option<ProgramLimits> {
+    let Some(node) = fields.get("limits") else {
+        return Some(ProgramLimits::default());
+    };
+    let fields = shaped(reader, node, &shapes::PROGRAM_LIMITS)?;
+    program_reader::limits(reader, &fields)
 }
 
 fn assertion(reader: &mut ConfigReader<'_>, node: &YamlNode) {

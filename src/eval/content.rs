@@ -6,6 +6,7 @@ use serde_json::json;
 use crate::bench::{Bench, CheckError};
 use ktsu_ledger::event::LookedAt;
 
+use crate::programs::Programs;
 use crate::results::{Finding, shown, value_looked_at};
 use crate::spec::Content;
 
@@ -22,6 +23,11 @@ pub trait Workspace {
     /// # Errors
     /// Why that cannot be said, in words for people.
     fn exists(&self, relative: &str) -> Result<bool, String>;
+
+    /// What runs programs beside these files, if anything does.
+    fn programs(&self) -> Option<&dyn Programs> {
+        None
+    }
 }
 
 /// Whether a file is there, or is not.
@@ -86,7 +92,7 @@ fn missed(
     Ok((!matches).then(|| format!("does not match /{pattern}/")))
 }
 
-fn given(workspace: Option<&dyn Workspace>) -> Result<&dyn Workspace, CheckError> {
+pub(crate) fn given(workspace: Option<&dyn Workspace>) -> Result<&dyn Workspace, CheckError> {
     let words = "there is no workspace to look at: give it with --workspace DIR";
     workspace.ok_or_else(|| CheckError::new(words))
 }

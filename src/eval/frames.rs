@@ -48,6 +48,13 @@ pub struct FrameView {
     pub(crate) value: Rcvar,
 }
 
+impl FrameView {
+    /// As `frames --json` shows it, with `call`.
+    pub(crate) fn to_value(&self) -> Value {
+        serde_json::to_value(&*self.value).unwrap_or_default()
+    }
+}
+
 /// A record whose text is not JSON.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("frame {0} is not JSON")]

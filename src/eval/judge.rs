@@ -5,10 +5,12 @@ use ktsu_workflow::expression::{Evaluator, Tracker};
 use serde_json::Value;
 
 use crate::bench::{Bench, CheckError};
+use crate::commands;
 use crate::content::{self, Workspace};
 use crate::frames::FrameView;
 use crate::output;
 use crate::results::Finding;
+use crate::scripts;
 use crate::spec::{CheckKind, EvalSpec, Invariant};
 use crate::trace;
 
@@ -75,6 +77,8 @@ fn find(
         CheckKind::FileExists(path) => content::exists(path, true, subject.workspace),
         CheckKind::FileAbsent(path) => content::exists(path, false, subject.workspace),
         CheckKind::FileContent(check) => content::find(check, subject.workspace, bench),
+        CheckKind::CommandExit(check) => commands::find(check, subject.workspace),
+        CheckKind::Custom(check) => scripts::find(check, subject.workspace, bench.frames),
         CheckKind::Later(name) => {
             let words = format!("checks of type {name} are not supported yet");
             Err(CheckError::new(words))
@@ -84,9 +88,10 @@ fn find(
 
 /// What a check found, as a result of the first scenario; how long it took is not known here.
 fn result(invariant: &Invariant, found: Finding) -> CheckResult {
-    let score = match found.status {
-        EvalStatus::Passed => 1.0,
-        EvalStatus::Failed | EvalStatus::Error => 0.0,
+    let score = match (found.status, found.score) {
+        (EvalStatus::Passed | EvalStatus::Failed, Some(score)) => score,
+        (EvalStatus::Passed, None) => 1.0,
+        (EvalStatus::Failed, None) | (EvalStatus::Error, _) => 0.0,
     };
     CheckResult {
         check: invariant.check.name().to_owned(),

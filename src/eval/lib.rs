@@ -1,7 +1,7 @@
 //! Evals: checks of a finished run, their results, and the verdict (decisions V1 to V6).
 //!
 //! Everything here is pure. The caller reads the spec's text, the run's envelope and frames, and the
-//! files of a workspace.
+//! files of a workspace, and runs the programs that checks name.
 //!
 //! ```text
 //! text ─EvalSpec::parse─▶ EvalSpec ─┐
@@ -13,6 +13,7 @@ mod aggregate;
 mod answers;
 mod bench;
 mod check_reader;
+mod commands;
 mod content;
 mod filter;
 mod frames;
@@ -21,9 +22,13 @@ mod judge;
 mod numbers;
 mod output;
 mod pattern;
+mod program_reader;
+mod programs;
 mod record;
 mod results;
+mod run_files;
 mod score;
+mod scripts;
 mod shapes;
 mod spec;
 mod spec_reader;
@@ -38,6 +43,9 @@ pub use content::Workspace;
 pub use filter::{Filter, FilterError};
 pub use frames::{FrameFold, FrameView, FrameViewError};
 pub use judge::{Subject, judge, judge_each};
+pub use programs::{
+    CheckProgram, CommandCheck, CustomCheck, ProgramLimits, ProgramPlaces, ProgramRun, Programs,
+};
 pub use record::{
     EvalRecord, EvalWriter, JudgedAgain, JudgedRun, RecordFault, RecordedEvent, judge_again,
 };

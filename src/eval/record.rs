@@ -462,6 +462,8 @@ fn needs_only_the_run(invariant: &Invariant) -> bool {
         CheckKind::FileExists(_)
         | CheckKind::FileAbsent(_)
         | CheckKind::FileContent(_)
+        | CheckKind::CommandExit(_)
+        | CheckKind::Custom(_)
         | CheckKind::Later(_) => false,
     }
 }

@@ -10,7 +10,7 @@ use crate::frames::FrameView;
 pub const MAX_FRAMES_NAMED: usize = 100;
 
 /// The most characters of a reason.
-const MAX_REASON_CHARS: usize = 1_000;
+pub(crate) const MAX_REASON_CHARS: usize = 1_000;
 
 /// The most characters of a value in a reason.
 const MAX_VALUE_CHARS: usize = 200;
@@ -45,6 +45,8 @@ fn digest(value: &Value) -> Hash {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Finding {
     pub(crate) status: EvalStatus,
+    /// From 0 to 1; without one, it follows from the status.
+    pub(crate) score: Option<f64>,
     pub(crate) reason: String,
     pub(crate) looked_at: LookedAt,
 }
@@ -59,6 +61,7 @@ impl Finding {
         let reason = shortened(&reason, MAX_REASON_CHARS);
         Self {
             status,
+            score: None,
             reason,
             looked_at,
         }
@@ -68,6 +71,7 @@ impl Finding {
     pub(crate) fn error(reason: &str) -> Self {
         Self {
             status: EvalStatus::Error,
+            score: None,
             reason: shortened(reason, MAX_REASON_CHARS),
             looked_at: value_looked_at(&Value::Null),
         }
@@ -79,8 +83,31 @@ pub(crate) fn shown(value: &Value) -> String {
     shortened(&value.to_string(), MAX_VALUE_CHARS)
 }
 
+/// What a program printed, as reasons show it: its lines, with everything in them visible.
+pub(crate) fn printed(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let mut shown = String::with_capacity(text.len());
+    for c in text.trim().chars() {
+        match c {
+            '\n' | '\t' => shown.push(c),
+            c if c.is_control() => shown.extend(c.escape_default()),
+            c => shown.push(c),
+        }
+    }
+    shown
+}
+
+/// The end of a text, with `…` where something is left out.
+pub(crate) fn end_of(text: &str, most: usize) -> String {
+    let mut ends = text.char_indices().rev();
+    match ends.nth(most.saturating_sub(1)) {
+        Some((at, _)) if at > 0 => format!("…{}", text.get(at..).unwrap_or_default()),
+        Some(_) | None => text.to_owned(),
+    }
+}
+
 /// The beginning of a text, with `…` where something is left out.
-fn shortened(text: &str, most: usize) -> String {
+pub(crate) fn shortened(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         Some((at, _)) => format!("{}…", text.get(..at).unwrap_or_default()),
         None => text.to_owned(),

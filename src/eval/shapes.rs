@@ -314,9 +314,27 @@ pub(crate) const COMMAND_EXIT: MapShape = MapShape::new(
     &[
         required("command", Text).doc("What sh -c runs in the workspace"),
         optional("exit_code", Integer(0, 255)).doc("The exit code; 0 by default"),
+        OWN_LIMITS,
         required("type", Keywords(&["command_exit"])),
     ],
 );
+
+const OWN_LIMITS: KeyShape = optional("limits", Map(&PROGRAM_LIMITS)).doc("What it may take");
+
+/// What a program of a check may take.
+pub(crate) const PROGRAM_LIMITS: MapShape = MapShape::new(
+    "limits",
+    &[
+        optional("disk_mb", Integer(1, 100_000))
+            .doc("MiB by which the workspace may grow; 1024 by default"),
+        optional("memory_mb", Integer(16, 1_000_000)).doc("MiB of memory; 2048 by default"),
+        optional("processes", Integer(1, 10_000)).doc("Processes at a time; 512 by default"),
+        optional("time", DURATION).doc("From start to end, at most 1h; 10m by default"),
+    ],
+);
+
+/// The longest that a program of a check may run, in milliseconds.
+pub(crate) const MAX_PROGRAM_MS: u64 = 3_600_000;
 
 pub(crate) const SQL: MapShape = MapShape::new(
     "the check",
@@ -351,8 +369,10 @@ pub(crate) const ASSERTION: MapShape = MapShape::new(
 pub(crate) const CUSTOM: MapShape = MapShape::new(
     "the check",
     &[
-        optional("runs_in", Keywords(&["host", "sandbox"])).doc("Where; host by default"),
-        required("script", Text).doc("The script"),
+        OWN_LIMITS,
+        optional("runs_in", Keywords(&["host", "sandbox"]))
+            .doc("host, beside the workspace, which it can only read; or sandbox, within it. host by default"),
+        required("script", Text).doc("The file, from the folder of the spec"),
         required("type", Keywords(&["custom"])),
     ],
 );

@@ -10,6 +10,7 @@ use serde_json::{Number, Value};
 use crate::filter::Filter;
 use crate::glob::Glob;
 use crate::pattern::TextPattern;
+use crate::programs::{CommandCheck, CustomCheck};
 use crate::suite::Suite;
 
 /// The most bytes of a file.
@@ -68,6 +69,10 @@ pub enum CheckKind {
     FileAbsent(String),
     /// What a file holds.
     FileContent(Box<Content>),
+    /// How a command ends.
+    CommandExit(Box<CommandCheck>),
+    /// What a script says.
+    Custom(Box<CustomCheck>),
     /// A type that is read, and not supported yet, by its name.
     Later(&'static str),
 }
@@ -167,22 +172,40 @@ impl EvalSpec {
             | CheckKind::Forbidden(_)
             | CheckKind::FileExists(_)
             | CheckKind::FileAbsent(_)
-            | CheckKind::FileContent(_) => None,
+            | CheckKind::FileContent(_)
+            | CheckKind::CommandExit(_)
+            | CheckKind::Custom(_) => None,
         })
     }
 
-    /// Whether any check reads files of a workspace.
+    /// Whether any check needs the folder that a run left.
     pub fn needs_workspace(&self) -> bool {
-        self.invariants.iter().any(|one| {
-            matches!(
-                one.check,
-                CheckKind::FileExists(_) | CheckKind::FileAbsent(_) | CheckKind::FileContent(_)
-            )
+        self.invariants.iter().any(|one| match one.check {
+            CheckKind::Output(_)
+            | CheckKind::Trace(_)
+            | CheckKind::Forbidden(_)
+            | CheckKind::Later(_) => false,
+            CheckKind::FileExists(_)
+            | CheckKind::FileAbsent(_)
+            | CheckKind::FileContent(_)
+            | CheckKind::CommandExit(_)
+            | CheckKind::Custom(_) => true,
         })
+    }
+
+    /// Whether any check runs a program.
+    pub fn runs_programs(&self) -> bool {
+        let mut checks = self.invariants.iter().map(|one| &one.check);
+        checks.any(CheckKind::runs_program)
     }
 }
 
 impl CheckKind {
+    /// Whether it runs a program, whose output may hold anything.
+    pub fn runs_program(&self) -> bool {
+        matches!(self, Self::CommandExit(_) | Self::Custom(_))
+    }
+
     /// The type, as the file has it.
     pub fn name(&self) -> &'static str {
         match self {
@@ -192,6 +215,8 @@ impl CheckKind {
             Self::FileExists(_) => "file_exists",
             Self::FileAbsent(_) => "file_absent",
             Self::FileContent(_) => "file_content",
+            Self::CommandExit(_) => "command_exit",
+            Self::Custom(_) => "custom",
             Self::Later(name) => name,
         }
     }

@@ -2,6 +2,7 @@
 
 mod filter_tests;
 mod judge_tests;
+mod program_tests;
 mod record_tests;
 mod replica_tests;
 mod score_tests;

@@ -46,6 +46,16 @@ pub fn check(
     workspace: Option<&dyn Workspace>,
 ) -> Result<CheckedScenario, CheckedRunError> {
     let checked = CheckedRun::read(reader, run, None)?;
+    Ok(check_read(checked, run, invariants, workspace))
+}
+
+/// As [`check`], of a run that has been read.
+pub fn check_read(
+    checked: CheckedRun,
+    run: &StreamId,
+    invariants: &[Invariant],
+    workspace: Option<&dyn Workspace>,
+) -> CheckedScenario {
     let subject = Subject {
         envelope: &checked.envelope,
         frames: &checked.frames,
@@ -58,7 +68,7 @@ pub fn check(
         results.push(result);
         began = Instant::now();
     });
-    Ok(CheckedScenario {
+    CheckedScenario {
         started: ScenarioStarted {
             abandoned: Vec::new(),
             frames: checked.frames.len() as u64,
@@ -69,7 +79,7 @@ pub fn check(
         },
         results,
         envelope: checked.envelope,
-    })
+    }
 }
 
 /// An eval, as commands and responses show it.
@@ -95,6 +105,9 @@ pub struct EvalReport {
     /// How replicas ended, where scenarios have several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<ReplicaTotals>,
+    /// `none` if programs of checks ran without a sandbox.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<String>,
     /// What was checked.
     pub scenarios: Vec<ScenarioReport>,
     /// What it was checked by.
@@ -267,6 +280,7 @@ impl EvalReport {
             flaky: totals.flaky.into(),
             passed: totals.passed.into(),
             replicas: totals.replicas,
+            sandbox: started.sandbox,
             scenarios: Vec::new(),
             spec: SpecReport {
                 digest: started.spec_digest,

@@ -45,6 +45,10 @@ pub struct EvalStarted {
     pub engine: String,
     /// The name of the spec's file.
     pub file: String,
+    /// How programs of checks were kept apart from the machine: `none`, where a person wanted it so.
+    /// Absent if they ran in the sandbox, or none ran.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<String>,
     /// The text of the spec.
     #[serde(deserialize_with = "super::null_is_empty")]
     pub spec: String,
@@ -157,7 +161,9 @@ pub struct LookedAt {
     /// How many frames there are.
     pub count: u64,
     /// BLAKE3 of it, as canonical JSON: a value; `[[seq, hash], …]` of frames; `{path, content}` of
-    /// a file, with the BLAKE3 of its bytes, or null where there is none.
+    /// a file, with the BLAKE3 of its bytes, or null where there is none; `{bytes, command, exit_code,
+    /// output}` of a command, and the same with `script` of a script: the BLAKE3 of its text, the
+    /// bytes that it printed, and the BLAKE3 of those that were kept.
     pub digest: Hash,
     /// The numbers of the frames, ascending: the first of them, where there are many.
     pub frames: Vec<u64>,

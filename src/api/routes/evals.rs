@@ -56,6 +56,7 @@ pub(super) async fn check(
         file: body.file.unwrap_or_else(|| UNNAMED.to_owned()),
         by: caller.principal,
         reads_files: false,
+        without_sandbox: false,
         workspace: None,
     };
     let checked = checks::check(&orchestrator, request).await;

@@ -64,7 +64,7 @@ impl SuiteFile {
         };
         if file.spec.needs_workspace() {
             return Err(refused(
-                "checks of files need a workspace, which eval run does not make yet",
+                "checks of files and programs need a workspace, which eval run does not make yet",
             )
             .hint("ktsu run, then ktsu check RUN --spec FILE --workspace DIR"));
         }

@@ -333,12 +333,12 @@ fn files_pass_fail_or_cannot_be_checked() {
 
 #[test]
 fn a_type_that_is_not_supported_yet_cannot_be_checked() {
-    let found = one("{type: command_exit, command: npm test}");
-    assert_eq!((found.status, &*found.check), (Error, "command_exit"));
-    let text = "invariants: {a: {description: d, check: {type: output}}, b: {description: d, check: {type: custom, script: a.py}}}";
+    let found = one("{type: sql, service: db, query: q, equals: 1}");
+    assert_eq!((found.status, &*found.check), (Error, "sql"));
+    let text = "invariants: {a: {description: d, check: {type: output}}, b: {description: d, check: {type: llm_as_judge, model: m, criteria: c}}}";
     let spec = spec(text);
     let (invariant, kind) = spec.not_supported().unwrap();
-    assert_eq!((&*invariant.name, kind), ("b", "custom"));
+    assert_eq!((&*invariant.name, kind), ("b", "llm_as_judge"));
 }
 
 #[test]

@@ -35,6 +35,7 @@ pub(super) fn started(text: &str) -> EvalStarted {
         checks: spec(text).as_json,
         engine: ENGINE.to_owned(),
         file: "a.eval.yaml".to_owned(),
+        sandbox: None,
         spec: text.to_owned(),
         spec_digest: Hash::of(text.as_bytes()),
         suite: None,

@@ -38,10 +38,8 @@ fn specs_with_every_type_of_check_are_read() {
         ]
     );
     assert_eq!(gated.pass_threshold, 0.85);
-    assert_eq!(
-        gated.not_supported().map(|(_, kind)| kind),
-        Some("command_exit")
-    );
+    assert!(gated.not_supported().is_none());
+    assert!(gated.needs_workspace() && gated.runs_programs());
     assert_eq!(
         spec(STATE).not_supported().map(|(_, kind)| kind),
         Some("sql")
@@ -200,6 +198,30 @@ fn faults_are_reported_at_their_place() {
             4,
             47,
             "host or sandbox",
+        ),
+        (
+            format!("{a}{{type: custom, script: ../s.py}}\n"),
+            4,
+            35,
+            "stay within it",
+        ),
+        (
+            format!("{a}{{type: command_exit, command: ' '}}\n"),
+            4,
+            42,
+            "1 to 65536 bytes",
+        ),
+        (
+            format!("{a}{{type: command_exit, command: a, limits: {{time: 2h}}}}\n"),
+            4,
+            60,
+            "from 1ms to 1h",
+        ),
+        (
+            format!("{a}{{type: command_exit, command: a, limits: {{memory_mb: 1}}}}\n"),
+            4,
+            65,
+            "16",
         ),
         (
             format!("{a}{{type: output}}\n    weight: -1\n"),

@@ -226,7 +226,7 @@ fn what_cannot_be_run_is_refused_before_anything_is() {
                 "{type: output, expr: output.a, max: 2}",
                 "{type: command_exit, command: 'true'}",
             ),
-            "command_exit",
+            "need a workspace",
         ),
         (spec("subject: {}\nmatrix: {params.a: 3}"), "w.eval.yaml:2"),
     ] {

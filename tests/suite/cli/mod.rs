@@ -9,6 +9,7 @@ mod asking;
 mod baselines;
 mod boot;
 mod branches;
+mod check_programs;
 mod checking;
 mod commanded;
 mod deciding;

@@ -77,6 +77,7 @@ fn eval_of_runs(runs: &[(&Recorded, Option<&str>)], text: &str) -> Recorded {
         checks: spec.as_json.clone(),
         engine: ktsu_workflow::admit::ENGINE.to_owned(),
         file: "a.eval.yaml".to_owned(),
+        sandbox: text.contains("command_exit").then(|| "none".to_owned()),
         spec: text.to_owned(),
         spec_digest: Hash::of(text.as_bytes()),
         suite: spec.suite.as_ref().map(|suite| suite.recorded(None)),
@@ -221,6 +222,26 @@ fn what_rests_on_more_than_the_run_is_named() {
         "{}",
         said[0]
     );
+}
+
+#[test]
+fn what_programs_found_is_named_and_not_judged_again() {
+    const PROGRAMS: &str = "invariants:
+  command: {description: d, check: {type: command_exit, command: 'true'}}
+  script: {description: d, check: {type: custom, script: a.py}}
+";
+    let (_, run) = finished().remove(0);
+    let archive = archive(&run, &eval_of(&run, PROGRAMS));
+    let (found, words) = judged(&archive);
+    assert_eq!(found, ClaimVerdict::NotCovered);
+    assert!(words.contains("a check of type command_exit"), "{words}");
+    assert!(words.contains("1 more"), "{words}");
+    let Some(python) = Python::find() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let said = python.verify(&[put(folder.path(), "programs", &archive)], &[]);
+    assert_eq!(verdict(&said[0], "evals"), "not_covered", "{}", said[0]);
+    let words = reason(&said[0]);
+    assert!(words.contains("checks of type command_exit"), "{words}");
 }
 
 #[test]

@@ -52,6 +52,8 @@ pub struct Eval {
     pub replicas: Option<EvalReplicaTotals>,
     /// What was checked.
     pub scenarios: Option<Vec<EvalScenario>>,
+    /// `none` if programs of checks ran without a sandbox.
+    pub sandbox: Option<String>,
     /// What it was checked by.
     pub spec: Option<EvalSpecView>,
 }

@@ -1,0 +1,224 @@
+//! What checks of a run need of this machine: the files that it left, and programs beside them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ktsu_eval::{
+    CheckProgram, EvalSpec, ProgramLimits, ProgramPlaces, ProgramRun, Programs, Workspace,
+};
+use ktsu_ledger::Hash;
+use ktsu_sandbox::{
+    Execution, FolderError, Limits, PrivateFolder, Program, ProgramEnd, Sandbox, SandboxError,
+};
+
+use super::Failure;
+use super::workspace::WorkspaceFolder;
+
+/// The most bytes of a script.
+const MAX_SCRIPT: u64 = 1 << 20;
+
+/// What a script is called where it runs.
+const SCRIPT: &str = "script";
+
+/// What the audit log is called there.
+const AUDIT_LOG: &str = "audit.jsonl";
+
+/// What the trace is called there.
+const TRACE: &str = "trace.jsonl";
+
+/// A private copy of the files of a run, and programs beside it. Checks share it, in their order.
+#[derive(Debug)]
+pub(super) struct CheckBench {
+    files: WorkspaceFolder,
+    folder: PrivateFolder,
+    sandbox: Sandbox,
+    /// The folder that scripts are in.
+    scripts: PathBuf,
+}
+
+/// The workspace for the checks of a spec: the folder itself if they only read it, or else a copy.
+///
+/// # Errors
+/// There is no such folder, it cannot be copied, or there is no sandbox.
+pub(super) fn workspace_for(
+    spec: &EvalSpec,
+    folder: Option<&Path>,
+    without_sandbox: bool,
+) -> Result<Option<Box<dyn Workspace + Send>>, Failure> {
+    let Some(folder) = folder else {
+        return Ok(None);
+    };
+    let files = WorkspaceFolder::open(folder)?;
+    if !spec.runs_programs() {
+        return Ok(Some(Box::new(files)));
+    }
+    let sandbox = match without_sandbox {
+        true => Sandbox::none(),
+        false => Sandbox::find().map_err(no_sandbox)?,
+    };
+    let copy = sandbox.copy_of(folder);
+    let copy = copy.map_err(|error| not_copied(folder, &error))?;
+    let above = spec
+        .path
+        .parent()
+        .filter(|path| !path.as_os_str().is_empty());
+    Ok(Some(Box::new(CheckBench {
+        files: WorkspaceFolder::open(&copy.workspace())?,
+        folder: copy,
+        sandbox,
+        scripts: above.unwrap_or(Path::new(".")).to_path_buf(),
+    })))
+}
+
+fn no_sandbox(error: SandboxError) -> Failure {
+    let hint = match error.hint() {
+        Some(install) => {
+            format!("{install}; or, if you trust the files and the spec: --no-sandbox")
+        }
+        None => {
+            "bubblewrap 0.8 and prlimit are needed, and user namespaces have to be allowed; or, \
+                 if you trust the files and the spec: --no-sandbox"
+                .to_owned()
+        }
+    };
+    Failure::could_not_run(error.to_string()).hint(hint)
+}
+
+fn not_copied(folder: &Path, error: &FolderError) -> Failure {
+    let words = format!("cannot copy the workspace {}: {error}", folder.display());
+    Failure::could_not_run(words)
+        .hint("name a folder with the files that the checks need, and no more")
+}
+
+impl Workspace for CheckBench {
+    fn read(&self, relative: &str) -> Result<Option<Vec<u8>>, String> {
+        self.files.read(relative)
+    }
+
+    fn exists(&self, relative: &str) -> Result<bool, String> {
+        self.files.exists(relative)
+    }
+
+    fn programs(&self) -> Option<&dyn Programs> {
+        Some(self)
+    }
+}
+
+impl Programs for CheckBench {
+    fn places(&self) -> ProgramPlaces {
+        let (workspace, made) = self.sandbox.places(&self.folder);
+        let shown = |path: PathBuf| path.display().to_string();
+        ProgramPlaces {
+            workspace: shown(workspace),
+            audit_log: shown(made.join(AUDIT_LOG)),
+            trace: shown(made.join(TRACE)),
+        }
+    }
+
+    fn run(&self, program: &CheckProgram<'_>) -> Result<ProgramRun, String> {
+        match program {
+            CheckProgram::Command(check) => {
+                let arguments = ["sh", "-c", &check.command];
+                let ran = self.execute(&Program::new(&arguments, limits(check.limits)))?;
+                Ok(program_run(ran, None))
+            }
+            CheckProgram::Script {
+                check,
+                input,
+                audit_log,
+                trace,
+            } => {
+                let script = self.script(&check.script)?;
+                for (name, bytes) in [
+                    (SCRIPT, script.as_slice()),
+                    (AUDIT_LOG, audit_log.as_bytes()),
+                    (TRACE, trace.as_bytes()),
+                ] {
+                    let made = self.folder.make(name, bytes);
+                    made.map_err(|error| error.to_string())?;
+                }
+                let (_, made) = self.sandbox.places(&self.folder);
+                let path = made.join(SCRIPT).display().to_string();
+                let arguments = match interpreter(&check.script, &script) {
+                    Some(interpreter) => vec![interpreter, &path],
+                    None => vec![path.as_str()],
+                };
+                let program = Program::new(&arguments, limits(check.limits));
+                let program = program.with_input(input.as_bytes());
+                let program = match check.reads_only {
+                    true => program.read_only(),
+                    false => program,
+                };
+                let ran = self.execute(&program)?;
+                Ok(program_run(ran, Some(Hash::of(&script))))
+            }
+        }
+    }
+}
+
+impl CheckBench {
+    fn execute(&self, program: &Program<'_>) -> Result<Execution, String> {
+        let ran = self.sandbox.run(&self.folder, program);
+        ran.map_err(|error| error.to_string())
+    }
+
+    /// The text of a script.
+    fn script(&self, relative: &str) -> Result<Vec<u8>, String> {
+        let found = self.scripts.canonicalize().and_then(|folder| {
+            let script = folder.join(relative).canonicalize()?;
+            Ok((script.starts_with(&folder), script))
+        });
+        let (is_within, script) = found.map_err(|_| {
+            format!(
+                "there is no script {}",
+                self.scripts.join(relative).display()
+            )
+        })?;
+        if !is_within {
+            return Err(format!(
+                "the script {relative} is a link that leads out of the folder of the spec"
+            ));
+        }
+        let about = script.metadata().map_err(|error| error.to_string())?;
+        if !about.is_file() || about.len() > MAX_SCRIPT {
+            return Err(format!(
+                "the script {relative} is not a file of at most 1 MiB"
+            ));
+        }
+        fs::read(&script).map_err(|error| format!("cannot read the script {relative}: {error}"))
+    }
+}
+
+/// What runs a script that does not say so itself.
+fn interpreter(name: &str, script: &[u8]) -> Option<&'static str> {
+    match name {
+        _ if script.starts_with(b"#!") => None,
+        name if name.ends_with(".sh") => Some("sh"),
+        _ => Some("python3"),
+    }
+}
+
+fn limits(given: ProgramLimits) -> Limits {
+    let usual = Limits::default();
+    Limits {
+        time: given.time_ms.map_or(usual.time, Duration::from_millis),
+        memory: given.memory.unwrap_or(usual.memory),
+        processes: given.processes.unwrap_or(usual.processes),
+        disk: given.disk.unwrap_or(usual.disk),
+        output: usual.output,
+    }
+}
+
+fn program_run(ran: Execution, script: Option<Hash>) -> ProgramRun {
+    ProgramRun {
+        end: match ran.end() {
+            ProgramEnd::Exited(code) => Ok(code),
+            ProgramEnd::Stopped(limit) => Err(limit.to_string()),
+        },
+        output: ran.output.kept,
+        output_bytes: ran.output.total,
+        errors: ran.errors.kept,
+        script,
+    }
+}

@@ -1,0 +1,95 @@
+//! Programs that checks run, and the port through which they are run.
+
+use ktsu_ledger::Hash;
+
+/// How a command ends, in the workspace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommandCheck {
+    /// What `sh -c` runs.
+    pub command: String,
+    /// The exit code that passes.
+    pub exit_code: i32,
+    /// What it may take.
+    pub limits: ProgramLimits,
+}
+
+/// What a script says about the run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CustomCheck {
+    /// The file, from the folder of the spec, and never outside of it.
+    pub script: String,
+    /// Whether it can only read the workspace: it runs beside it (`host`), not within it (`sandbox`).
+    pub reads_only: bool,
+    /// What it may take.
+    pub limits: ProgramLimits,
+}
+
+/// What a program may take, where a file says so.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ProgramLimits {
+    /// From its start to its end.
+    pub time_ms: Option<u64>,
+    /// Bytes of memory.
+    pub memory: Option<u64>,
+    /// Processes at a time.
+    pub processes: Option<u64>,
+    /// Bytes by which the workspace may grow.
+    pub disk: Option<u64>,
+}
+
+/// Runs programs beside the files of a workspace. An implementation bounds what they take and what
+/// they print.
+pub trait Programs {
+    /// Where a program finds what it is given.
+    fn places(&self) -> ProgramPlaces;
+
+    /// Runs a program to its end.
+    ///
+    /// # Errors
+    /// Why it was not run, in words for people.
+    fn run(&self, program: &CheckProgram<'_>) -> Result<ProgramRun, String>;
+}
+
+/// Paths, as a program sees them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProgramPlaces {
+    /// The folder of the workspace.
+    pub workspace: String,
+    /// The file with the record of calls.
+    pub audit_log: String,
+    /// The file with the trace.
+    pub trace: String,
+}
+
+/// A program to be run.
+#[derive(Debug, Clone, Copy)]
+pub enum CheckProgram<'p> {
+    /// A command, its standard error with its output.
+    Command(&'p CommandCheck),
+    /// A script.
+    Script {
+        /// Which.
+        check: &'p CustomCheck,
+        /// Its standard input.
+        input: &'p str,
+        /// The text of the file at [`ProgramPlaces::audit_log`].
+        audit_log: &'p str,
+        /// The text of the file at [`ProgramPlaces::trace`].
+        trace: &'p str,
+    },
+}
+
+/// How a program ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProgramRun {
+    /// Its exit code, or the limit that it met, in words.
+    pub end: Result<i32, String>,
+    /// The end of its output.
+    pub output: Vec<u8>,
+    /// How many bytes of output there were.
+    pub output_bytes: u64,
+    /// The end of its standard error, where that is apart.
+    pub errors: Vec<u8>,
+    /// BLAKE3 of the script.
+    pub script: Option<Hash>,
+}

@@ -1,0 +1,342 @@
+//! The sandbox: bubblewrap, with nothing of the machine but its programs.
+
+use std::fs;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::copying::copy;
+use crate::execution::{self, Execution, Process, Program};
+use crate::folder::{FolderError, PrivateFolder};
+use crate::limits::{Limit, Limits};
+use crate::usage;
+
+/// How to install what is needed.
+pub(crate) const INSTALL: &str = "apt-get install -y bubblewrap";
+
+/// Where programs find their workspace.
+const WORKSPACE: &str = "/work";
+
+/// Where programs find what is made for them.
+const MADE: &str = "/check";
+
+/// Bytes of /tmp, and of /dev/shm.
+const TMP_BYTES: u64 = 256 << 20;
+
+/// The most files that a process may have open.
+const MAX_OPEN: u64 = 1_024;
+
+/// The first of the users that programs run as, where this process is root: far from those of people,
+/// services and containers.
+const FIRST_USER: u32 = 1_900_000_000;
+
+/// A user that has nothing, where there are fewer.
+const LAST_USER: u32 = 65_534;
+
+/// Files of /etc that programs need, and that hold nothing private.
+const ETC: [&str; 6] = [
+    "/etc/alternatives",
+    "/etc/ld.so.cache",
+    "/etc/localtime",
+    "/etc/mime.types",
+    "/etc/ssl/certs",
+    "/etc/ssl/openssl.cnf",
+];
+
+/// Closes what was inherited, opens the file for the status, and becomes bubblewrap.
+const START: [&str; 2] = [
+    r#"status="$1"; shift
+for fd in /proc/self/fd/*; do fd="${fd##*/}"; [ "$fd" -gt 2 ] && eval "exec $fd>&-"; done
+exec "$@" 3>"$status""#,
+    r#"status="$1"; shift
+exec 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-
+exec "$@" 3>"$status""#,
+];
+
+/// How programs are run.
+#[derive(Debug, Clone)]
+pub struct Sandbox {
+    /// Where bubblewrap is; none if programs run without a sandbox.
+    program: Option<PathBuf>,
+    /// The user that programs run as, if that is not the one of this process.
+    user: Option<u32>,
+}
+
+/// Why a program was not run.
+#[derive(Debug, thiserror::Error)]
+pub enum SandboxError {
+    /// There is no bubblewrap.
+    #[error("there is no sandbox: bubblewrap is not installed")]
+    Missing,
+    /// It does not work here.
+    #[error("the sandbox does not work here: {0}")]
+    Broken(String),
+    /// There is no folder for the program.
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    /// The program cannot be started.
+    #[error("cannot start the program: {0}")]
+    Start(#[from] std::io::Error),
+}
+
+impl SandboxError {
+    /// What to type.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Missing => Some(INSTALL),
+            Self::Broken(_) | Self::Folder(_) | Self::Start(_) => None,
+        }
+    }
+}
+
+impl Sandbox {
+    /// The sandbox of this machine, once a program has run in it.
+    ///
+    /// # Errors
+    /// [`SandboxError`].
+    pub fn find() -> Result<Self, SandboxError> {
+        let found = on_the_path("bwrap").ok_or(SandboxError::Missing)?;
+        let sandbox = Self {
+            program: Some(found),
+            user: user(),
+        };
+        let folder = sandbox.empty_folder()?;
+        let program = Program::new(&["true"], Limits::default());
+        let ran = sandbox.run(&folder, &program)?;
+        match ran.exit_code() {
+            Some(0) => Ok(sandbox),
+            code => Err(SandboxError::Broken(format!("`true` ended with {code:?}"))),
+        }
+    }
+
+    /// No sandbox: programs run as this process, with all that it may do.
+    pub fn none() -> Self {
+        Self {
+            program: None,
+            user: None,
+        }
+    }
+
+    /// Whether programs run without a sandbox.
+    pub fn is_none(&self) -> bool {
+        self.program.is_none()
+    }
+
+    /// An empty folder for programs.
+    ///
+    /// # Errors
+    /// [`FolderError::Make`].
+    pub fn empty_folder(&self) -> Result<PrivateFolder, FolderError> {
+        PrivateFolder::new(self.user)
+    }
+
+    /// A folder for programs, with a copy of a folder as their workspace. Links are copied as links;
+    /// pipes, sockets and devices are left out.
+    ///
+    /// # Errors
+    /// [`FolderError`].
+    pub fn copy_of(&self, original: &Path) -> Result<PrivateFolder, FolderError> {
+        let folder = self.empty_folder()?;
+        copy(original, &folder)?;
+        Ok(folder)
+    }
+
+    /// Where programs find their workspace, and what is made for them.
+    pub fn places(&self, folder: &PrivateFolder) -> (PathBuf, PathBuf) {
+        match self.is_none() {
+            true => (folder.workspace(), folder.made()),
+            false => (PathBuf::from(WORKSPACE), PathBuf::from(MADE)),
+        }
+    }
+
+    /// Runs a program to its end, or to the limit that it meets. Nothing of it runs afterwards; without
+    /// a sandbox, only what stayed in its process group is sure to have ended.
+    ///
+    /// # Errors
+    /// [`SandboxError`]: the program was not run.
+    pub fn run(
+        &self,
+        folder: &PrivateFolder,
+        program: &Program<'_>,
+    ) -> Result<Execution, SandboxError> {
+        let status = folder.root().join("status");
+        if status.symlink_metadata().is_ok() {
+            fs::remove_file(&status)?;
+        }
+        let process = Process {
+            command: match &self.program {
+                Some(bubblewrap) => self.within(bubblewrap, folder, program, &status),
+                None => without(folder, program),
+            },
+            has_namespace: !self.is_none(),
+            workspace: folder.workspace(),
+        };
+        let mut ran = execution::run(process, program)?;
+        if !self.is_none() {
+            let said = fs::read_to_string(&status).unwrap_or_default();
+            ran.take_code(member(&said, "exit-code"));
+            // Bubblewrap may end before the namespace has.
+            if let Some(first) = member(&said, "child-pid")
+                && !usage::has_ended(first)
+            {
+                let words = "processes of the program do not end";
+                return Err(SandboxError::Broken(words.to_owned()));
+            }
+        }
+        // A process that writes too large a file is ended by SIGXFSZ.
+        const TOO_LARGE: i32 = 128 + 25;
+        if ran.exit_code() == Some(TOO_LARGE) && !self.is_none() {
+            ran.stopped_by(Limit::Disk(program.limits.disk));
+        }
+        match ran.is_known() {
+            true => Ok(ran),
+            false => Err(SandboxError::Broken(ran.last_words())),
+        }
+    }
+
+    fn within(
+        &self,
+        bubblewrap: &Path,
+        folder: &PrivateFolder,
+        program: &Program<'_>,
+        status: &Path,
+    ) -> Command {
+        let bash = ["/bin/bash", "/usr/bin/bash"].map(Path::new);
+        let bash = bash.into_iter().find(|bash| bash.exists());
+        let (shell, script) = match bash {
+            Some(bash) => (bash, START[0]),
+            None => (Path::new("/bin/sh"), START[1]),
+        };
+        let mut command = Command::new(shell);
+        command.args(["-c", script, "ktsu"]).arg(status);
+        command.arg(bubblewrap).args(["--json-status-fd", "3"]);
+        command.args(APART);
+        for name in [
+            "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32",
+        ] {
+            show(&mut command, Path::new(name));
+        }
+        for name in ETC {
+            command.args(["--ro-bind-try", name, name]);
+        }
+        let root = folder.root();
+        let own = [
+            ("--ro-bind", root.join("passwd"), "/etc/passwd"),
+            ("--ro-bind", root.join("group"), "/etc/group"),
+            ("--ro-bind", folder.made(), MADE),
+            (program.access(), folder.workspace(), WORKSPACE),
+        ];
+        for (how, from, to) in own {
+            command.arg(how).arg(from).arg(to);
+        }
+        let size = TMP_BYTES.to_string();
+        command.args(["--proc", "/proc", "--dev", "/dev"]);
+        command.args(["--size", &size, "--tmpfs", "/dev/shm"]);
+        command.args(["--size", &size, "--tmpfs", "/tmp"]);
+        // What is mounted for these two takes as much memory as is written to it.
+        command.args(["--remount-ro", "/dev", "--remount-ro", "/"]);
+        command.args(["--chdir", WORKSPACE, "--", "prlimit", "--core=0"]);
+        let limits = &program.limits;
+        command.arg(format!("--data={}", limits.memory));
+        // A program that is at its limit is ended; until that is seen, it has no more than twice as many.
+        let processes = limits.processes.saturating_mul(2).saturating_add(1);
+        command.arg(format!("--nproc={processes}"));
+        command.arg(format!("--fsize={}", limits.disk));
+        command.arg(format!("--nofile={MAX_OPEN}"));
+        command.args(program.arguments);
+        command.env_clear().env("PATH", PATH).current_dir("/");
+        if let Some(user) = self.user {
+            // The groups of this process go with it.
+            command.uid(user).gid(user);
+        }
+        command
+    }
+}
+
+/// What programs find programs by.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// What separates programs from the machine.
+const APART: [&str; 26] = [
+    "--unshare-all",
+    "--unshare-user",
+    "--disable-userns",
+    "--uid",
+    "1000",
+    "--gid",
+    "1000",
+    "--hostname",
+    "sandbox",
+    "--cap-drop",
+    "ALL",
+    "--die-with-parent",
+    "--new-session",
+    "--clearenv",
+    "--setenv",
+    "PATH",
+    PATH,
+    "--setenv",
+    "HOME",
+    "/tmp",
+    "--setenv",
+    "LANG",
+    "C.UTF-8",
+    "--setenv",
+    "USER",
+    "check",
+];
+
+/// Shows a folder of programs as it is here: links as links.
+fn show(command: &mut Command, folder: &Path) {
+    match fs::read_link(folder) {
+        Ok(target) => command.arg("--symlink").arg(target).arg(folder),
+        Err(_) => command.arg("--ro-bind-try").arg(folder).arg(folder),
+    };
+}
+
+/// A program as it is run without a sandbox.
+fn without(folder: &PrivateFolder, program: &Program<'_>) -> Command {
+    let mut arguments = program.arguments.iter();
+    let mut command = Command::new(arguments.next().unwrap_or(&"false"));
+    command.args(arguments);
+    command.current_dir(folder.workspace()).process_group(0);
+    // Other variables may hold keys of providers.
+    command.env_clear();
+    for name in ["HOME", "LANG", "PATH", "TMPDIR"] {
+        command.envs(std::env::var_os(name).map(|value| (name, value)));
+    }
+    command
+}
+
+/// A number in what bubblewrap writes about itself: `{"exit-code": 3}`.
+fn member(status: &str, name: &str) -> Option<i32> {
+    let (_, number) = status.rsplit_once(&format!("\"{name}\":"))?;
+    let digits = number.trim_start();
+    let end = digits.find(|c: char| !c.is_ascii_digit());
+    digits.get(..end?)?.parse().ok()
+}
+
+fn on_the_path(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_else(|| PATH.into());
+    let mut found = std::env::split_paths(&path).map(|folder| folder.join(name));
+    found.find(|path| path.is_absolute() && path.is_file())
+}
+
+/// A user of its own for what this process runs, if it is root: limits do not bind root.
+fn user() -> Option<u32> {
+    if !rustix::process::geteuid().is_root() {
+        return None;
+    }
+    let wanted = FIRST_USER + std::process::id() % (1 << 22);
+    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    let is_there = map.lines().any(|line| {
+        let mut numbers = line.split_whitespace().map(str::parse::<u64>);
+        let first = numbers.next().and_then(Result::ok);
+        let count = numbers.nth(1).and_then(Result::ok);
+        let (Some(first), Some(count)) = (first, count) else {
+            return false;
+        };
+        (first..first.saturating_add(count)).contains(&u64::from(wanted))
+    });
+    Some(if is_there { wanted } else { LAST_USER })
+}

@@ -1,0 +1,373 @@
+//! The life of a program: started, watched, ended by itself or by a limit, its output drained.
+
+use std::io::{self, PipeReader, Read, Write as _};
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+
+use crate::limits::{Limit, Limits};
+use crate::usage::{FolderUsage, ProcessUsage};
+
+/// How often it is looked what a program takes, at most.
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+
+/// How much longer than a look the pause between looks is.
+const PAUSE_PER_LOOK: u32 = 5;
+
+/// How long a program that is being ended may take, before all that belongs to it is ended as well.
+const END_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long the output of a program that has ended is waited for.
+const OUTPUT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How many times as much as a program may keep it may write: files are written again, or removed.
+const MAX_REWRITES: u64 = 8;
+
+/// What is run.
+#[derive(Debug, Clone)]
+pub struct Program<'p> {
+    /// The program and its arguments.
+    pub(crate) arguments: &'p [&'p str],
+    pub(crate) limits: Limits,
+    input: &'p [u8],
+    is_apart: bool,
+    is_read_only: bool,
+}
+
+/// A process to be started, and what is watched of it.
+pub(crate) struct Process {
+    pub(crate) command: Command,
+    /// Whether the first process below it takes all others with it.
+    pub(crate) has_namespace: bool,
+    pub(crate) workspace: PathBuf,
+}
+
+/// What became of a program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Execution {
+    end: Option<ProgramEnd>,
+    /// Standard output; with standard error, unless they were asked for apart.
+    pub output: ProgramOutput,
+    /// Standard error, if it was asked for apart.
+    pub errors: ProgramOutput,
+}
+
+/// How a program ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProgramEnd {
+    /// By itself; 128 and the number of the signal, if it was one.
+    Exited(i32),
+    /// By a limit.
+    Stopped(Limit),
+}
+
+/// What a program has printed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ProgramOutput {
+    /// The end of it.
+    pub kept: Vec<u8>,
+    /// How many bytes there were.
+    pub total: u64,
+}
+
+impl<'p> Program<'p> {
+    /// A program without input, that may write to its workspace.
+    pub fn new(arguments: &'p [&'p str], limits: Limits) -> Self {
+        Self {
+            arguments,
+            limits,
+            input: b"",
+            is_apart: false,
+            is_read_only: false,
+        }
+    }
+
+    /// The same with an input, and with its output apart from its errors.
+    #[must_use]
+    pub fn with_input(mut self, input: &'p [u8]) -> Self {
+        self.input = input;
+        self.is_apart = true;
+        self
+    }
+
+    /// The same, which can only read its workspace.
+    #[must_use]
+    pub fn read_only(mut self) -> Self {
+        self.is_read_only = true;
+        self
+    }
+
+    /// How bubblewrap mounts the workspace.
+    pub(crate) fn access(&self) -> &'static str {
+        match self.is_read_only {
+            true => "--ro-bind",
+            false => "--bind",
+        }
+    }
+}
+
+impl Execution {
+    /// How it ended.
+    pub fn end(&self) -> ProgramEnd {
+        self.end.unwrap_or(ProgramEnd::Exited(-1))
+    }
+
+    pub(crate) fn exit_code(&self) -> Option<i32> {
+        match self.end? {
+            ProgramEnd::Exited(code) => Some(code),
+            ProgramEnd::Stopped(_) => None,
+        }
+    }
+
+    /// Takes what the sandbox says about the program for what its own exit code says.
+    pub(crate) fn take_code(&mut self, code: Option<i32>) {
+        if !matches!(self.end, Some(ProgramEnd::Stopped(_))) {
+            self.end = code.map(ProgramEnd::Exited);
+        }
+    }
+
+    pub(crate) fn stopped_by(&mut self, limit: Limit) {
+        self.end = Some(ProgramEnd::Stopped(limit));
+    }
+
+    /// Whether the program ran at all.
+    pub(crate) fn is_known(&self) -> bool {
+        self.end.is_some()
+    }
+
+    /// What was printed last, in place of the program.
+    pub(crate) fn last_words(&self) -> String {
+        let printed = [&self.output, &self.errors].map(|one| one.kept.as_slice());
+        let text = String::from_utf8_lossy(&printed.concat()).trim().to_owned();
+        match text.lines().last() {
+            Some(last) => last.to_owned(),
+            None => "it ended before the program did".to_owned(),
+        }
+    }
+}
+
+/// What a process is drained into, by a thread of its own.
+type Drain = Arc<Mutex<ProgramOutput>>;
+
+/// What threads report of a process.
+enum Report {
+    Ended(io::Result<ExitStatus>),
+    Drained,
+}
+
+/// Runs a process to its end. The thread that calls this is its parent as long as it runs.
+pub(crate) fn run(mut process: Process, program: &Program<'_>) -> io::Result<Execution> {
+    let (reader, writer) = io::pipe()?;
+    let errors = match program.is_apart {
+        true => Some(io::pipe()?),
+        false => None,
+    };
+    let (errors, errors_writer) = match errors {
+        Some((reader, writer)) => (Some(reader), writer),
+        None => (None, writer.try_clone()?),
+    };
+    let command = &mut process.command;
+    command
+        .stdin(Stdio::piped())
+        .stdout(writer)
+        .stderr(errors_writer);
+    let before = FolderUsage::of(&process.workspace).bytes;
+    let mut child = command.spawn()?;
+    // The command holds the pipes that it was given, and they end with their last holder.
+    process.command = Command::new("");
+    let id = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let id = id.ok_or_else(|| io::Error::other("the process has no id"))?;
+    let (sender, reports) = channel();
+    feed(&mut child, program.input.to_vec());
+    let kept = program.limits.output;
+    let output = drain(reader, kept, sender.clone());
+    let drains = 1 + usize::from(errors.is_some());
+    let errors = errors.map(|reader| drain(reader, kept, sender.clone()));
+    thread::spawn(move || sender.send(Report::Ended(child.wait())));
+    let watch = Watch {
+        id,
+        process: &process,
+        limits: &program.limits,
+        before,
+        began: Instant::now(),
+    };
+    let (end, drained) = watch.wait(&reports)?;
+    wait_for_output(&reports, drains.saturating_sub(drained));
+    let taken = |drain: &Drain| {
+        let mut output = drain.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut *output)
+    };
+    Ok(Execution {
+        end: Some(end),
+        output: taken(&output),
+        errors: errors.as_ref().map(taken).unwrap_or_default(),
+    })
+}
+
+/// Gives a process its input, which it need not read.
+fn feed(child: &mut Child, input: Vec<u8>) {
+    if let Some(mut stdin) = child.stdin.take()
+        && !input.is_empty()
+    {
+        thread::spawn(move || stdin.write_all(&input));
+    }
+}
+
+/// Reads all that comes, and keeps the end of it.
+fn drain(mut reader: PipeReader, kept: usize, sender: Sender<Report>) -> Drain {
+    let drained = Drain::default();
+    let shared = Arc::clone(&drained);
+    thread::spawn(move || {
+        let mut buffer = [0; 64 << 10];
+        loop {
+            let read = match reader.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(read) => read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(_) => break,
+            };
+            let mut output = shared.lock().unwrap_or_else(PoisonError::into_inner);
+            output.take(buffer.get(..read).unwrap_or_default(), kept);
+        }
+        let _ = sender.send(Report::Drained);
+    });
+    drained
+}
+
+impl ProgramOutput {
+    fn take(&mut self, bytes: &[u8], most: usize) {
+        self.total = self.total.saturating_add(bytes.len() as u64);
+        self.kept.extend_from_slice(bytes);
+        let over = self.kept.len().saturating_sub(most);
+        self.kept.drain(..over);
+    }
+}
+
+fn wait_for_output(reports: &Receiver<Report>, mut open: usize) {
+    let until = Instant::now() + OUTPUT_TIMEOUT;
+    while open > 0 {
+        match reports.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            Ok(Report::Drained) => open -= 1,
+            Ok(Report::Ended(_)) => {}
+            Err(_) => return,
+        }
+    }
+}
+
+/// A process that is watched.
+struct Watch<'w> {
+    id: Pid,
+    process: &'w Process,
+    limits: &'w Limits,
+    /// Bytes of the workspace when it began.
+    before: u64,
+    began: Instant,
+}
+
+impl Watch<'_> {
+    /// Waits for the end of the process, and brings it about if it meets a limit. Also how many outputs
+    /// have ended before.
+    fn wait(&self, reports: &Receiver<Report>) -> io::Result<(ProgramEnd, usize)> {
+        let (mut stopped, mut drained) = (None, 0);
+        let mut pause = LOOK_INTERVAL;
+        loop {
+            let left = self.limits.time.saturating_sub(self.began.elapsed());
+            let pause_now = match stopped {
+                None => pause.min(left.max(Duration::from_millis(1))),
+                Some(_) => LOOK_INTERVAL,
+            };
+            match reports.recv_timeout(pause_now) {
+                Ok(Report::Drained) => {
+                    drained += 1;
+                    continue;
+                }
+                Ok(Report::Ended(status)) => {
+                    let status = status?;
+                    self.end_others();
+                    let end = match stopped {
+                        Some((limit, _)) => ProgramEnd::Stopped(limit),
+                        None => ProgramEnd::Exited(code(status)),
+                    };
+                    return Ok((end, drained));
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(io::Error::other("the process was lost"));
+                }
+            }
+            let looked = Instant::now();
+            let usage = ProcessUsage::below(self.id.as_raw_nonzero().get());
+            match stopped {
+                None => {
+                    let limit = self.exceeded(&usage);
+                    stopped = limit.map(|limit| (limit, Instant::now()));
+                }
+                Some((_, since)) if since.elapsed() > END_TIMEOUT => {
+                    let _ = kill_process(self.id, Signal::KILL);
+                }
+                Some(_) => {}
+            }
+            if stopped.is_some() {
+                self.stop(&usage);
+            }
+            pause = LOOK_INTERVAL.max(looked.elapsed() * PAUSE_PER_LOOK);
+        }
+    }
+
+    /// The limit that is met.
+    fn exceeded(&self, usage: &ProcessUsage) -> Option<Limit> {
+        let limits = self.limits;
+        if self.began.elapsed() >= limits.time {
+            return Some(Limit::Time(limits.time));
+        }
+        // The first two are those of the sandbox.
+        let own = if self.process.has_namespace { 1 } else { 0 };
+        let count = usage.all.len().saturating_sub(own) as u64;
+        if count >= limits.processes {
+            return Some(Limit::Processes(limits.processes));
+        }
+        if usage.memory > limits.memory {
+            return Some(Limit::Memory(limits.memory));
+        }
+        let folder = FolderUsage::of(&self.process.workspace);
+        if folder.is_too_much {
+            return Some(Limit::Files);
+        }
+        let grown = folder.bytes.saturating_sub(self.before);
+        let is_over = grown > limits.disk || usage.written / MAX_REWRITES > limits.disk;
+        is_over.then_some(Limit::Disk(limits.disk))
+    }
+
+    /// Ends everything that belongs to the process. The first process of a namespace takes all others
+    /// with it, and the sandbox ends once they are gone.
+    fn stop(&self, usage: &ProcessUsage) {
+        let processes = match self.process.has_namespace {
+            true => &usage.children,
+            false => &usage.all,
+        };
+        for process in processes.iter().filter_map(|one| Pid::from_raw(*one)) {
+            let _ = kill_process(process, Signal::KILL);
+        }
+        if !self.process.has_namespace {
+            let _ = kill_process_group(self.id, Signal::KILL);
+        }
+    }
+
+    /// Ends what a process without a namespace has left.
+    fn end_others(&self) {
+        if !self.process.has_namespace {
+            let _ = kill_process_group(self.id, Signal::KILL);
+        }
+    }
+}
+
+fn code(status: ExitStatus) -> i32 {
+    let by_signal = status.signal().map(|signal| 128 + signal);
+    status.code().or(by_signal).unwrap_or(-1)
+}

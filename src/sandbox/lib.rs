@@ -1,0 +1,25 @@
+//! Programs that are not trusted, such as the commands of checks: each runs apart from everything else
+//! on the machine, within limits, beside a private copy of a folder.
+//!
+//! ```text
+//! folder ─Sandbox::copy_of─────▶ PrivateFolder ─┐
+//! Program ────────────────────Sandbox::run─────┴─▶ Execution: exit code or limit, output
+//! ```
+//!
+//! [`Sandbox`] knows bubblewrap, [`execution`] the life of a process, [`usage`] what it takes,
+//! [`PrivateFolder`] the files. None of them knows what a check is. The sandbox exists on Linux only.
+
+mod bubblewrap;
+mod copying;
+mod execution;
+mod folder;
+mod limits;
+mod usage;
+
+pub use bubblewrap::{Sandbox, SandboxError};
+pub use execution::{Execution, Program, ProgramEnd, ProgramOutput};
+pub use folder::{FolderError, PrivateFolder};
+pub use limits::{Limit, Limits};
+
+#[cfg(test)]
+mod tests;

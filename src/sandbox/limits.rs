@@ -1,0 +1,64 @@
+//! What a program may take.
+
+use std::time::Duration;
+
+/// The most files and folders that a program may have in its workspace.
+pub(crate) const MAX_FILES: u64 = 200_000;
+
+/// What a program may take. Each has a default.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// From its start to its end.
+    pub time: Duration,
+    /// Bytes of memory: of each process, and of all together.
+    pub memory: u64,
+    /// Processes at a time.
+    pub processes: u64,
+    /// Bytes by which the workspace may grow, and the size of any file.
+    pub disk: u64,
+    /// Bytes of each output that are kept: its end.
+    pub output: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            time: Duration::from_secs(600),
+            memory: 2 << 30,
+            processes: 512,
+            disk: 1 << 30,
+            output: 64 << 10,
+        }
+    }
+}
+
+/// The limit that ended a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limit {
+    /// [`Limits::time`].
+    Time(Duration),
+    /// [`Limits::memory`].
+    Memory(u64),
+    /// [`Limits::processes`].
+    Processes(u64),
+    /// [`Limits::disk`].
+    Disk(u64),
+    /// How many files, and how deep within each other.
+    Files,
+}
+
+impl std::fmt::Display for Limit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mib = |bytes: u64| bytes.div_ceil(1 << 20);
+        match self {
+            Self::Time(most) => write!(f, "it took longer than {most:?}"),
+            Self::Memory(most) => write!(f, "it took more than {} MiB of memory", mib(*most)),
+            Self::Processes(most) => write!(f, "it had {most} processes at a time"),
+            Self::Disk(most) => write!(f, "it wrote more than {} MiB", mib(*most)),
+            Self::Files => write!(
+                f,
+                "it made more than {MAX_FILES} files, or folders too deep within each other"
+            ),
+        }
+    }
+}

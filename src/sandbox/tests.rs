@@ -1,0 +1,359 @@
+//! Hostile programs: each ends by a limit or by itself, changes nothing outside of its copy, and leaves
+//! nothing that runs.
+
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::Path;
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use crate::{Execution, Limit, Limits, PrivateFolder, Program, ProgramEnd, Sandbox, SandboxError};
+
+/// Small limits, so that hostile programs meet them soon.
+fn limits() -> Limits {
+    Limits {
+        time: Duration::from_secs(20),
+        memory: 256 << 20,
+        processes: 40,
+        disk: 8 << 20,
+        output: 4 << 10,
+    }
+}
+
+/// The sandbox; where there is none, its test says so and ends.
+fn sandbox() -> Option<Sandbox> {
+    match Sandbox::find() {
+        Ok(sandbox) => Some(sandbox),
+        Err(error) => {
+            // Past the capture of tests: in the log of a run that passes, too.
+            use std::io::Write as _;
+            let _ = writeln!(std::io::stderr(), "\nNOT TESTED: the sandbox: {error}");
+            None
+        }
+    }
+}
+
+/// A folder with a file, a program to be run beside a copy of it, and the sandbox.
+struct Bench {
+    original: TempDir,
+    folder: PrivateFolder,
+    sandbox: Sandbox,
+}
+
+impl Bench {
+    fn new() -> Option<Self> {
+        let sandbox = sandbox()?;
+        let original = tempfile::tempdir().unwrap();
+        fs::write(original.path().join("a.txt"), "first").unwrap();
+        let folder = sandbox.copy_of(original.path()).unwrap();
+        Some(Self {
+            original,
+            folder,
+            sandbox,
+        })
+    }
+
+    fn sh(&self, script: &str, limits: Limits) -> Execution {
+        let arguments = ["sh", "-c", script];
+        let program = Program::new(&arguments, limits);
+        self.sandbox.run(&self.folder, &program).unwrap()
+    }
+}
+
+fn printed(ran: &Execution) -> String {
+    String::from_utf8_lossy(&ran.output.kept).into_owned()
+}
+
+fn exited(ran: &Execution) -> i32 {
+    match ran.end() {
+        ProgramEnd::Exited(code) => code,
+        ProgramEnd::Stopped(_) => panic!("{:?}: {}", ran.end(), printed(ran)),
+    }
+}
+
+/// Whether a process with this word among its arguments is left on the machine.
+fn is_left(word: &str) -> bool {
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let mut lines = processes.filter_map(|one| fs::read(one.path().join("cmdline")).ok());
+    lines.any(|line| String::from_utf8_lossy(&line).contains(word))
+}
+
+#[test]
+fn a_program_has_its_workspace_its_exit_code_and_its_output() {
+    let Some(bench) = Bench::new() else { return };
+    let ran = bench.sh("cat a.txt; echo more >&2; exit 7", limits());
+    assert_eq!(exited(&ran), 7);
+    assert_eq!(printed(&ran), "firstmore\n");
+    // A program that is ended by a signal, and one that is not there.
+    assert_eq!(exited(&bench.sh("kill -9 $$", limits())), 137);
+    assert_eq!(exited(&bench.sh("no-such-program", limits())), 127);
+}
+
+#[test]
+fn programs_share_a_copy_and_the_original_stays_as_it_is() {
+    let Some(bench) = Bench::new() else { return };
+    assert_eq!(
+        exited(&bench.sh("echo second > b.txt; rm a.txt", limits())),
+        0
+    );
+    assert_eq!(
+        printed(&bench.sh("cat b.txt; ls", limits())),
+        "second\nb.txt\n"
+    );
+    assert_eq!(
+        exited(&bench.sh("rm -rf /work/* /work/.*; ls -A /work | wc -l", limits())),
+        0
+    );
+    let left: Vec<_> = fs::read_dir(bench.original.path()).unwrap().collect();
+    assert_eq!(left.len(), 1);
+    let arguments = ["sh", "-c", "echo x > /work/c.txt"];
+    let program = Program::new(&arguments, limits()).read_only();
+    let ran = bench.sandbox.run(&bench.folder, &program).unwrap();
+    assert_ne!(exited(&ran), 0, "{:?}", ran.end());
+}
+
+#[test]
+fn a_program_sees_nothing_of_the_machine_but_its_programs() {
+    let Some(bench) = Bench::new() else { return };
+    let secret = tempfile::tempdir().unwrap();
+    fs::write(secret.path().join("ledger.db"), "secret").unwrap();
+    let home = std::env::var("HOME").unwrap_or_else(|_| "/root".to_owned());
+    let outside = secret.path().display();
+    let script = format!(
+        "cat {outside}/ledger.db /etc/shadow /etc/hostname; ls {home} /root /home /var /run /sys; env"
+    );
+    let ran = bench.sh(&script, limits());
+    let words = printed(&ran);
+    assert!(!words.contains("secret"), "{words}");
+    assert_eq!(words.matches("No such file").count(), 3 + 6, "{words}");
+    let names = words.lines().filter_map(|line| line.split_once('='));
+    let mut names: Vec<&str> = names.map(|(name, _)| name).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["HOME", "LANG", "PATH", "PWD", "USER"], "{words}");
+    let rights = bench.sh(
+        "for at in / /dev /usr /etc /check; do echo x > $at/x; done 2>/dev/null; \
+         ls /x /dev/x /usr/x /etc/x /check/x 2>/dev/null; id -u; grep -h Cap /proc/self/status; \
+         ls /proc/self/fd | wc -l; unshare -r true && echo nested; mount -t tmpfs x /tmp && echo mounted",
+        limits(),
+    );
+    let words = printed(&rights);
+    let caps: Vec<&str> = words
+        .lines()
+        .filter(|line| line.starts_with("Cap"))
+        .collect();
+    assert_eq!(caps.len(), 5, "{words}");
+    assert!(
+        caps.iter().all(|line| line.ends_with("\t0000000000000000")),
+        "{words}"
+    );
+    assert!(words.starts_with("1000\n"), "{words}");
+    // The three of every program, and the one that the folder is listed by.
+    assert!(words.contains("\n4\n"), "{words}");
+    assert!(
+        !words.contains("nested") && !words.contains("mounted"),
+        "{words}"
+    );
+}
+
+#[test]
+fn a_program_reaches_no_network_not_even_a_listener_of_this_machine() {
+    let Some(bench) = Bench::new() else { return };
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let script = format!(
+        "bash -c 'exec 3<>/dev/tcp/127.0.0.1/{port}' && echo reached; \
+         cat /proc/net/dev | tail -n +3 | cut -d: -f1"
+    );
+    let ran = bench.sh(&script, limits());
+    let words = printed(&ran);
+    assert!(!words.contains("reached"), "{words}");
+    assert_eq!(words.trim().lines().last().unwrap().trim(), "lo", "{words}");
+    assert!(listener.accept().is_err());
+}
+
+#[test]
+fn a_program_that_hangs_ends_with_all_that_it_has_started() {
+    let Some(bench) = Bench::new() else { return };
+    let soon = Limits {
+        time: Duration::from_millis(300),
+        ..limits()
+    };
+    let script = "setsid sleep 86399.1 & nohup sleep 86399.1 >/dev/null 2>&1 & trap '' TERM; \
+                  echo begun; while :; do sleep 86399.1; done";
+    let ran = bench.sh(script, soon);
+    assert_eq!(ran.end(), ProgramEnd::Stopped(Limit::Time(soon.time)));
+    assert_eq!(printed(&ran), "begun\n");
+    assert!(!is_left("86399.1"));
+}
+
+#[test]
+fn daemons_end_with_the_program_that_left_them() {
+    let Some(bench) = Bench::new() else { return };
+    let script = "for i in 1 2 3 4 5 6 7 8 9 10; do setsid sleep 86399.2 & \
+                  (setsid nohup sleep 86399.2 >/dev/null 2>&1 &); done; exit 3";
+    for _ in 0..5 {
+        assert_eq!(exited(&bench.sh(script, limits())), 3);
+        assert!(!is_left("86399.2"));
+    }
+}
+
+#[test]
+fn processes_without_end_meet_their_limit() {
+    let Some(bench) = Bench::new() else { return };
+    let soon = Limits {
+        time: Duration::from_secs(5),
+        ..limits()
+    };
+    let met = ProgramEnd::Stopped(Limit::Processes(40));
+    let many = "sh -c 'while :; do sleep 86399.3 & done'; exec sleep 86399.3";
+    assert_eq!(bench.sh(many, soon).end(), met);
+    assert!(!is_left("86399.3"));
+    // This one grows faster than it is seen, and may come to its end by itself.
+    let bomb = bench.sh("f() { f | f & }; f; sleep 1", soon).end();
+    assert!(bomb == met || bomb == ProgramEnd::Exited(0) || bomb == ProgramEnd::Exited(2));
+    // Fewer are no matter.
+    let few = "for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0 & done; wait";
+    assert_eq!(exited(&bench.sh(few, limits())), 0);
+}
+
+#[test]
+fn a_program_that_fills_the_disk_meets_its_limit() {
+    let Some(bench) = Bench::new() else { return };
+    let disk = ProgramEnd::Stopped(Limit::Disk(8 << 20));
+    assert_eq!(bench.sh("exec cat /dev/zero > large", limits()).end(), disk);
+    let many = "i=0; while :; do i=$((i+1)); head -c 1000000 /dev/zero > f$i; done";
+    assert_eq!(bench.sh(many, limits()).end(), disk);
+    // What has no name any more is written all the same.
+    let hidden = "while :; do head -c 4000000 /dev/zero > f; exec 5>>f; rm -f f; done";
+    let ran = bench.sh(&format!("rm -f *; {hidden}"), limits());
+    let on_a_disk = std::env::temp_dir();
+    let on_a_disk = !fs::read_to_string("/proc/mounts")
+        .unwrap()
+        .contains(&format!("tmpfs {} ", on_a_disk.display()));
+    if on_a_disk {
+        assert_eq!(ran.end(), disk);
+    }
+    let tmp = "head -c 4G /dev/zero > /dev/shm/a; head -c 4G /dev/zero > /tmp/a";
+    assert!(matches!(
+        bench.sh(tmp, limits()).end(),
+        ProgramEnd::Exited(_) | ProgramEnd::Stopped(Limit::Disk(_))
+    ));
+}
+
+#[test]
+fn memory_has_a_limit_for_one_process_and_for_all() {
+    let Some(bench) = Bench::new() else { return };
+    let one = "head -c 400M /dev/zero | tail -c 400M > /dev/null";
+    assert_ne!(bench.sh(one, limits()).end(), ProgramEnd::Exited(0));
+    // Each keeps what it has read, as long as what it writes is not read.
+    let each = "head -c 100M /dev/zero | tail -c 100M | sleep 86399.6";
+    let all = format!("for i in 1 2 3 4 5; do {each} & done; wait");
+    let met = ProgramEnd::Stopped(Limit::Memory(256 << 20));
+    assert_eq!(bench.sh(&all, limits()).end(), met);
+    assert!(!is_left("86399.6"));
+}
+
+#[test]
+fn of_much_output_the_end_is_kept() {
+    let Some(bench) = Bench::new() else { return };
+    let ran = bench.sh("head -c 300000000 /dev/zero; echo end", limits());
+    assert_eq!(exited(&ran), 0);
+    assert_eq!(ran.output.total, 300_000_004);
+    assert_eq!(ran.output.kept.len(), 4 << 10);
+    assert!(printed(&ran).ends_with("\0end\n"));
+}
+
+#[test]
+fn a_program_cannot_leave_a_folder_that_is_not_removed() {
+    let Some(bench) = Bench::new() else { return };
+    let script = "mkdir -p closed/within && echo x > closed/within/a && chmod 000 closed/within closed; \
+                  i=0; while [ $i -lt 1500 ]; do mkdir deeper-and-deeper && cd deeper-and-deeper || break; \
+                  i=$((i+1)); done; echo $i";
+    let ran = bench.sh(script, limits());
+    let root = bench.folder.root().to_path_buf();
+    assert!(root.exists());
+    drop(bench.folder);
+    assert!(!root.exists(), "{:?}", ran.end());
+}
+
+#[test]
+fn links_are_copied_as_links_and_lead_nowhere() {
+    let Some(sandbox) = sandbox() else { return };
+    let original = tempfile::tempdir().unwrap();
+    let outside = tempfile::tempdir().unwrap();
+    let target = outside.path().join("kept.txt");
+    fs::write(&target, "kept").unwrap();
+    fs::set_permissions(&target, fs::Permissions::from_mode(0o666)).unwrap();
+    symlink(&target, original.path().join("link")).unwrap();
+    symlink("/", original.path().join("root")).unwrap();
+    fs::create_dir(original.path().join("sub")).unwrap();
+    symlink("../a.txt", original.path().join("sub/within")).unwrap();
+    fs::write(original.path().join("a.txt"), "within").unwrap();
+    rustix_fifo(&original.path().join("pipe"));
+    let folder = sandbox.copy_of(original.path()).unwrap();
+    let link = folder.workspace().join("link");
+    assert_eq!(fs::read_link(link).unwrap(), target);
+    let arguments = [
+        "sh",
+        "-c",
+        "echo changed > link; cat link; cat sub/within; ls root/home; ls; ln -s /etc/shadow new",
+    ];
+    let ran = sandbox.run(&folder, &Program::new(&arguments, limits()));
+    let words = printed(&ran.unwrap());
+    assert_eq!(fs::read_to_string(&target).unwrap(), "kept");
+    assert!(
+        words.contains("within") && !words.contains("kept"),
+        "{words}"
+    );
+    assert!(!words.contains("pipe"), "{words}");
+    assert!(
+        folder
+            .workspace()
+            .join("new")
+            .symlink_metadata()
+            .unwrap()
+            .is_symlink()
+    );
+}
+
+/// A pipe with a name.
+fn rustix_fifo(path: &Path) {
+    let made = std::process::Command::new("mkfifo").arg(path).status();
+    assert!(made.unwrap().success());
+}
+
+#[test]
+fn without_a_sandbox_a_program_has_its_limits_and_its_group_ends_with_it() {
+    let none = Sandbox::none();
+    let folder = none.empty_folder().unwrap();
+    let run = |script: &str, limits: Limits| {
+        let arguments = ["sh", "-c", script];
+        none.run(&folder, &Program::new(&arguments, limits))
+            .unwrap()
+    };
+    assert_eq!(exited(&run("sleep 86399.4 & pwd; exit 5", limits())), 5);
+    assert!(!is_left("86399.4"));
+    let soon = Limits {
+        time: Duration::from_millis(100),
+        ..limits()
+    };
+    let ran = run("sleep 86399.5", soon);
+    assert_eq!(ran.end(), ProgramEnd::Stopped(Limit::Time(soon.time)));
+    assert!(!is_left("86399.5"));
+}
+
+#[test]
+fn what_is_missing_is_an_error_and_not_a_program_that_failed() {
+    let none = Sandbox::none();
+    let folder = none.empty_folder().unwrap();
+    let program = Program::new(&["/no/such/program"], limits());
+    assert!(matches!(
+        none.run(&folder, &program),
+        Err(SandboxError::Start(_))
+    ));
+}

@@ -1,0 +1,140 @@
+//! What a program takes while it runs: its processes, their memory, and what they write.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::limits::MAX_FILES;
+
+/// The longest path that is followed, in bytes.
+const MAX_PATH: usize = 3_000;
+
+/// The processes below another one.
+#[derive(Debug, Default)]
+pub(crate) struct ProcessUsage {
+    /// Those that it has started itself.
+    pub(crate) children: Vec<i32>,
+    /// All of them.
+    pub(crate) all: Vec<i32>,
+    /// Bytes of memory, of all of them: what they share counts for each.
+    pub(crate) memory: u64,
+    /// Bytes that they have written to disks, those that have ended among them.
+    pub(crate) written: u64,
+}
+
+/// What is in a folder.
+#[derive(Debug, Default)]
+pub(crate) struct FolderUsage {
+    /// Bytes on the disk.
+    pub(crate) bytes: u64,
+    /// Whether it has too many files, or too deep ones.
+    pub(crate) is_too_much: bool,
+}
+
+impl ProcessUsage {
+    /// What runs below a process now.
+    pub(crate) fn below(root: i32) -> Self {
+        let children = parents();
+        let mut usage = Self {
+            children: children.get(&root).cloned().unwrap_or_default(),
+            ..Self::default()
+        };
+        let mut open = usage.children.clone();
+        while let Some(process) = open.pop() {
+            usage.all.push(process);
+            usage.memory = usage.memory.saturating_add(memory(process));
+            usage.written = usage.written.saturating_add(written(process));
+            open.extend(children.get(&process).into_iter().flatten());
+        }
+        usage
+    }
+}
+
+/// How long it may take until the first process of a namespace has ended.
+const END_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Waits until the first process of a namespace has ended, which it does after all others; false if
+/// that takes too long. It is the child of one that has ended, so that nothing reports its end.
+pub(crate) fn has_ended(first: i32) -> bool {
+    let began = Instant::now();
+    let mut pause = Duration::from_micros(200);
+    loop {
+        let stat = fs::read_to_string(format!("/proc/{first}/stat")).unwrap_or_default();
+        let after = stat.rsplit_once(')').map_or("", |(_, after)| after);
+        let state = after.split_whitespace().next();
+        if matches!(state, None | Some("Z" | "X")) {
+            return true;
+        }
+        if began.elapsed() > END_TIMEOUT {
+            return false;
+        }
+        thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(20));
+    }
+}
+
+/// The processes of the machine, by the one that started them.
+fn parents() -> BTreeMap<i32, Vec<i32>> {
+    let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
+    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let Some(process) = name.to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        let stat = fs::read(entry.path().join("stat")).unwrap_or_default();
+        let stat = String::from_utf8_lossy(&stat).into_owned();
+        // The name of the program may hold anything, parentheses too.
+        let after = stat.rsplit_once(')').map_or("", |(_, after)| after);
+        let parent = after.split_whitespace().nth(1);
+        if let Some(parent) = parent.and_then(|parent| parent.parse().ok()) {
+            children.entry(parent).or_default().push(process);
+        }
+    }
+    children
+}
+
+/// Memory that is not of files.
+fn memory(process: i32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let lines = status.lines();
+    let of_it = lines.filter(|line| line.starts_with("RssAnon:") || line.starts_with("RssShmem:"));
+    let kib = of_it.filter_map(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok());
+    kib.sum::<u64>().saturating_mul(1 << 10)
+}
+
+/// What a process has written, and those of its children that it has waited for.
+fn written(process: i32) -> u64 {
+    let io = fs::read_to_string(format!("/proc/{process}/io")).unwrap_or_default();
+    let mut lines = io.lines();
+    let bytes = lines.find_map(|line| line.strip_prefix("write_bytes: "));
+    bytes.and_then(|bytes| bytes.parse().ok()).unwrap_or(0)
+}
+
+impl FolderUsage {
+    /// What is in a folder now. A program may be changing it.
+    pub(crate) fn of(folder: &Path) -> Self {
+        let (mut usage, mut files) = (Self::default(), 0_u64);
+        let mut open: Vec<PathBuf> = vec![folder.to_path_buf()];
+        while let Some(folder) = open.pop() {
+            for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+                files += 1;
+                let path = entry.path();
+                if files > MAX_FILES || path.as_os_str().len() > MAX_PATH {
+                    usage.is_too_much = true;
+                    return usage;
+                }
+                let Ok(about) = entry.metadata() else {
+                    continue;
+                };
+                usage.bytes = usage.bytes.saturating_add(about.blocks() * 512);
+                if about.is_dir() {
+                    open.push(path);
+                }
+            }
+        }
+        usage
+    }
+}
