@@ -87,6 +87,7 @@ pub(crate) async fn invoke(orchestrator: &Orchestrator, workflow: &str) -> Strin
             auth: "none".to_owned(),
             id: "local".to_owned(),
         },
+        groups: std::collections::BTreeMap::new(),
         effects: Effects::Execute,
         no_cache: false,
     };

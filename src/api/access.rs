@@ -6,7 +6,7 @@
 //!
 //! Nothing here knows what a route does; the policies are listed next to the routes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -163,6 +163,10 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
 /// answer from a file. No request of another process has it.
 #[derive(Debug, Clone)]
 pub struct ScriptedCaller(pub String);
+
+/// Model groups that a run uses in place of others. No request of another process has it.
+#[derive(Debug, Clone, Default)]
+pub struct ModelGroups(pub BTreeMap<String, String>);
 
 /// How much work the answer to a trace may take, in units of about a microsecond.
 #[derive(Debug, Clone, Copy)]

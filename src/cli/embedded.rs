@@ -1,6 +1,7 @@
 //! Runs one workflow on an engine in this process: `ktsu run`, and `ktsu invoke` if no process owns
 //! the ledger.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -122,6 +123,7 @@ async fn run_and_follow(
         workflow: &job.workflow,
         input: job.input.clone(),
         key: job.key.as_deref(),
+        groups: BTreeMap::new(),
         effects: job.effects,
         no_cache: job.no_cache,
         headers: invoke_headers(engine, &job.kit, &job.workflow),

@@ -1,5 +1,6 @@
 //! Follows a run by its frames, here or in another process, until it ends.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use super::approval_prompt::ApprovalPrompt;
 use super::live::Live;
 use super::output::note;
 use super::signals::Signals;
+use ktsu_api::access::ModelGroups;
 use ktsu_eval::Answers;
 use ktsu_peer::Peer;
 use ktsu_schema::message_at;
@@ -39,6 +41,8 @@ pub(super) struct Invocation<'a> {
     pub(super) effects: Effects,
     /// Whether every model call is made.
     pub(super) no_cache: bool,
+    /// Model groups, and what is used in place of each; only within this process.
+    pub(super) groups: BTreeMap<String, String>,
     /// More headers: a name and a value each.
     pub(super) headers: Vec<(String, String)>,
 }
@@ -59,6 +63,7 @@ pub(super) async fn invoke(peer: &Peer, invocation: Invocation<'_>) -> Result<St
         request = request.header(name, value);
     }
     let request = request
+        .extension(ModelGroups(invocation.groups))
         .body(Body::from(invocation.input))
         .map_err(Failure::of)?;
     let (status, body) = peer.call_and_read(request).await?;

@@ -3,6 +3,7 @@
 //! If no process owns it, the run is executed in this process, which waits for its end: a run
 //! without an engine would only wait for the next start.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -133,6 +134,7 @@ async fn remote(
         workflow: &arguments.workflow,
         input,
         key: arguments.idempotency_key.as_deref(),
+        groups: BTreeMap::new(),
         effects: arguments.effects,
         no_cache: arguments.no_cache,
         headers: headers(&arguments.headers)?,

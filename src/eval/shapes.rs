@@ -30,7 +30,7 @@ pub const EVAL: MapShape = MapShape::new(
         optional("invariants", Each(&Map(&INVARIANT))).doc("What has to hold, by name"),
         optional("limits", Map(&LIMITS)).doc("How long and how dear runs may be"),
         optional("matrix", Each(&List(&Any)))
-            .doc("Values of params; a scenario for each combination: params.tone: [plain, formal]"),
+            .doc("Values of params and model groups; a scenario for each combination: params.tone: [plain, formal], model.fast: [fast, strong]"),
         optional("network", Any).doc("Not used by ktsu check"),
         optional("parallelism", Any).doc("Not used by ktsu check"),
         optional("people", ENTRIES)

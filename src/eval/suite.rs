@@ -1,5 +1,7 @@
 //! Suites: what is run to be checked, and how often.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use ktsu_ledger::event::{EvalSuite, ReplicaAggregation};
 use serde_json::{Map, Value};
 
@@ -19,8 +21,8 @@ pub(crate) const MAX_CHECKS: usize = 100_000;
 pub struct Suite {
     /// What is run.
     pub subject: EvalSubject,
-    /// Values of params, by name, in the order of the file.
-    pub(crate) matrix: Vec<(String, Vec<Value>)>,
+    /// What varies, in the order of the file, each with its values.
+    pub(crate) matrix: Vec<(Axis, Vec<Value>)>,
     /// How often each combination runs.
     pub replicas: u32,
     /// How the verdicts of replicas are combined.
@@ -56,6 +58,15 @@ pub enum EvalSubject {
     Run(String),
 }
 
+/// What varies from scenario to scenario.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Axis {
+    /// A param.
+    Param(String),
+    /// What is used in place of a model group.
+    Group(String),
+}
+
 /// One combination of a suite.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scenario {
@@ -63,6 +74,8 @@ pub struct Scenario {
     pub label: String,
     /// All of its params.
     pub params: Map<String, Value>,
+    /// Model groups, and what is used in place of each.
+    pub groups: BTreeMap<String, String>,
 }
 
 impl Suite {
@@ -70,6 +83,18 @@ impl Suite {
     pub(crate) fn count(&self) -> Option<usize> {
         let mut counts = self.matrix.iter().map(|(_, values)| values.len());
         counts.try_fold(1_usize, usize::checked_mul)
+    }
+
+    /// The model groups that vary, and all that are used in place of each.
+    pub fn groups(&self) -> BTreeMap<&str, BTreeSet<&str>> {
+        let groups = self.matrix.iter().filter_map(|(axis, values)| match axis {
+            Axis::Group(group) => {
+                let values = values.iter().filter_map(Value::as_str);
+                Some((group.as_str(), values.collect()))
+            }
+            Axis::Param(_) => None,
+        });
+        groups.collect()
     }
 
     /// How many runs there are, those of replicas among them; none if they are too many to be counted.
@@ -108,9 +133,10 @@ impl Suite {
         let mut all = vec![Scenario {
             label: String::new(),
             params,
+            groups: BTreeMap::new(),
         }];
-        for (name, values) in &self.matrix {
-            let with = |scenario: &Scenario, value: &Value| scenario.with(name, value);
+        for (axis, values) in &self.matrix {
+            let with = |scenario: &Scenario, value: &Value| scenario.with(axis, value);
             let next = all.iter();
             all = next
                 .flat_map(|scenario| values.iter().map(move |value| with(scenario, value)))
@@ -129,21 +155,27 @@ impl Scenario {
         }
     }
 
-    /// The same, with another param.
-    fn with(&self, name: &str, value: &Value) -> Self {
+    /// The same, with another value of what varies.
+    fn with(&self, axis: &Axis, value: &Value) -> Self {
         let shown = match value {
             Value::String(text) => text.clone(),
             other => other.to_string(),
         };
-        let before = match self.label.as_str() {
-            "" => String::new(),
-            label => format!("{label}, "),
+        let mut next = self.clone();
+        let name = match axis {
+            Axis::Param(name) => {
+                next.params.insert(name.clone(), value.clone());
+                name.clone()
+            }
+            Axis::Group(group) => {
+                next.groups.insert(group.clone(), shown.clone());
+                format!("model.{group}")
+            }
         };
-        let mut params = self.params.clone();
-        params.insert(name.to_owned(), value.clone());
-        Self {
-            label: format!("{before}{name}={shown}"),
-            params,
+        if !next.label.is_empty() {
+            next.label.push_str(", ");
         }
+        next.label.push_str(&format!("{name}={shown}"));
+        next
     }
 }

@@ -10,10 +10,13 @@ use crate::answers::Answers;
 use crate::check_reader;
 use crate::check_reader::micro_usd;
 use crate::shapes::{LIMITS, MAX_WEIGHT, SUBJECT};
-use crate::suite::{EvalSubject, MAX_REPLICAS, MAX_SCENARIOS, Suite, SuiteLimits};
+use crate::suite::{Axis, EvalSubject, MAX_REPLICAS, MAX_SCENARIOS, Suite, SuiteLimits};
 
 /// What names of the matrix begin with that are params.
 const OF_PARAMS: &str = "params.";
+
+/// What names of the matrix begin with that are model groups.
+const OF_GROUPS: &str = "model.";
 
 /// What is run; none if the file only checks.
 pub(crate) fn suite(reader: &mut ConfigReader<'_>, fields: &Fields<'_>) -> Option<Suite> {
@@ -109,21 +112,14 @@ fn subject(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<EvalSubject
     Some(EvalSubject::Workflow { name, params })
 }
 
-fn matrix(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<Vec<(String, Vec<Value>)>> {
+fn matrix(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<Vec<(Axis, Vec<Value>)>> {
     let members = reader.members(node, "matrix");
     let mut matrix = Vec::new();
     for (key, node) in members {
-        let Some(name) = key
-            .text
-            .strip_prefix(OF_PARAMS)
-            .filter(|name| !name.is_empty())
-        else {
-            let words = format!(
-                "{:?} is not a param: this version varies params only",
-                key.text
-            );
+        let Some(axis) = axis(&key.text) else {
+            let words = format!("{:?} is neither a param nor a model group", key.text);
             let fault = Fault::new(FaultCode::BadValue, key.place, words);
-            reader.fault(fault.hint("params.NAME: [one, two]"));
+            reader.fault(fault.hint("params.NAME: [one, two], or model.GROUP: [one, two]"));
             continue;
         };
         let values = match &node.data {
@@ -135,8 +131,26 @@ fn matrix(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<Vec<(String,
             }
         };
         reader.report_nested_duplicates(node);
+        let is_text = |node: &&YamlNode| matches!(node.data, YamlValue::Text(_));
+        if matches!(axis, Axis::Group(_))
+            && let Some(other) = values.iter().find(|node| !is_text(node))
+        {
+            let words = format!("{} needs names of model groups", key.text);
+            reader.fault(Fault::new(FaultCode::WrongType, other.place, words));
+            continue;
+        }
         let values = values.iter().map(YamlNode::to_value).collect();
-        matrix.push((name.to_owned(), values));
+        matrix.push((axis, values));
     }
     Some(matrix)
+}
+
+/// What a key of the matrix varies.
+fn axis(key: &str) -> Option<Axis> {
+    let of = |begin: &str| {
+        let name = key.strip_prefix(begin)?;
+        (!name.is_empty()).then(|| name.to_owned())
+    };
+    let param = of(OF_PARAMS).map(Axis::Param);
+    param.or_else(|| of(OF_GROUPS).map(Axis::Group))
 }

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::Kit;
 use super::builtin;
 use super::files::GATEWAY;
 use super::loader::Loader;
@@ -62,6 +63,13 @@ pub(super) fn check(loader: &mut Loader) {
     faults
         .into_iter()
         .for_each(|fault| loader.faults.add(fault));
+}
+
+impl Kit {
+    /// The names of the model groups of its gateway; none if it has no gateway of its own.
+    pub fn model_groups(&self) -> Option<Vec<String>> {
+        declared(&self.root)
+    }
 }
 
 /// The names of `model_groups` in the gateway's file. Nothing if there is no such file, or none

@@ -25,6 +25,9 @@ pub(super) fn digest_of(request: &InvokeRequest) -> String {
     if request.effects == Effects::Suppress {
         text.push_str("\nsuppress");
     }
+    for (wanted, other) in &request.groups {
+        text.push_str(&format!("\ngroup {wanted:?} {other:?}"));
+    }
     Hash::of(text.as_bytes()).to_string()
 }
 

@@ -20,6 +20,7 @@ mod evals;
 mod fork;
 mod human_commands;
 mod idempotency;
+mod invocation;
 mod ledger_health;
 mod peers;
 mod principal_secrets;
@@ -43,6 +44,7 @@ pub use evals::{EvalAppendError, EvalStream};
 pub use fork::ForkReceipt;
 pub use human_commands::{CommandError, CommandReceipt, HumanCommand};
 pub use idempotency::ClaimOutcome;
+pub use invocation::{InvokeError, InvokeRequest, RunAccepted};
 pub use ledger_health::{LedgerHealth, LedgerState};
 pub use peers::Peers;
 pub use reports::{ReportError, TaskAddress};
@@ -57,10 +59,8 @@ use std::sync::{Arc, Weak};
 
 use ktsu_ledger::appender::Appender;
 use ktsu_ledger::event::plan::Variable;
-use ktsu_ledger::event::{Effects, Principal};
 use ktsu_ledger::{Draft, StreamId};
 use ktsu_projections::index;
-use serde_json::Value;
 use tokio::sync::watch;
 
 use clock::ClockReading;
@@ -158,72 +158,6 @@ pub(crate) struct Shared {
     retention: Retention,
 }
 
-/// A request to start a run.
-#[derive(Debug, Clone)]
-pub struct InvokeRequest {
-    /// The workflow's name.
-    pub workflow: String,
-    /// The body: a JSON object.
-    pub body: Value,
-    /// The client's `Idempotency-Key`.
-    pub idempotency_key: Option<String>,
-    /// Whether its webhooks and messages are sent.
-    pub effects: Effects,
-    /// Whether every model call is to be made, although an earlier reply of the run may answer it.
-    pub no_cache: bool,
-    /// The caller.
-    pub principal: Principal,
-}
-
-/// A run that exists.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RunAccepted {
-    /// `run_…`.
-    pub run_id: String,
-    /// False if an earlier request with the same idempotency key started it.
-    pub created: bool,
-}
-
-/// Why no run was started. Nothing was recorded.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum InvokeError {
-    /// Unknown, or a sub-workflow; the error does not reveal which (seed 000, invariant 30).
-    #[error("there is no such workflow")]
-    UnknownWorkflow,
-    /// The params do not fit (seed 000, invariant 14).
-    #[error("the params do not fit their schema")]
-    Params(Vec<ktsu_ledger::event::Violation>),
-    /// The workflow has an agent step, and nothing is there to run it.
-    #[error("step {0} is an agent step, and no runtime is configured")]
-    NoRuntime(String),
-    /// Each principal needs a value of its own for a secret, and the caller has none.
-    #[error("{principal} has no value for {variable}, and there is no common one")]
-    NoKey {
-        /// The variable.
-        variable: String,
-        /// The caller.
-        principal: String,
-    },
-    /// The key was used for another request.
-    #[error("the idempotency key was used for another request")]
-    KeyReused,
-    /// Not enough disk space.
-    #[error("not enough disk space to start a run")]
-    DiskFull,
-    /// The ledger stopped after an error.
-    #[error("the ledger has stopped: {0}")]
-    LedgerStopped(String),
-    /// Too many runs are under way, or the engine is stopping.
-    #[error("too many active runs")]
-    Overloaded,
-    /// The engine is about to stop.
-    #[error("the engine is about to stop and starts nothing new")]
-    Draining,
-    /// An internal invariant was violated.
-    #[error("{0}")]
-    Internal(String),
-}
-
 impl Orchestrator {
     /// Starts the engine on a ledger, and resumes unfinished runs if configured to.
     ///
@@ -301,10 +235,15 @@ impl Orchestrator {
     ) -> Result<(RunAccepted, Option<AwaitedEnvelope>), InvokeError> {
         let shared = &self.shared;
         let workflow = shared.kit.workflows.get(&request.workflow);
-        let definition = workflow
-            .ok_or(InvokeError::UnknownWorkflow)?
-            .definition
-            .clone();
+        let definition = workflow.ok_or(InvokeError::UnknownWorkflow)?;
+        let mut definition = definition.definition.clone();
+        if !request.groups.is_empty() {
+            let other = blocking::block_if(true, || definition.with_groups(&request.groups));
+            let other = other.map_err(|faults| {
+                InvokeError::Internal(format!("with other model groups: {faults:?}"))
+            });
+            definition = Arc::new(other?);
+        }
         shared.secrets.redactor().redact_value(&mut request.body);
         let Some(key) = &request.idempotency_key else {
             return self.create(&definition, request, None, reply).await;
@@ -355,6 +294,8 @@ impl Orchestrator {
             });
         }
         let in_kit = shared.kit.workflows.get(workflow);
+        // With other model groups it is no longer what the lock is about.
+        let in_kit = in_kit.filter(|_| request.groups.is_empty());
         let invocation = Invocation {
             env: shared.secrets.recorded_env(workflow),
             lock: in_kit.and_then(|workflow| workflow.lock.clone()),

@@ -182,6 +182,20 @@ impl Policy {
         self.force_group.as_deref().or(mapped).unwrap_or(wanted)
     }
 
+    /// The same, with another group wherever `wanted` would be used.
+    #[must_use]
+    pub fn with_group(&self, wanted: &str, other: &str) -> Self {
+        let mut changed = self.clone();
+        let groups = changed.group_map.values_mut();
+        let groups = groups.chain(changed.force_group.as_mut());
+        groups
+            .filter(|group| *group == wanted)
+            .for_each(|group| other.clone_into(group));
+        let own = changed.group_map.entry(wanted.to_owned());
+        own.or_insert_with(|| other.to_owned());
+        changed
+    }
+
     fn is_empty(&self) -> bool {
         *self == Self::default()
     }

@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, State};
+use axum::extract::{Extension, Path, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse as _, Response};
@@ -16,7 +16,7 @@ use super::parameter::IdempotencyKey;
 use super::query::{InvokeQuery, Query, WaitQuery};
 use super::runs::read_envelope;
 use super::{RunTarget, wire};
-use crate::access::Caller;
+use crate::access::{Caller, ModelGroups};
 use crate::ids;
 use crate::problems;
 use ktsu_codes::ErrorCode;
@@ -46,6 +46,7 @@ pub(super) async fn invoke(
     workflow: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
     Query(asked): Query<InvokeQuery>,
+    groups: Option<Extension<ModelGroups>>,
     body: JsonObject,
 ) -> Result<Response, ProblemDetails> {
     let unknown = || ProblemDetails::from(ErrorCode::WorkflowNotFound);
@@ -69,6 +70,7 @@ pub(super) async fn invoke(
         body: Value::Object(body.0),
         idempotency_key: idempotency_key(&headers)?,
         effects: asked.effects,
+        groups: groups.map(|Extension(groups)| groups.0).unwrap_or_default(),
         no_cache: asked.no_cache,
         principal: caller.principal,
     };

@@ -305,6 +305,7 @@ impl<'e> Bench<'e> {
                 workflow: &workflow,
                 input: Value::Object(scenario.params.clone()).to_string(),
                 key: Some(&key),
+                groups: scenario.groups.clone(),
                 effects: match suite.suite.executes_effects {
                     true => Effects::Execute,
                     false => Effects::Suppress,

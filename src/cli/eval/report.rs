@@ -278,6 +278,9 @@ impl JudgedSuite<'_> {
         let mut members = Map::new();
         members.insert("scenario_id".to_owned(), json!(name));
         members.insert("parameters".to_owned(), json!(scenario.params));
+        if !scenario.groups.is_empty() {
+            members.insert("models".to_owned(), json!(scenario.groups));
+        }
         match verdict {
             ScenarioReport::Run(run) => {
                 let shown = shown.first();

@@ -80,11 +80,40 @@ impl SuiteFile {
         Ok(Self { file, suite, only })
     }
 
-    /// Refuses a workflow that the kit does not have.
+    /// Refuses a workflow that the kit does not have, and model groups that it does not use or have.
     pub(super) fn can_run(&self, kit: &Kit) -> Result<(), Failure> {
-        match &self.suite.subject {
-            EvalSubject::Workflow { name, .. } => workflow_of(kit, name.as_deref()).map(drop),
-            EvalSubject::Run(_) => Ok(()),
+        let EvalSubject::Workflow { name, .. } = &self.suite.subject else {
+            return Ok(());
+        };
+        let workflow = workflow_of(kit, name.as_deref())?;
+        let definition = kit.workflows.get(&workflow).map(|one| &one.definition);
+        let used = definition.map(|definition| definition.groups());
+        let (used, known) = (used.unwrap_or_default(), kit.model_groups());
+        for (group, others) in self.suite.groups() {
+            if !used.contains(group) {
+                let words =
+                    format!("model.{group}: {workflow} does not use the model group {group}");
+                let used: Vec<String> = used.into_iter().collect();
+                let hint = match used.is_empty() {
+                    true => "it uses none".to_owned(),
+                    false => format!("it uses {}", used.join(", ")),
+                };
+                return Err(self.refused(&words).hint(hint));
+            }
+            let known = known.as_deref().unwrap_or_default();
+            let has = |other: &str| known.iter().any(|one| one == other);
+            if let Some(other) = others.iter().find(|other| !known.is_empty() && !has(other)) {
+                let words = format!("model.{group}: there is no model group {other}");
+                return Err(self
+                    .refused(&words)
+                    .hint(format!("its groups: {}", known.join(", "))));
+            }
         }
+        Ok(())
+    }
+
+    fn refused(&self, words: &str) -> Failure {
+        let path = self.file.spec.path.display();
+        Failure::could_not_run(format!("{path}: {words}"))
     }
 }

@@ -58,6 +58,26 @@ fn a_matrix_gives_every_combination_the_last_param_varying_first() {
 }
 
 #[test]
+fn a_matrix_may_vary_what_is_used_in_place_of_a_model_group() {
+    let text = "subject: {}\nmatrix: {model.fast: [fast, strong], params.a: [1]}";
+    let suite = spec(&with(text)).suite.unwrap();
+    let found: Vec<_> = suite
+        .scenarios(None)
+        .into_iter()
+        .map(|one| (one.label, json!(one.groups), json!(one.params)))
+        .collect();
+    let expected = [
+        ("fast", "model.fast=fast, a=1"),
+        ("strong", "model.fast=strong, a=1"),
+    ];
+    let expected =
+        expected.map(|(group, label)| (label.to_owned(), json!({"fast": group}), json!({"a": 1})));
+    assert_eq!(found, expected);
+    let groups = suite.groups();
+    assert!(groups["fast"].iter().eq(["fast", "strong"].iter()));
+}
+
+#[test]
 fn a_recorded_run_is_a_subject_of_its_own() {
     let suite = spec(&with("subject: {run: run_a}")).suite.unwrap();
     assert_eq!(suite.subject, EvalSubject::Run("run_a".to_owned()));
@@ -123,14 +143,14 @@ fn slips_are_reported_at_their_places() {
             "has no matrix",
         ),
         (
-            "subject: {}\nmatrix: {model.fast: [a]}",
+            "subject: {}\nmatrix: {model.fast: [1]}",
             2,
-            "varies params only",
+            "names of model groups",
         ),
         (
             "subject: {}\nmatrix: {params.: [a]}",
             2,
-            "varies params only",
+            "neither a param nor a model group",
         ),
         (
             "subject: {}\nmatrix: {params.a: []}",

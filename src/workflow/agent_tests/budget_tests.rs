@@ -320,6 +320,26 @@ fn a_run_without_a_budget_refuses_nothing_and_one_of_nothing_everything() {
 }
 
 #[test]
+fn another_group_takes_the_place_of_the_one_that_would_be_used() {
+    for (policy, wanted, groups) in [
+        (json!({}), "std", ["other"]),
+        (json!({"group_map": {"std": "mapped"}}), "mapped", ["other"]),
+        (json!({"group_map": {"std": "mapped"}}), "std", ["mapped"]),
+        (json!({"group_map": {"x": "std"}}), "std", ["other"]),
+        (json!({"force_group": "forced"}), "forced", ["other"]),
+        (json!({"force_group": "forced"}), "std", ["forced"]),
+    ] {
+        let steps = json!([agent("a", json!([]), "plain", json!({}))]);
+        let definition = run_under(policy.clone(), steps, json!({})).definition;
+        let others = [(wanted.to_owned(), "other".to_owned())].into();
+        let changed = definition.with_groups(&others).unwrap();
+        assert!(changed.groups().iter().eq(groups), "{policy}, {wanted}");
+        // All else is as it was.
+        assert_eq!(changed.plan.agents, definition.plan.agents);
+    }
+}
+
+#[test]
 fn the_policy_of_the_root_chooses_the_group_and_bounds_the_cost_in_children_too() {
     let of_step = json!({"group": "of_step"});
     let run = |policy: Value, more: Value| {

@@ -182,6 +182,23 @@ impl Definition {
         })
     }
 
+    /// The same definition, with other model groups in place of those that it would use.
+    ///
+    /// # Errors
+    /// [`CompileErrors`], as of [`Definition::compile`].
+    pub fn with_groups(&self, groups: &BTreeMap<String, String>) -> Result<Self, CompileErrors> {
+        let mut plan = self.plan.clone();
+        if let Some(root) = plan.workflows.get_mut(&plan.root) {
+            let root = Arc::make_mut(root);
+            // Each is about the groups as they are, not as another one leaves them.
+            let policy = root.policy.clone();
+            root.policy = groups.iter().fold(policy, |policy, (wanted, other)| {
+                policy.with_group(wanted, other)
+            });
+        }
+        Self::compile(plan)
+    }
+
     /// Every model group its agents and responders may be sent to, after the root's policy had its say.
     pub fn groups(&self) -> BTreeSet<String> {
         let steps = self.plan.workflows.values().flat_map(|one| &one.steps);
