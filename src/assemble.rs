@@ -23,7 +23,7 @@ pub use service::{Service, open_gateway, open_runtime};
 
 use counted::{ConnectionCounts, ORCHESTRATOR};
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -453,6 +453,12 @@ fn stopped(stop: &watch::Sender<bool>) -> impl Future<Output = ()> + Send + use<
 }
 
 impl Engine {
+    /// The model groups that only scripts answer.
+    pub fn scripted_groups(&self) -> BTreeSet<String> {
+        let gateway = self.gateway.as_ref();
+        gateway.map(Gateway::scripted_groups).unwrap_or_default()
+    }
+
     /// Stops in two phases: first, no new requests are accepted and no run continues; then
     /// everything sent to the ledger is made durable.
     ///

@@ -33,7 +33,7 @@ mod routing_tests;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -168,6 +168,17 @@ impl Gateway {
             Some((name.clone(), highest))
         };
         self.0.routes.iter().filter_map(of_group).collect()
+    }
+
+    /// The groups that only scripts answer: no call of theirs leaves this machine.
+    pub fn scripted_groups(&self) -> BTreeSet<String> {
+        let is_script = |model: &ProviderModel| {
+            let entry = self.0.providers.get(&model.provider);
+            entry.is_some_and(|entry| entry.provider.is_script())
+        };
+        let routes = self.0.routes.iter();
+        let scripted = routes.filter(|(_, route)| route.group.models.iter().all(is_script));
+        scripted.map(|(name, _)| name.clone()).collect()
     }
 
     /// The keys of providers, and every other secret of the gateway's file: what an orchestrator in

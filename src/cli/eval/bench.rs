@@ -1,6 +1,7 @@
 //! Runs the scenarios of suites, and judges each run as soon as it and those before it have ended.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -24,12 +25,12 @@ use super::suites::SuiteFile;
 use crate::assemble::Engine;
 use ktsu_api::checks;
 use ktsu_environment::principals::LOCAL;
-use ktsu_eval::{EvalRecord, EvalSubject, EvalWriter, RecordedEvent, Scenario};
+use ktsu_eval::{EvalRecord, EvalSubject, EvalWriter, JudgedRun, RecordedEvent, Scenario};
 use ktsu_history::approvals::requests_of_run;
 use ktsu_history::evals::{self, CheckedScenario};
 use ktsu_kit::Kit;
 use ktsu_ledger::StreamId;
-use ktsu_ledger::event::{Effects, Principal};
+use ktsu_ledger::event::{Effects, EvalStatus, Principal};
 use ktsu_ledger::store::StoreError;
 use ktsu_orchestrator::{EvalStream, ReadKind};
 use ktsu_peer::Peer;
@@ -77,6 +78,18 @@ struct EndedRun {
     error: Option<&'static str>,
 }
 
+impl EndedRun {
+    /// One that was recorded before.
+    fn recorded(run: StreamId) -> Self {
+        Self {
+            run,
+            wall_ms: 0,
+            abandoned: Vec::new(),
+            error: None,
+        }
+    }
+}
+
 /// A suite while it is judged.
 struct Judging<'s> {
     suite: &'s SuiteFile,
@@ -86,6 +99,15 @@ struct Judging<'s> {
     shown: Vec<ShownRun>,
     /// Whether an earlier process began it: runs may be there.
     is_resumed: bool,
+    /// Runs that are judged as they are, by scenario and replica.
+    known: BTreeMap<(usize, u32), StreamId>,
+}
+
+/// A run with a verdict, by its scenario and replica.
+fn has_verdict(judged: &JudgedRun) -> Option<((usize, u32), StreamId)> {
+    let finished = judged.finished.as_ref()?;
+    let place = (judged.started.scenario as usize, judged.started.replica);
+    (finished.status != EvalStatus::Error).then(|| (place, judged.started.run.clone()))
 }
 
 impl UnderWay {
@@ -133,6 +155,13 @@ impl<'e> Bench<'e> {
                 let judging = self.resume(suite, stream, record).await?;
                 judged.push(self.finish(judging).await?);
             }
+            Job::Errors(errors) => {
+                let (suite, record) = errors.as_ref();
+                let mut judging = self.begin(suite).await?;
+                let judged_before = record.runs.iter();
+                judging.known = judged_before.filter_map(has_verdict).collect();
+                judged.push(self.finish(judging).await?);
+            }
         }
         Ok(judged)
     }
@@ -157,6 +186,7 @@ impl<'e> Bench<'e> {
             scenarios: suite.suite.scenarios(suite.only.as_deref()),
             shown: Vec::new(),
             is_resumed: false,
+            known: BTreeMap::new(),
         })
     }
 
@@ -190,6 +220,7 @@ impl<'e> Bench<'e> {
             scenarios: suite.suite.scenarios(suite.only.as_deref()),
             shown,
             is_resumed: true,
+            known: BTreeMap::new(),
         })
     }
 
@@ -208,10 +239,16 @@ impl<'e> Bench<'e> {
         let spent = Cell::new(judging.shown.iter().map(ShownRun::cost).sum::<u64>());
         let limit = self.cost_limit.or(suite.suite.limits.cost_micro_usd);
         let scenarios = judging.scenarios.clone();
-        let is_resumed = judging.is_resumed;
+        let (is_resumed, known) = (judging.is_resumed, std::mem::take(&mut judging.known));
         let running = stream::iter(&places).map(|&(scenario, replica)| {
             let (id, spent, scenarios) = (&id, &spent, &scenarios);
+            let known = known.get(&(scenario, replica)).cloned();
             async move {
+                if let Some(run) = known {
+                    let ended = EndedRun::recorded(run);
+                    let checked = self.check(&ended, suite).await?;
+                    return Ok(Some((ended, checked, 0)));
+                }
                 // Looked at when the run would begin.
                 if limit.is_some_and(|limit| spent.get() >= limit) {
                     return Ok(None);
@@ -240,7 +277,12 @@ impl<'e> Bench<'e> {
             };
             let place = judging.writer.next_run();
             let events = judging.writer.judged(started, results);
-            let shown = ShownRun::of(envelope, ended.wall_ms, abandoned);
+            // Of a run that was recorded before, the record says how long it took.
+            let wall_ms = match ended.wall_ms {
+                0 => envelope["totals"]["duration_ms"].as_u64().unwrap_or(0),
+                measured => measured,
+            };
+            let shown = ShownRun::of(envelope, wall_ms, abandoned);
             spent.set(spent.get().saturating_add(shown.cost()));
             progress.show(place, &events, &shown, spent.get());
             judging.shown.push(shown);
@@ -288,12 +330,7 @@ impl<'e> Bench<'e> {
                 let asked = run.clone();
                 let found = self.engine.orchestrator.readers();
                 let found = found.with(move |reader| Ok::<_, StoreError>(find_run(reader, &asked)));
-                return Ok(EndedRun {
-                    run: found.await??.0,
-                    wall_ms: 0,
-                    abandoned: Vec::new(),
-                    error: None,
-                });
+                return Ok(EndedRun::recorded(found.await??.0));
             }
             EvalSubject::Workflow { name, .. } => name.as_deref(),
         };

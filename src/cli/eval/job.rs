@@ -20,6 +20,9 @@ pub(super) struct BenchArguments {
     /// the spec has as limits.cost_usd]
     #[arg(long, value_name = "USD", value_parser = dollars)]
     pub(super) cost_limit: Option<u64>,
+    /// Refuses to run what asks a model elsewhere: only scripted providers answer
+    #[arg(long)]
+    pub(super) offline: bool,
     /// Writes the verdicts to a file as JUnit XML, too
     #[arg(long, value_name = "FILE")]
     pub(super) junit: Option<PathBuf>,
@@ -34,6 +37,20 @@ pub(super) enum Job {
     New(Vec<SuiteFile>),
     /// The rest of an eval.
     Rest(Box<(SuiteFile, StreamId, EvalRecord)>),
+    /// All of an eval once more, as a new one; only what has no verdict runs again.
+    Errors(Box<(SuiteFile, EvalRecord)>),
+}
+
+impl Job {
+    /// The suites.
+    pub(super) fn suites(&self) -> impl Iterator<Item = &SuiteFile> {
+        let (many, one) = match self {
+            Self::New(suites) => (suites.as_slice(), None),
+            Self::Rest(rest) => ([].as_slice(), Some(&rest.0)),
+            Self::Errors(errors) => ([].as_slice(), Some(&errors.0)),
+        };
+        many.iter().chain(one)
+    }
 }
 
 /// An amount in US dollars, as millionths of one.

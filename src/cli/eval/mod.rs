@@ -25,8 +25,8 @@ use self::job::{BenchArguments, Job};
 use self::judged::JudgedSuite;
 use self::suites::SuiteFile;
 use super::engine::{
-    LedgerLocation, ledger_location, load_environment, load_kit, open, peer_of,
-    process_environment, receiver, token_header, warn_of,
+    ledger_location, load_environment, load_kit, open, peer_of, process_environment, receiver,
+    token_header, warn_of,
 };
 use super::logging::{self, LogFormat};
 use super::output::print_failure;
@@ -44,6 +44,8 @@ pub(super) enum EvalCommand {
     Run(RunArguments),
     /// Finishes an eval that was interrupted: what it has judged is not run again
     Resume(ResumeArguments),
+    /// Runs again what an eval has no verdict on, and judges all of it anew, as an eval of its own
+    Retry(ResumeArguments),
 }
 
 /// What `eval run` takes.
@@ -61,7 +63,7 @@ pub(super) struct RunArguments {
     common: BenchArguments,
 }
 
-/// What `eval resume` takes.
+/// What `eval resume` and `eval retry` take.
 #[derive(Debug, clap::Args)]
 pub(super) struct ResumeArguments {
     /// The eval: its id, or a unique prefix or suffix of it
@@ -82,16 +84,14 @@ pub(super) async fn run(common: &Common, command: EvalCommand) -> Result<ExitCod
             judge(common, &kit, &arguments.common, Job::New(suites)).await
         }
         EvalCommand::Resume(arguments) => {
-            let environment = load_environment(arguments.common.env.as_deref(), &arguments.kit)?;
-            let place = ledger_location(common, environment.as_ref());
-            let rest = interrupted(&place, &arguments.eval)?;
-            judge(
-                common,
-                &arguments.kit,
-                &arguments.common,
-                Job::Rest(Box::new(rest)),
-            )
-            .await
+            let (suite, stream, record) = recorded(common, &arguments, false)?;
+            let job = Job::Rest(Box::new((suite, stream, record)));
+            judge(common, &arguments.kit, &arguments.common, job).await
+        }
+        EvalCommand::Retry(arguments) => {
+            let (suite, _, record) = recorded(common, &arguments, true)?;
+            let job = Job::Errors(Box::new((suite, record)));
+            judge(common, &arguments.kit, &arguments.common, job).await
         }
     }
 }
@@ -103,10 +103,7 @@ async fn judge(
     job: Job,
 ) -> Result<ExitCode, Failure> {
     let kit = load_kit(dir)?;
-    match &job {
-        Job::New(suites) => suites.iter().try_for_each(|suite| suite.can_run(&kit))?,
-        Job::Rest(rest) => rest.0.can_run(&kit)?,
-    }
+    job.suites().try_for_each(|suite| suite.can_run(&kit))?;
     logging::start(LogFormat::Text, logging::default_level("warn"))?;
     let token = token_header()?;
     let mut signals = Signals::new()?;
@@ -121,6 +118,16 @@ async fn judge(
         ..Setup::embedded(Arc::clone(&kit), environment, process, ledger)
     })
     .await?;
+    if arguments.offline {
+        let scripted = engine.scripted_groups();
+        let mut suites = job.suites();
+        if let Err(refused) = suites.try_for_each(|suite| suite.is_scripted(&kit, &scripted)) {
+            drain_and_close(engine)
+                .await
+                .map_err(Failure::could_not_run)?;
+            return Err(refused);
+        }
+    }
     let bench = Bench::new(
         &engine,
         peer_of(&engine, token),
@@ -179,22 +186,38 @@ fn write(arguments: &BenchArguments, judged: &[JudgedSuite<'_>]) -> Result<(), F
     Ok(())
 }
 
-/// What is recorded of an eval that was interrupted, and its suite.
-fn interrupted(
-    place: &LedgerLocation,
-    asked: &str,
+/// What is recorded of an eval, and its suite; one that `is_finished`, or one that is not.
+fn recorded(
+    common: &Common,
+    arguments: &ResumeArguments,
+    is_finished: bool,
 ) -> Result<(SuiteFile, StreamId, EvalRecord), Failure> {
+    let environment = load_environment(arguments.common.env.as_deref(), &arguments.kit)?;
+    let place = ledger_location(common, environment.as_ref());
     let reader = open_at(&place.path)?;
-    let stream = find_eval(&reader, asked)?;
+    let stream = find_eval(&reader, &arguments.eval)?;
     let name = stream.name().to_owned();
     let damaged = |why: &str| {
         Failure::could_not_run(format!("{name}: {why}")).hint("to see what is damaged: ktsu verify")
     };
     let frames = branch::frames(&reader, &stream)?;
     let record = EvalRecord::of(&frames).map_err(|fault| damaged(fault.reason))?;
-    if record.finished.is_some() {
-        let words = format!("{name} is finished, so there is nothing to resume");
-        return Err(Failure::could_not_run(words).hint(format!("ktsu evals {name}{}", place.flag)));
+    match (record.finished, is_finished) {
+        (Some(_), false) => {
+            let words = format!("{name} is finished, so there is nothing to resume");
+            return Err(
+                Failure::could_not_run(words).hint(format!("ktsu evals {name}{}", place.flag))
+            );
+        }
+        (None, true) => {
+            let words = format!("{name} is not finished");
+            return Err(Failure::could_not_run(words).hint(format!(
+                "ktsu eval resume {name}{}{}",
+                named_kit(&arguments.kit),
+                place.flag
+            )));
+        }
+        (Some(_), true) | (None, false) => {}
     }
     let Some(suite) = record.started.suite.clone() else {
         let words = format!("{name} has no record of what it was to run");

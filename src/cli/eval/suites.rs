@@ -1,5 +1,6 @@
 //! The suites that `ktsu eval` is asked to run.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use ktsu_eval::{EvalSubject, Suite};
@@ -110,6 +111,33 @@ impl SuiteFile {
             }
         }
         Ok(())
+    }
+
+    /// Refuses model groups that not only scripts answer.
+    pub(super) fn is_scripted(
+        &self,
+        kit: &Kit,
+        scripted: &BTreeSet<String>,
+    ) -> Result<(), Failure> {
+        let EvalSubject::Workflow { name, .. } = &self.suite.subject else {
+            return Ok(());
+        };
+        let workflow = workflow_of(kit, name.as_deref())?;
+        let definition = kit.workflows.get(&workflow).map(|one| &one.definition);
+        let varied = self.suite.groups();
+        let used = definition.map(|definition| definition.groups());
+        let mut used = used.unwrap_or_default();
+        used.retain(|group| !varied.contains_key(group.as_str()));
+        used.extend(varied.values().flatten().map(|&group| group.to_owned()));
+        match used.iter().find(|group| !scripted.contains(*group)) {
+            None => Ok(()),
+            Some(group) => {
+                let words = format!("the model group {group} is not answered by scripts alone");
+                Err(self
+                    .refused(&words)
+                    .hint("a provider of type scripted, in an environment: --env FILE"))
+            }
+        }
     }
 
     fn refused(&self, words: &str) -> Failure {

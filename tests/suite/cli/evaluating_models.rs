@@ -109,3 +109,21 @@ fn groups_that_the_workflow_does_not_use_or_the_gateway_does_not_have_are_refuse
         desk.ktsu(&["evals"]).is(2);
     }
 }
+
+#[test]
+fn offline_only_scripts_answer() {
+    let desk = desk();
+    let run = ["eval", "run", "sums", "--offline"];
+    desk.ktsu(&run).is(1).says("1 passed, 1 failed");
+    let (path, text) = FILES[2];
+    let text = text.replace("models: [desk/l]", "models: [cloud/l]");
+    let cloud = "providers: [{name: cloud, type: openai, config: {base_url: 'http://127.0.0.1:9/v1', api_key: none-at-all}}, ";
+    desk.write_file(path, &text.replace("providers: [", cloud));
+    desk.ktsu(&run)
+        .is(2)
+        .warns("the model group large is not answered by scripts alone");
+    let one = ["eval", "run", "sums/evals/sums.eval.yaml", "--offline"];
+    let (path, text) = FILES[4];
+    desk.write_file(path, &text.replace("[small, large]", "[small]"));
+    desk.ktsu(&one).is(1).says("0 passed, 1 failed");
+}

@@ -346,6 +346,44 @@ fn an_interrupted_eval_is_finished_without_running_again_what_it_has_judged() {
 }
 
 #[test]
+fn what_has_no_verdict_runs_again_alone() {
+    let (url, arrivals) = hook([200, 0, 202, 200].into_iter());
+    let suite = "matrix: {params.a: [1, 2, 3]}\nlimits: {timeout: 500ms}\n";
+    let desk = desk(&url, suite);
+    let first = desk.ktsu(&["eval", "run", "post", "--json", "--parallel", "1"]);
+    let first = first.is(2).json();
+    assert_eq!(statuses(&first["scenarios"]), ["passed", "error", "failed"]);
+    let id = first["eval_id"].as_str().unwrap();
+    let second = desk.ktsu(&["eval", "retry", id, "--kit", "post", "--json"]);
+    let second = second.is(1).json();
+    assert_eq!(
+        statuses(&second["scenarios"]),
+        ["passed", "passed", "failed"]
+    );
+    assert_ne!(second["eval_id"], first["eval_id"]);
+    let run = |report: &Value, at: usize| report["scenarios"][at]["run_id"].clone();
+    let same = [0, 1, 2].map(|at| run(&first, at) == run(&second, at));
+    assert_eq!(same, [true, false, true]);
+    assert_eq!(arrivals.try_iter().count(), 4, "one request more");
+    desk.ktsu(&["verify"]).is(0);
+    let (url, _) = hook(std::iter::repeat(0));
+    let held = self::desk(&url, "limits: {cost_usd: 0}\n");
+    let said = held.ktsu(&["eval", "run", "post"]);
+    let id = said
+        .is(2)
+        .err
+        .split("ktsu eval resume ")
+        .nth(1)
+        .unwrap()
+        .to_owned();
+    let id = id.split(' ').next().unwrap();
+    held.ktsu(&["eval", "retry", id, "--kit", "post"])
+        .is(2)
+        .warns("is not finished")
+        .warns(&format!("ktsu eval resume {id} --kit post"));
+}
+
+#[test]
 fn no_further_run_begins_once_the_limit_of_cost_is_reached() {
     let (url, arrivals) = hook(std::iter::repeat(200));
     let desk = desk(&url, "matrix: {params.a: [1, 2]}\nlimits: {cost_usd: 0}\n");
