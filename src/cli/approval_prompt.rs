@@ -174,10 +174,16 @@ impl ApprovalPrompt {
 
     /// Gives the answers of the file to what waits; the record, if it waits still.
     async fn answer_by_file(&mut self, record: PersonRequest) -> Option<PersonRequest> {
-        let Some(answers) = self.answers.clone() else {
-            return Some(record);
+        let record = match self.answers.clone() {
+            None => record,
+            Some(answers) => self.given(&answers, record).await,
         };
-        let record = give(&self.peer, &answers, record, |answered| {
+        (record.status() == ApprovalStatus::Pending).then_some(record)
+    }
+
+    /// Gives these answers to what waits; the record as it is then.
+    async fn given(&self, answers: &Answers, record: PersonRequest) -> PersonRequest {
+        let record = give(&self.peer, answers, record, |answered| {
             let (by, record) = (answered.by, answered.record);
             match answered.refused {
                 None => {
@@ -189,8 +195,7 @@ impl ApprovalPrompt {
                 }
             }
         });
-        let record = record.await;
-        (record.status() == ApprovalStatus::Pending).then_some(record)
+        record.await
     }
 
     /// Reads records again, and drops those that are no longer pending.
