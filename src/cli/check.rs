@@ -95,7 +95,12 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
     }
     drop(reader);
     let (path, flag) = (place.path.display().to_string(), place.flag.clone());
-    let owner = EngineHandle::open(place, &arguments.engine.clone().without_kit(), false).await?;
+    // A kit that is named says what its secrets are.
+    let engine = match arguments.engine.names_kit() {
+        true => arguments.engine.clone(),
+        false => arguments.engine.clone().without_kit(),
+    };
+    let owner = EngineHandle::open(place, &engine, false).await?;
     let report = match owner.orchestrator() {
         Some(orchestrator) if file.spec.needs_workspace() || file.text.len() > MAX_POSTED => {
             let request = CheckRequest {

@@ -28,10 +28,11 @@ use ktsu_environment::principals::LOCAL;
 use ktsu_eval::{EvalRecord, EvalSubject, EvalWriter, JudgedRun, RecordedEvent, Scenario};
 use ktsu_history::approvals::requests_of_run;
 use ktsu_history::evals::{self, CheckedScenario};
+use ktsu_history::fold;
 use ktsu_kit::Kit;
-use ktsu_ledger::StreamId;
 use ktsu_ledger::event::{Effects, EvalStatus, Principal};
 use ktsu_ledger::store::StoreError;
+use ktsu_ledger::{StreamId, branch};
 use ktsu_orchestrator::{EvalStream, ReadKind};
 use ktsu_peer::Peer;
 use ktsu_projections::approvals::ApprovalStatus;
@@ -46,11 +47,15 @@ const ANSWER_INTERVAL: Duration = Duration::from_millis(10);
 /// How often a replica is begun anew.
 const MAX_BEGINNINGS: u32 = 100;
 
-/// Why there is no verdict on a run that waits for a person.
-const WAITING: &str = "waiting";
+/// Why there is no verdict on a run, and the reason that is recorded with its cancellation: it waits for
+/// a person.
+const WAITING: (&str, &str) = ("waiting", "an eval has no answer for it");
 
-/// Why there is no verdict on a run that took too long.
-const TIMEOUT: &str = "timeout";
+/// The same of a run that took too long.
+const TIMEOUT: (&str, &str) = ("timeout", "it takes longer than the limit of its eval");
+
+/// The reason that is recorded with the cancellation of a run that is begun anew.
+const BEGUN_ANEW: &str = "an eval was resumed";
 
 /// What suites are run with.
 pub(super) struct Bench<'e> {
@@ -76,6 +81,18 @@ struct EndedRun {
     abandoned: Vec<StreamId>,
     /// Why there is no verdict.
     error: Option<&'static str>,
+}
+
+/// What an earlier process left of a run.
+enum Left {
+    /// It is new, or it has ended by itself.
+    Nothing,
+    /// It had not ended.
+    Unfinished,
+    /// It was cancelled, to be begun anew.
+    Abandoned,
+    /// It was cancelled, because there can be no verdict on it.
+    Cancelled(&'static str),
 }
 
 impl EndedRun {
@@ -356,14 +373,23 @@ impl<'e> Bench<'e> {
             };
             let id = invoke(&self.peer, asked).await.map_err(about)?;
             let run = StreamId::run(&id).map_err(Failure::of)?;
-            let is_left = is_resumed && self.is_left_unfinished(&run).await?;
-            if !is_left || abandoned.len() >= MAX_BEGINNINGS as usize {
-                break run;
+            let left = match is_resumed && abandoned.len() < MAX_BEGINNINGS as usize {
+                true => self.left(&run).await?,
+                false => Left::Nothing,
+            };
+            match left {
+                Left::Nothing => break (run, None),
+                Left::Cancelled(error) => break (run, Some(error)),
+                Left::Unfinished => self.cancel(&run, BEGUN_ANEW).await?,
+                Left::Abandoned => {}
             }
-            self.cancel(&run, "an eval was resumed").await?;
             abandoned.push(run);
         };
-        let error = self.wait_for(&run, suite).await?;
+        let (run, before) = run;
+        let error = match before {
+            Some(error) => Some(error),
+            None => self.wait_for(&run, suite).await?,
+        };
         let wall_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
         Ok(EndedRun {
             run,
@@ -373,13 +399,34 @@ impl<'e> Bench<'e> {
         })
     }
 
-    /// Whether a run has not ended, and an earlier process began it.
-    async fn is_left_unfinished(&self, run: &StreamId) -> Result<bool, Failure> {
-        let orchestrator = &self.engine.orchestrator;
-        if orchestrator.watch(run.name()).is_some() {
-            return Ok(false);
+    /// What an earlier process left of a run.
+    async fn left(&self, run: &StreamId) -> Result<Left, Failure> {
+        if self.engine.orchestrator.watch(run.name()).is_some() {
+            return Ok(Left::Nothing);
         }
-        Ok(self.unfinished(run).await?.is_some())
+        if self.unfinished(run).await?.is_some() {
+            return Ok(Left::Unfinished);
+        }
+        let reason = self.reason_of_stop(run).await?;
+        Ok(match reason.as_deref() {
+            Some(BEGUN_ANEW) => Left::Abandoned,
+            Some(reason) => {
+                let mut known = [WAITING, TIMEOUT].into_iter();
+                let error = known.find(|(_, recorded)| *recorded == reason);
+                error.map_or(Left::Nothing, |(error, _)| Left::Cancelled(error))
+            }
+            None => Left::Nothing,
+        })
+    }
+
+    /// The reason with which a run was cancelled.
+    async fn reason_of_stop(&self, run: &StreamId) -> Result<Option<String>, Failure> {
+        let asked = run.clone();
+        let readers = self.engine.orchestrator.readers();
+        let frames = readers.with_kind(ReadKind::Run, move |reader| branch::frames(reader, &asked));
+        let fold = fold(&frames.await?).map_err(Failure::of)?;
+        let stop = fold.state().stopped_by();
+        Ok(stop.and_then(|stop| stop.word.reason.clone()))
     }
 
     /// The status of a run that has not ended.
@@ -410,9 +457,9 @@ impl<'e> Bench<'e> {
             ended = ended => return ended.map(|()| None),
             waits = self.waits(run, suite) => {
                 waits?;
-                (WAITING, "an eval has no answer for it")
+                WAITING
             }
-            () = too_long => (TIMEOUT, "it takes longer than the limit of its eval"),
+            () = too_long => TIMEOUT,
         };
         self.cancel(run, reason).await?;
         Ok(Some(error))

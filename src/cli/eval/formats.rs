@@ -23,10 +23,10 @@ pub(super) fn junit(judged: &[JudgedSuite<'_>]) -> String {
                 _ => TestCaseStatus::non_success(NonSuccessKind::Error),
             };
             if let Some(first) = reasons.first() {
-                status.set_message(first.as_str());
-                status.set_description(reasons.join("\n"));
+                status.set_message(in_xml(first));
+                status.set_description(in_xml(&reasons.join("\n")));
             }
-            let mut case = TestCase::new(scenario.name(), status);
+            let mut case = TestCase::new(in_xml(scenario.name()), status);
             case.set_classname(one.report.spec.file.as_str());
             case.set_time(total(shown));
             suite.add_test_case(case);
@@ -35,6 +35,11 @@ pub(super) fn junit(judged: &[JudgedSuite<'_>]) -> String {
     }
     // Writing into memory does not fail.
     report.to_string().unwrap_or_default()
+}
+
+/// A text without what no XML may have, and the writer does not leave out.
+fn in_xml(words: &str) -> String {
+    words.replace(['\u{FFFE}', '\u{FFFF}'], "\u{FFFD}")
 }
 
 fn total(shown: &[ShownRun]) -> Duration {

@@ -5,6 +5,10 @@ use std::path::{Path, PathBuf};
 
 use ktsu_eval::{EvalSubject, Suite};
 use ktsu_kit::Kit;
+use ktsu_schema::message_at;
+use ktsu_workflow::params;
+use ktsu_workflow::rules::DecisionRules;
+use serde_json::Value;
 
 use super::super::Failure;
 use super::super::check::load;
@@ -88,6 +92,22 @@ impl SuiteFile {
         };
         let workflow = workflow_of(kit, name.as_deref())?;
         let definition = kit.workflows.get(&workflow).map(|one| &one.definition);
+        let root = definition.and_then(|definition| definition.root());
+        let schema = root.and_then(|root| root.params.as_ref());
+        for scenario in self.suite.scenarios(self.only.as_deref()) {
+            let params = Value::Object(scenario.params);
+            let resolved = params::resolve_given(schema, params, DecisionRules::NEWEST);
+            if let Err(found) = resolved {
+                let found = found
+                    .iter()
+                    .map(|one| message_at(&one.message, &one.pointer));
+                let words = found.collect::<Vec<_>>().join("; ");
+                return Err(match scenario.label.as_str() {
+                    "" => self.refused(&words),
+                    label => self.refused(&format!("{label}: {words}")),
+                });
+            }
+        }
         let used = definition.map(|definition| definition.groups());
         let (used, known) = (used.unwrap_or_default(), kit.model_groups());
         for (group, others) in self.suite.groups() {

@@ -259,9 +259,16 @@ fn reports_for_other_tools_are_written_to_files() {
         .warns("cannot write none/j.xml");
 }
 
-/// An eval of six runs whose third is under way, ended by a signal.
-fn interrupted(signal: &str) -> (Desk, String) {
-    let (url, arrivals) = hook([200, 202, 0, 200, 200, 200, 200, 200].into_iter());
+/// An eval of six runs whose third is under way, ended by a signal; so many more of its beginnings are not
+/// answered, each of which is announced.
+fn interrupted(signal: &str, more: usize) -> (Desk, String, Receiver<()>) {
+    let held = std::iter::repeat_n(0, 1 + more);
+    let (url, arrivals) = hook(
+        [200, 202]
+            .into_iter()
+            .chain(held)
+            .chain(std::iter::repeat(200)),
+    );
     let desk = desk(&url, "matrix: {params.a: [1, 2]}\nreplicas: 3\n");
     let mut child = desk
         .command(&["eval", "run", "post", "--parallel", "1"])
@@ -292,13 +299,13 @@ fn interrupted(signal: &str) -> (Desk, String) {
         let words = format!("what is judged is kept: ktsu eval resume {id} --kit post");
         assert!(said.contains(&words), "{said}");
     }
-    (desk, id)
+    (desk, id, arrivals)
 }
 
 #[test]
 fn an_interrupted_eval_is_finished_without_running_again_what_it_has_judged() {
     for signal in ["INT", "KILL"] {
-        let (desk, id) = interrupted(signal);
+        let (desk, id, _) = interrupted(signal, 0);
         let before = desk.ktsu(&["evals", &id, "--json"]).is(2).json();
         assert_eq!(before["status"], "running", "{signal}");
         let judged = before["scenarios"][0]["replicas"].as_array().unwrap().len();
@@ -343,6 +350,43 @@ fn an_interrupted_eval_is_finished_without_running_again_what_it_has_judged() {
             .is(2)
             .warns("is finished, so there is nothing to resume");
     }
+}
+
+#[test]
+fn an_eval_may_be_interrupted_again_while_it_is_finished() {
+    let (desk, id, arrivals) = interrupted("KILL", 1);
+    let resume = [
+        "eval",
+        "resume",
+        &id,
+        "--kit",
+        "post",
+        "--parallel",
+        "1",
+        "--json",
+    ];
+    let mut child = desk
+        .command(&resume)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    arrivals.recv().unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let report = desk.ktsu(&resume).is(1).json();
+    assert_eq!(
+        report["replicas"],
+        json!({"errors": 0, "failed": 1, "passed": 5})
+    );
+    let third = &report["scenarios"][0]["replicas"][2];
+    assert_eq!(third["status"], "passed");
+    assert_eq!(third["abandoned"].as_array().unwrap().len(), 2);
+    let runs = desk.ktsu(&["runs", "--json"]).is(0).json();
+    let runs = runs["runs"].as_array().unwrap();
+    let with = |status: &str| runs.iter().filter(|run| run["status"] == status).count();
+    assert_eq!((with("complete"), with("cancelled"), runs.len()), (6, 2, 8));
+    desk.ktsu(&["verify"]).is(0);
 }
 
 #[test]
