@@ -13,6 +13,9 @@ pub const MAX_SCENARIOS: usize = 10_000;
 /// The most replicas of a scenario.
 pub(crate) const MAX_REPLICAS: u32 = 1_000;
 
+/// The most bytes of the params of all scenarios together, as JSON.
+pub(crate) const MAX_PARAMS: usize = 64 << 20;
+
 /// The most checks of all scenarios together.
 pub(crate) const MAX_CHECKS: usize = 100_000;
 
@@ -83,6 +86,20 @@ impl Suite {
     pub(crate) fn count(&self) -> Option<usize> {
         let mut counts = self.matrix.iter().map(|(_, values)| values.len());
         counts.try_fold(1_usize, usize::checked_mul)
+    }
+
+    /// How many bytes the params of all scenarios have at most, as JSON.
+    pub(crate) fn params_size(&self) -> usize {
+        let given = match &self.subject {
+            EvalSubject::Workflow { params, .. } => params.iter().map(|(_, it)| size(it)).sum(),
+            EvalSubject::Run(_) => 0_usize,
+        };
+        let largest = self.matrix.iter().map(|(_, values)| {
+            let sizes = values.iter().map(size);
+            sizes.max().unwrap_or_default()
+        });
+        let each = largest.fold(given, usize::saturating_add);
+        each.saturating_mul(self.count().unwrap_or(usize::MAX))
     }
 
     /// The model groups that vary, and all that are used in place of each.
@@ -178,4 +195,8 @@ impl Scenario {
         next.label.push_str(&format!("{name}={shown}"));
         next
     }
+}
+
+fn size(value: &Value) -> usize {
+    value.to_string().len()
 }

@@ -10,7 +10,9 @@ use crate::answers::Answers;
 use crate::check_reader;
 use crate::check_reader::micro_usd;
 use crate::shapes::{LIMITS, MAX_WEIGHT, SUBJECT};
-use crate::suite::{Axis, EvalSubject, MAX_REPLICAS, MAX_SCENARIOS, Suite, SuiteLimits};
+use crate::suite::{
+    Axis, EvalSubject, MAX_PARAMS, MAX_REPLICAS, MAX_SCENARIOS, Suite, SuiteLimits,
+};
 
 /// What names of the matrix begin with that are params.
 const OF_PARAMS: &str = "params.";
@@ -67,6 +69,12 @@ pub(crate) fn suite(reader: &mut ConfigReader<'_>, fields: &Fields<'_>) -> Optio
             place.unwrap_or(fields.place),
             words,
         ));
+    }
+    if suite.params_size() > MAX_PARAMS {
+        let place = fields.key("matrix").unwrap_or(fields.place);
+        let words = "the params of all scenarios have more than 64 MiB together";
+        let fault = Fault::new(FaultCode::BadValue, place, words);
+        reader.fault(fault.hint("fewer combinations, or smaller params"));
     }
     Some(suite)
 }

@@ -112,7 +112,7 @@ struct Judging<'s> {
     suite: &'s SuiteFile,
     eval: EvalStream,
     writer: EvalWriter,
-    scenarios: Vec<Scenario>,
+    scenarios: Rc<[Scenario]>,
     shown: Vec<ShownRun>,
     /// Whether an earlier process began it: runs may be there.
     is_resumed: bool,
@@ -200,7 +200,7 @@ impl<'e> Bench<'e> {
             suite,
             eval,
             writer,
-            scenarios: suite.suite.scenarios(suite.only.as_deref()),
+            scenarios: suite.suite.scenarios(suite.only.as_deref()).into(),
             shown: Vec::new(),
             is_resumed: false,
             known: BTreeMap::new(),
@@ -234,7 +234,7 @@ impl<'e> Bench<'e> {
             suite,
             eval: eval.map_err(Failure::of)?,
             writer,
-            scenarios: suite.suite.scenarios(suite.only.as_deref()),
+            scenarios: suite.suite.scenarios(suite.only.as_deref()).into(),
             shown,
             is_resumed: true,
             known: BTreeMap::new(),
@@ -255,7 +255,7 @@ impl<'e> Bench<'e> {
         }
         let spent = Cell::new(judging.shown.iter().map(ShownRun::cost).sum::<u64>());
         let limit = self.cost_limit.or(suite.suite.limits.cost_micro_usd);
-        let scenarios = judging.scenarios.clone();
+        let scenarios = Rc::clone(&judging.scenarios);
         let (is_resumed, known) = (judging.is_resumed, std::mem::take(&mut judging.known));
         let running = stream::iter(&places).map(|&(scenario, replica)| {
             let (id, spent, scenarios) = (&id, &spent, &scenarios);

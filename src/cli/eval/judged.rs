@@ -1,5 +1,7 @@
 //! A suite that was judged, and what is shown of its runs beside the verdicts.
 
+use std::rc::Rc;
+
 use ktsu_eval::Scenario;
 use ktsu_history::evals::{EvalReport, ScenarioReport};
 use serde_json::{Map, Value};
@@ -13,7 +15,7 @@ const MAX_OUTPUT: usize = 16 << 10;
 pub(super) struct JudgedSuite<'s> {
     pub(super) suite: &'s SuiteFile,
     pub(super) report: EvalReport,
-    pub(super) scenarios: Vec<Scenario>,
+    pub(super) scenarios: Rc<[Scenario]>,
     /// In the order of the runs of the report.
     pub(super) shown: Vec<ShownRun>,
     /// How many runs the cost limit kept from beginning.

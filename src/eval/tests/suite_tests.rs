@@ -132,6 +132,11 @@ fn slips_are_reported_at_their_places() {
         "subject: {{}}\nmatrix: {{params.a: [{}]}}\nforbidden:\n{forbidden}",
         thousand.join(", ")
     );
+    let hundred = many.split(", ").take(100).collect::<Vec<_>>().join(", ");
+    let dear = format!(
+        "subject: {{params: {{c: {}}}}}\nmatrix: {{params.a: [{hundred}], params.b: [{hundred}]}}",
+        "x".repeat(7_000)
+    );
     let too_many = format!("are more than {MAX_SCENARIOS} runs");
     for (text, line, words) in [
         ("matrix: {params.a: [1]}", 1, "a matrix needs a subject"),
@@ -169,6 +174,7 @@ fn slips_are_reported_at_their_places() {
         ("subject: {}\nlimits: {cost_usd: -1}", 2, "cost_usd"),
         ("subject: {}\npeople: [{decision: maybe}]", 2, "decision"),
         (&large, 2, &too_many),
+        (&dear, 2, "have more than 64 MiB together"),
         (
             &many_checks,
             2,

@@ -16,7 +16,7 @@ fn everything() -> Value {
     let main = workflow(
         "main",
         json!([
-            agent("a", json!([]), "tells", may),
+            agent("a", json!([]), "speaks", may),
             agent("b", json!([0]), "acts", json!({})),
             webhook("w", json!([1]), "http://127.0.0.1:9/w"),
             child("c", json!([2]), "part", json!({"n": 1})),
@@ -26,7 +26,7 @@ fn everything() -> Value {
     let part = workflow("part", called());
     let verify = workflow("verify", called());
     let mut plan = plan(json!({"main": main, "part": part, "verify": verify}));
-    plan["agents"]["tells"]["commands"] = json!({"emit": ["claim.*"], "invoke": ["verify"]});
+    plan["agents"]["speaks"]["commands"] = json!({"emit": ["claim.*"], "invoke": ["verify"]});
     plan
 }
 
@@ -54,12 +54,12 @@ fn calls_and_ends(run: &mut Driven) {
 fn suppressed(run: &Driven) -> Vec<(String, bool)> {
     let frames = run.frames.iter();
     let commands = frames.filter(|frame| frame.event.kind() == "command.requested");
-    let told = commands.map(|frame| {
+    let found = commands.map(|frame| {
         let data = data(frame);
         let kind = data["type"].as_str().unwrap().to_owned();
         (kind, data["suppressed"] == true)
     });
-    told.collect()
+    found.collect()
 }
 
 fn is_held_back(run: &Driven, scope: &str, step: &str) -> bool {
@@ -152,10 +152,10 @@ fn a_branch_of_it_holds_back_what_every_branch_does_unless_it_was_forked_to_exec
 }
 
 #[test]
-fn it_asks_people_and_tells_nobody_of_it_by_webhook() {
-    let told = json!({"id": "t", "needs": [], "work": {"webhook": {"method": "POST",
+fn it_asks_people_and_sends_no_notification_of_it() {
+    let notice = json!({"id": "t", "needs": [], "work": {"webhook": {"method": "POST",
         "on_approval": true, "timeout_ms": 1000, "url": "http://127.0.0.1:9/t"}}});
-    let steps = json!([agent("a", json!([]), "acts", json!({})), told]);
+    let steps = json!([agent("a", json!([]), "acts", json!({})), notice]);
     let sent = |kinds: Vec<String>| kinds.iter().any(|kind| kind.starts_with("webhook.sent"));
     let asks = |run: &mut Driven| {
         run.asks("a");

@@ -5,6 +5,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;
 use std::process::Stdio;
 use std::sync::mpsc::{self, Receiver};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -35,6 +36,11 @@ fn hook(statuses: impl Iterator<Item = u16> + Send + 'static) -> (String, Receiv
         }
     });
     (url, arrivals)
+}
+
+/// Waits for the next request, as long as a slow machine may need.
+fn arrives(arrivals: &Receiver<()>) {
+    arrivals.recv_timeout(Duration::from_secs(60)).unwrap();
 }
 
 fn read_request(request: &mut impl std::io::BufRead) {
@@ -277,7 +283,7 @@ fn interrupted(signal: &str, more: usize) -> (Desk, String, Receiver<()>) {
         .spawn()
         .unwrap();
     for _ in 0..3 {
-        arrivals.recv().unwrap();
+        arrives(&arrivals);
     }
     // The verdicts on the first two are there before the third is under way, but for the disk.
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -371,7 +377,7 @@ fn an_eval_may_be_interrupted_again_while_it_is_finished() {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    arrivals.recv().unwrap();
+    arrives(&arrivals);
     child.kill().unwrap();
     child.wait().unwrap();
     let report = desk.ktsu(&resume).is(1).json();
@@ -386,6 +392,48 @@ fn an_eval_may_be_interrupted_again_while_it_is_finished() {
     let runs = runs["runs"].as_array().unwrap();
     let with = |status: &str| runs.iter().filter(|run| run["status"] == status).count();
     assert_eq!((with("complete"), with("cancelled"), runs.len()), (6, 2, 8));
+    desk.ktsu(&["verify"]).is(0);
+}
+
+#[test]
+fn a_run_that_was_cancelled_because_it_waits_has_no_verdict_after_an_interruption_either() {
+    let (url, arrivals) = hook([0].into_iter().chain(std::iter::repeat(200)));
+    let desk = Desk::new();
+    for (path, text) in GATED {
+        desk.write_file(path, text);
+    }
+    let flow = format!(
+        "kind: workflow\nname: gated\nversion: 1.0.0\n\
+         params: {{schema: {{type: object, required: [wait], properties: {{wait: {{type: boolean}}}}}}}}\n\
+         pipeline:\n  - {{id: send, condition: '!(params.wait)', webhook: {{url: {url}/hook}}}}\n  \
+         - {{id: a, condition: params.wait, agent: ./agents/keeper.agent.yaml}}\n"
+    );
+    desk.write_file(GATED[0].0, &flow);
+    let spec = "subject: {}\neffects: execute\nmatrix: {params.wait: [false, true]}\ninvariants:\n  \
+        none: {description: d, check: {type: trace, where: {type: note}, none: true}}\n";
+    desk.write_file("gated/evals/g.eval.yaml", spec);
+    let mut child = desk
+        .command(&["eval", "run", "gated"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    arrives(&arrivals);
+    let is_cancelled = || {
+        let runs = desk
+            .ktsu(&["runs", "--status", "cancelled", "--json"])
+            .json();
+        runs["runs"].as_array().unwrap().len() == 1
+    };
+    assert!((0..1_000).any(|_| is_cancelled()), "nothing is cancelled");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let evals = desk.ktsu(&["evals", "--json"]).is(0).json();
+    let id = evals["evals"][0]["eval_id"].as_str().unwrap().to_owned();
+    let report = desk.ktsu(&["eval", "resume", &id, "--kit", "gated", "--json"]);
+    let report = report.is(2).json();
+    assert_eq!(statuses(&report["scenarios"]), ["passed", "error"]);
+    assert_eq!(report["scenarios"][1]["error"], "waiting");
     desk.ktsu(&["verify"]).is(0);
 }
 

@@ -186,14 +186,14 @@ fn reason(said: &Value, claim: &str) -> String {
 
 /// Who misses a forgery. Both verifiers have to find it, the independent one by its claim about
 /// outputs; `ours` says whether ktsu finds it by that claim, too, and not only by deciding again.
-pub(super) fn missed(told: &str, run: &Recorded, ours: bool) -> Vec<String> {
+pub(super) fn missed(what: &str, run: &Recorded, ours: bool) -> Vec<String> {
     let (outcome, said) = judged(run);
     let mut missed = Vec::new();
     if outcome.is_sound() || (ours && claim(&outcome, "outputs") != ClaimVerdict::Failed) {
-        missed.push(format!("ktsu: {told}"));
+        missed.push(format!("ktsu: {what}"));
     }
     if said.is_some_and(|said| verdict(&said, "outputs") != "failed") {
-        missed.push(format!("verify.py: {told}"));
+        missed.push(format!("verify.py: {what}"));
     }
     missed
 }

@@ -77,7 +77,7 @@ fn assert_proven(run: &Recorded) {
 #[tokio::test]
 async fn what_a_run_says_of_its_effects_is_what_it_did_for_both_verifiers() {
     let mut lost = Vec::new();
-    for (told, pipeline) in [("an emit", AGENT), ("a webhook", HOOK), ("a child's", CALL)] {
+    for (what, pipeline) in [("an emit", AGENT), ("a webhook", HOOK), ("a child's", CALL)] {
         let silent = recorded(pipeline, SUPPRESS).await;
         let loud = recorded(pipeline, "").await;
         assert_proven(&silent);
@@ -87,8 +87,8 @@ async fn what_a_run_says_of_its_effects_is_what_it_did_for_both_verifiers() {
             ("held back, and said to be sent", &silent, Some("execute")),
             ("sent, and said to be held back", &loud, Some("suppress")),
         ] {
-            let told = format!("{told}: {words}");
-            lost.extend(missed(&told, &said(run, effects), false));
+            let what = format!("{what}: {words}");
+            lost.extend(missed(&what, &said(run, effects), false));
         }
     }
     assert_eq!(lost, Vec::<String>::new());

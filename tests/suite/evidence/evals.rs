@@ -338,6 +338,16 @@ fn with_another_head(body: String) -> String {
     [&body[..at], first, &body[at + 1..]].concat()
 }
 
+/// The same eval with another text in one of its frames.
+fn with_change(eval: &Recorded, wanted: usize, from: &str, to: &str) -> Recorded {
+    let body = &eval.records[wanted].body;
+    assert!(body.contains(from), "{from} is not in {body}");
+    rechained(eval, |place, body| match place == wanted {
+        true => body.replacen(from, to, 1),
+        false => body,
+    })
+}
+
 #[test]
 fn a_verdict_that_was_changed_is_found_by_both_verifiers() {
     let (_, run) = finished()
@@ -351,12 +361,7 @@ fn a_verdict_that_was_changed_is_found_by_both_verifiers() {
     let python = Python::find();
     let folder = tempfile::tempdir().unwrap();
     for (what, wanted, from, to) in FORGERIES {
-        let body = &eval.records[wanted].body;
-        assert!(body.contains(from), "{from} is not in {body}");
-        let forged = rechained(&eval, |place, body| match place == wanted {
-            true => body.replacen(from, to, 1),
-            false => body,
-        });
+        let forged = with_change(&eval, wanted, from, to);
         assert_forged(&run, &forged, what, python.as_ref(), folder.path());
     }
     let other = rechained(&eval, |place, body| match place {

@@ -126,12 +126,7 @@ fn a_verdict_on_replicas_that_was_changed_is_found_by_both_verifiers() {
     let python = Python::find();
     let folder = tempfile::tempdir().unwrap();
     for (what, wanted, from, to) in FORGERIES {
-        let body = &eval.records[wanted].body;
-        assert!(body.contains(from), "{from} is not in {body}");
-        let forged = rechained(&eval, |place, body| match place == wanted {
-            true => body.replacen(from, to, 1),
-            false => body,
-        });
+        let forged = with_change(&eval, wanted, from, to);
         let archive = archive_of(&[&good, &bad], &forged);
         assert_found(&archive, what, python.as_ref(), folder.path());
     }
