@@ -9,8 +9,8 @@ use ktsu_ledger::{Event, StreamId};
 const MAX_ORIGINS: usize = 10_000;
 
 /// Whether the frames of a stream are held back. Those of a branch are if those of its parent are,
-/// unless it was forked to execute effects; those of a recompute are if those of its run are. A
-/// beginning that is gone or cannot be read does not say that its frames may be sent.
+/// unless it was forked to execute effects; those of a recompute are if those of its run are,
+/// and if that run is in this ledger. Where a beginning is gone or cannot be read, they are.
 ///
 /// # Errors
 /// [`StoreError`].

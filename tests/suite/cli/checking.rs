@@ -477,3 +477,24 @@ fn a_kit_is_validated_with_its_evals() {
         assert!(!said.is(0).out.contains("warning"), "{}", said.out);
     }
 }
+
+#[test]
+fn a_kit_that_is_named_says_what_its_secrets_are() {
+    let bench = Bench::new();
+    let flow = FLOW.replace("name: w", "name: s") + "env: [{name: TOK, secret: true}]\n";
+    bench.desk.write_kit("s", &flow);
+    let spec = "invariants: {a: {description: d, check: {type: output, expr: status, not_equals: sup3rs3cretvalue}}}\n";
+    bench.desk.write_file("a.eval.yaml", spec);
+    let arguments = ["check", &bench.run, "--spec", "a.eval.yaml", "--kit", "s"];
+    let mut command = bench.desk.command(&arguments);
+    let refused = command.env("TOK", "sup3rs3cretvalue").output().unwrap();
+    let words = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(2), "{words}");
+    assert!(words.contains("secret"), "{words}");
+    assert!(bench.evals(&[]).is_empty());
+    // Another value is no secret.
+    let mut command = bench.desk.command(&arguments);
+    let recorded = command.env("TOK", "an0therv4lue").output().unwrap();
+    assert_eq!(recorded.status.code(), Some(0));
+    assert_eq!(bench.evals(&[]).len(), 1);
+}
