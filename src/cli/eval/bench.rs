@@ -19,7 +19,7 @@ use super::super::output::note_dim;
 use super::super::reading::{find_run, unfinished};
 use super::super::{Failure, text};
 use super::job::{BenchArguments, Job};
-use super::judged::{JudgedSuite, ShownRun};
+use super::judged::{JudgedSuite, ShownRun, sum};
 use super::report::Progress;
 use super::suites::SuiteFile;
 use crate::assemble::Engine;
@@ -253,7 +253,7 @@ impl<'e> Bench<'e> {
             let count = text::count(places.len(), "run");
             note_dim(&format!("{file}: {count} as {id}"));
         }
-        let spent = Cell::new(judging.shown.iter().map(ShownRun::cost).sum::<u64>());
+        let spent = Cell::new(sum(judging.shown.iter().map(ShownRun::cost)));
         let limit = self.cost_limit.or(suite.suite.limits.cost_micro_usd);
         let scenarios = Rc::clone(&judging.scenarios);
         let (is_resumed, known) = (judging.is_resumed, std::mem::take(&mut judging.known));

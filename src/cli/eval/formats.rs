@@ -6,7 +6,7 @@ use ktsu_history::evals::ScenarioReport;
 use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 
 use super::super::text;
-use super::judged::{JudgedSuite, ShownRun};
+use super::judged::{JudgedSuite, ShownRun, sum};
 use super::report::share;
 
 /// A test suite for each suite, a test case for each scenario.
@@ -43,7 +43,7 @@ fn in_xml(words: &str) -> String {
 }
 
 fn total(shown: &[ShownRun]) -> Duration {
-    Duration::from_millis(shown.iter().map(|shown| shown.wall_ms).sum())
+    Duration::from_millis(sum(shown.iter().map(|shown| shown.wall_ms)))
 }
 
 /// Why a scenario did not pass: what each check says that did not, of every run.
@@ -86,10 +86,7 @@ pub(super) fn markdown(judged: &[JudgedSuite<'_>]) -> String {
                 .composite()
                 .map_or_else(String::new, |score| score.to_string());
             let time = u64::try_from(total(shown).as_millis()).unwrap_or(u64::MAX);
-            let cost = shown
-                .iter()
-                .map(ShownRun::cost)
-                .fold(0, u64::saturating_add);
+            let cost = sum(shown.iter().map(ShownRun::cost));
             page.push_str(&format!(
                 "| {} | {}{flaky} | {score} | {} | {} | {} |\n",
                 cell(scenario.name()),

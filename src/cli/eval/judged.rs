@@ -47,10 +47,7 @@ impl JudgedSuite<'_> {
 
     /// What its runs cost, in millionths of a US dollar.
     pub(super) fn cost(&self) -> u64 {
-        self.shown
-            .iter()
-            .map(ShownRun::cost)
-            .fold(0, u64::saturating_add)
+        sum(self.shown.iter().map(ShownRun::cost))
     }
 }
 
@@ -82,4 +79,9 @@ impl ShownRun {
         let own = self.total("cost_micro_usd");
         own.saturating_add(self.abandoned_micro_usd)
     }
+}
+
+/// A sum of numbers of the record, which may have any size.
+pub(super) fn sum(numbers: impl IntoIterator<Item = u64>) -> u64 {
+    numbers.into_iter().fold(0, u64::saturating_add)
 }

@@ -14,7 +14,7 @@ use super::super::output::{
     BAD, DIM, GOOD, WARN, is_live, line, note, painted, print_failure, print_json, row, transient,
 };
 use super::super::{Common, Failure, text};
-use super::judged::{JudgedSuite, ShownRun};
+use super::judged::{JudgedSuite, ShownRun, sum};
 
 /// The most columns for what distinguishes scenarios.
 const MAX_LABEL: usize = 40;
@@ -239,12 +239,7 @@ impl JudgedSuite<'_> {
         let scenarios: Vec<Value> = scenarios.collect();
         let mut walls: Vec<u64> = self.shown.iter().map(|shown| shown.wall_ms).collect();
         walls.sort_unstable();
-        let sum = |name: &str| {
-            self.shown
-                .iter()
-                .map(|shown| shown.total(name))
-                .sum::<u64>()
-        };
+        let total = |name: &str| sum(self.shown.iter().map(|shown| shown.total(name)));
         let runs = self.shown.len() as u64;
         let cost = self.cost();
         json!({
@@ -261,10 +256,10 @@ impl JudgedSuite<'_> {
             "replicas": report.replicas,
             "metrics": {
                 "pass_rate": mean(report.passed, scenarios.len() as u64),
-                "mean_wall_ms": mean(walls.iter().sum(), runs),
+                "mean_wall_ms": mean(sum(walls.iter().copied()), runs),
                 "p95_wall_ms": percentile(&walls, 95),
-                "mean_tool_calls": mean(sum("tool_calls"), runs),
-                "mean_tokens": mean(sum("tokens_in") + sum("tokens_out"), runs),
+                "mean_tool_calls": mean(total("tool_calls"), runs),
+                "mean_tokens": mean(total("tokens_in").saturating_add(total("tokens_out")), runs),
                 "total_cost_micro_usd": cost,
                 "total_cost_usd": usd(cost),
                 "mean_cost_per_run_usd": mean(cost, runs.saturating_mul(1_000_000)),
