@@ -16,7 +16,7 @@ fn everything() -> Value {
     let main = workflow(
         "main",
         json!([
-            agent("a", json!([]), "speaks", may),
+            agent("a", json!([]), "tells", may),
             agent("b", json!([0]), "acts", json!({})),
             webhook("w", json!([1]), "http://127.0.0.1:9/w"),
             child("c", json!([2]), "part", json!({"n": 1})),
@@ -26,7 +26,7 @@ fn everything() -> Value {
     let part = workflow("part", called());
     let verify = workflow("verify", called());
     let mut plan = plan(json!({"main": main, "part": part, "verify": verify}));
-    plan["agents"]["speaks"]["commands"] = json!({"emit": ["claim.*"], "invoke": ["verify"]});
+    plan["agents"]["tells"]["commands"] = json!({"emit": ["claim.*"], "invoke": ["verify"]});
     plan
 }
 
