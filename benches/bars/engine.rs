@@ -90,6 +90,7 @@ pub(crate) async fn invoke(orchestrator: &Orchestrator, workflow: &str) -> Strin
         groups: std::collections::BTreeMap::new(),
         effects: Effects::Execute,
         no_cache: false,
+        references: None,
     };
     orchestrator.invoke(request).await.unwrap().run_id
 }

@@ -179,6 +179,7 @@ fn decide(definition: &Definition, params: Value, frames: usize, limits: Limits)
         },
         effects: Effects::Execute,
         no_cache: false,
+        references: Vec::new(),
     };
     let mut created = admit::invocation(definition, asked).unwrap();
     if let Event::Run(RunEvent::Created(created)) = &mut created.event {

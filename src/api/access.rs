@@ -25,6 +25,7 @@ use ktsu_contract::TOKEN_HEADER;
 use ktsu_environment::Principals;
 use ktsu_environment::authentication::{ResolvedPrincipal, TOKEN_AUTHENTICATION};
 use ktsu_environment::principals::{LOCAL, PrincipalRole};
+use ktsu_orchestrator::References;
 use ktsu_server::ProblemDetails;
 use ktsu_server::body::BodyLimit;
 
@@ -164,9 +165,14 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
 #[derive(Debug, Clone)]
 pub struct ScriptedCaller(pub String);
 
-/// Model groups that a run uses in place of others. No request of another process has it.
+/// What only a request within the process can say of the run that it starts.
 #[derive(Debug, Clone, Default)]
-pub struct ModelGroups(pub BTreeMap<String, String>);
+pub struct LocalInvocation {
+    /// Model groups that the run uses in place of others.
+    pub groups: BTreeMap<String, String>,
+    /// What names of the run stand for.
+    pub references: Option<Arc<References>>,
+}
 
 /// How much work the answer to a trace may take, in units of about a microsecond.
 #[derive(Debug, Clone, Copy)]

@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use ktsu_config::fault::{Fault, Faults, Severity};
-use ktsu_eval::{EvalSpec, EvalWriter, Workspace};
+use ktsu_eval::{EvalSpec, EvalWriter, Invariant, Workspace};
 use ktsu_history::checked_run::{CheckedRun, CheckedRunError};
 use ktsu_history::evals::{self, EvalReadError, EvalReport};
-use ktsu_ledger::event::{EvalStarted, Principal};
+use ktsu_ledger::event::{CheckResult, EvalStarted, Principal};
 use ktsu_ledger::store::StoreError;
 use ktsu_ledger::{Hash, StreamId};
 use ktsu_orchestrator::{EvalAppendError, Orchestrator, ReadKind};
@@ -117,12 +117,7 @@ pub async fn check(
     let judge = move || {
         let workspace = workspace.as_ref().map(|it| it.as_ref() as &dyn Workspace);
         let mut checked = evals::check_read(checked, &run, &spec.invariants, workspace);
-        for (invariant, result) in spec.invariants.iter().zip(&mut checked.results) {
-            // What programs print may hold a secret, and what is recorded must not.
-            if invariant.check.runs_program() {
-                result.reason = engine.redacted(&result.reason);
-            }
-        }
+        redact(&engine, &spec.invariants, &mut checked.results);
         Ok::<_, CheckError>(checked)
     };
     let checked = match runs_programs {
@@ -139,6 +134,15 @@ pub async fn check(
     let mut eval = orchestrator.new_eval()?;
     orchestrator.append_eval(&mut eval, events).await?;
     report(orchestrator, eval.stream).await
+}
+
+/// Takes secrets of the kit out of results. What programs print may hold one, and what is recorded must not.
+pub fn redact(orchestrator: &Orchestrator, invariants: &[Invariant], results: &mut [CheckResult]) {
+    for (invariant, result) in invariants.iter().zip(results) {
+        if invariant.check.runs_program() {
+            result.reason = orchestrator.redacted(&result.reason);
+        }
+    }
 }
 
 /// What is recorded of an eval.

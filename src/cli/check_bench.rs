@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ktsu_eval::{
-    CheckProgram, EvalSpec, ProgramLimits, ProgramPlaces, ProgramRun, Programs, Workspace,
+    CheckProgram, CommandCheck, EvalSpec, ProgramLimits, ProgramPlaces, ProgramRun, Programs,
+    Workspace,
 };
 use ktsu_ledger::Hash;
 use ktsu_sandbox::{
@@ -53,22 +54,50 @@ pub(super) fn workspace_for(
     if !spec.runs_programs() {
         return Ok(Some(Box::new(files)));
     }
-    let sandbox = match without_sandbox {
-        true => Sandbox::none(),
-        false => Sandbox::find().map_err(no_sandbox)?,
-    };
+    let sandbox = found_sandbox(without_sandbox)?;
     let copy = sandbox.copy_of(folder);
     let copy = copy.map_err(|error| not_copied(folder, &error))?;
-    let above = spec
-        .path
-        .parent()
-        .filter(|path| !path.as_os_str().is_empty());
-    Ok(Some(Box::new(CheckBench {
-        files: WorkspaceFolder::open(&copy.workspace())?,
-        folder: copy,
-        sandbox,
-        scripts: above.unwrap_or(Path::new(".")).to_path_buf(),
-    })))
+    let scripts = folder_of(&spec.path);
+    Ok(Some(Box::new(CheckBench::beside(copy, sandbox, scripts)?)))
+}
+
+/// The folder that a file is in.
+pub(super) fn folder_of(file: &Path) -> PathBuf {
+    let above = file.parent().filter(|path| !path.as_os_str().is_empty());
+    above.unwrap_or(Path::new(".")).to_path_buf()
+}
+
+/// The sandbox, unless a person wants none.
+pub(super) fn found_sandbox(without: bool) -> Result<Sandbox, Failure> {
+    match without {
+        true => Ok(Sandbox::none()),
+        false => Sandbox::find().map_err(no_sandbox),
+    }
+}
+
+/// Runs a command in a folder.
+///
+/// # Errors
+/// Why it did not end as it should, in words that follow its name.
+pub(super) fn command_in(
+    sandbox: &Sandbox,
+    folder: &PrivateFolder,
+    command: &CommandCheck,
+) -> Result<(), String> {
+    let arguments = ["sh", "-c", &command.command];
+    let program = Program::new(&arguments, limits(command.limits));
+    let ran = sandbox.run(folder, &program);
+    let ran = ran.map_err(|error| format!("was not run: {error}"))?;
+    let ended = match ran.end() {
+        ProgramEnd::Exited(code) if code == command.exit_code => return Ok(()),
+        ProgramEnd::Exited(code) => format!("ended with exit code {code}"),
+        ProgramEnd::Stopped(limit) => format!("was ended: {limit}"),
+    };
+    let printed = String::from_utf8_lossy(&ran.output.kept);
+    match printed.trim() {
+        "" => Err(ended),
+        printed => Err(format!("{ended}:\n{printed}")),
+    }
 }
 
 fn no_sandbox(error: SandboxError) -> Failure {
@@ -158,6 +187,20 @@ impl Programs for CheckBench {
 }
 
 impl CheckBench {
+    /// Programs beside a folder, with the scripts of another one.
+    pub(super) fn beside(
+        folder: PrivateFolder,
+        sandbox: Sandbox,
+        scripts: PathBuf,
+    ) -> Result<Self, Failure> {
+        Ok(Self {
+            files: WorkspaceFolder::open(&folder.workspace())?,
+            folder,
+            sandbox,
+            scripts,
+        })
+    }
+
     fn execute(&self, program: &Program<'_>) -> Result<Execution, String> {
         let ran = self.sandbox.run(&self.folder, program);
         ran.map_err(|error| error.to_string())

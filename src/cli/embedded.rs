@@ -124,6 +124,7 @@ async fn run_and_follow(
         input: job.input.clone(),
         key: job.key.as_deref(),
         groups: BTreeMap::new(),
+        references: None,
         effects: job.effects,
         no_cache: job.no_cache,
         headers: invoke_headers(engine, &job.kit, &job.workflow),

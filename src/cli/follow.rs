@@ -17,8 +17,9 @@ use super::approval_prompt::ApprovalPrompt;
 use super::live::Live;
 use super::output::note;
 use super::signals::Signals;
-use ktsu_api::access::ModelGroups;
+use ktsu_api::access::LocalInvocation;
 use ktsu_eval::Answers;
+use ktsu_orchestrator::References;
 use ktsu_peer::Peer;
 use ktsu_schema::message_at;
 
@@ -43,6 +44,8 @@ pub(super) struct Invocation<'a> {
     pub(super) no_cache: bool,
     /// Model groups, and what is used in place of each; only within this process.
     pub(super) groups: BTreeMap<String, String>,
+    /// What names of the run stand for; only within this process.
+    pub(super) references: Option<Arc<References>>,
     /// More headers: a name and a value each.
     pub(super) headers: Vec<(String, String)>,
 }
@@ -63,7 +66,10 @@ pub(super) async fn invoke(peer: &Peer, invocation: Invocation<'_>) -> Result<St
         request = request.header(name, value);
     }
     let request = request
-        .extension(ModelGroups(invocation.groups))
+        .extension(LocalInvocation {
+            groups: invocation.groups,
+            references: invocation.references,
+        })
         .body(Body::from(invocation.input))
         .map_err(Failure::of)?;
     let (status, body) = peer.call_and_read(request).await?;

@@ -135,6 +135,7 @@ async fn remote(
         input,
         key: arguments.idempotency_key.as_deref(),
         groups: BTreeMap::new(),
+        references: None,
         effects: arguments.effects,
         no_cache: arguments.no_cache,
         headers: headers(&arguments.headers)?,

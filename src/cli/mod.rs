@@ -27,6 +27,7 @@ mod evidence;
 mod explain;
 mod files;
 mod folder;
+mod folder_contents;
 mod follow;
 mod frames;
 mod hold;

@@ -222,6 +222,8 @@ error_codes! {
     HeartbeatTimeout = "heartbeat_timeout", 504, EXIT_VERDICT, "The runtime is gone";
     /// The runtime did not accept the task.
     RuntimeRefused = "runtime_refused", 502, EXIT_VERDICT, "The runtime refused the task";
+    /// A run names what only the process that created it knew.
+    ReferenceGone = "reference_gone", 409, EXIT_VERDICT, "A reference of the run means nothing any more";
     /// The orchestrator did not accept a report.
     ReportRefused = "report_refused", 502, EXIT_VERDICT, "A report of the runtime was refused";
     /// The events or commands of an outcome are not what they may be.

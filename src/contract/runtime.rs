@@ -119,6 +119,10 @@ pub struct ToolServer {
     /// permitted tool with another digest, or with none, ends the task: with `{}`, any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pins: Option<BTreeMap<String, String>>,
+    /// Texts in arguments, such as `{{ workspace }}`, each with what the server gets in its place. In results,
+    /// the value is replaced by the text before anything is reported.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub references: BTreeMap<String, String>,
     /// How long one call may take, in milliseconds; 60 s where it is absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,

@@ -137,7 +137,8 @@ fn later(reader: &mut ConfigReader<'_>, fields: &Fields<'_>) {
 }
 
 /// What a program may take, as far as the file says so.
-fn limits(reader: &mut ConfigReader<'_>, fields: &Fields<'_>) -> Option<ProgramLimits> {
+/// What a program may take, where a map says so.
+pub(crate) fn limits(reader: &mut ConfigReader<'_>, fields: &Fields<'_>) -> Option<ProgramLimits> {
     let Some(node) = fields.get("limits") else {
         return Some(ProgramLimits::default());
     };

@@ -34,6 +34,8 @@ mod spec;
 mod spec_reader;
 mod suite;
 mod suite_reader;
+mod surroundings;
+mod surroundings_reader;
 mod tally;
 mod trace;
 
@@ -58,6 +60,7 @@ pub use spec::{
 };
 
 pub use suite::{EvalSubject, MAX_SCENARIOS, Scenario, Suite, SuiteLimits};
+pub use surroundings::{SuiteServices, SuiteWorkspace, ToolService, WORKSPACE};
 
 #[cfg(test)]
 mod tests;

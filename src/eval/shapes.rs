@@ -39,11 +39,13 @@ pub const EVAL: MapShape = MapShape::new(
         optional("resources", Any).doc("Not used by ktsu check"),
         optional("scoring", Map(&SCORING)).doc("When the run passes"),
         optional("secrets", Any).doc("Not used by ktsu check"),
-        optional("services", Any).doc("Not used by ktsu check"),
+        optional("services", Any)
+            .doc("Programs beside each run of ktsu eval run: files: {type: mcp, command: [PROGRAM]}"),
         optional("setup", Any).doc("Not used by ktsu check"),
         optional("subject", Map(&SUBJECT)).doc("What ktsu eval run runs"),
         optional("task", Any).doc("Not used by ktsu check"),
         optional("version", Any).doc("Not used by ktsu check"),
+        optional("workspace", Map(&WORKSPACE_FOLDER)).doc("The folder of each run of ktsu eval run"),
     ],
 )
 .any_of(&["invariants", "forbidden"]);
@@ -67,6 +69,30 @@ pub(crate) const SUBJECT: MapShape = MapShape::new(
         optional("params", Each(&Any)).doc("The params of the workflow"),
         optional("run", Text).doc("A run that was recorded before, instead of a workflow"),
         optional("workflow", NAME).doc("The workflow; the default one of the kit if absent"),
+    ],
+);
+
+/// The folder of each run.
+pub(crate) const WORKSPACE_FOLDER: MapShape = MapShape::new(
+    "the workspace",
+    &[
+        optional("from", Text)
+            .doc("The folder that each run gets a copy of, from the folder of the spec; an empty one if absent"),
+        OWN_LIMITS,
+        optional("setup", Text).doc("What sh -c runs in it, once, before it is copied"),
+    ],
+);
+
+/// A program beside each run that offers tools.
+pub(crate) const TOOL_SERVICE: MapShape = MapShape::new(
+    "the service",
+    &[
+        required("command", Filled(&Text)).doc("The program and its arguments"),
+        optional("from", Text).doc("A folder that it can read, from the folder of the spec"),
+        OWN_LIMITS,
+        optional("servers", Filled(&Text))
+            .doc("The tool servers of the kit that it is used in place of; the one of its name by default"),
+        required("type", Keywords(&["mcp"])),
     ],
 );
 

@@ -119,7 +119,9 @@ fn too_many_patterns(fields: &Fields<'_>) -> Option<SourceSpan> {
 }
 
 fn warn_of_unused(reader: &mut ConfigReader<'_>, fields: &Fields<'_>) {
-    for name in UNUSED {
+    // What runs has services, and what only checks has none.
+    let is_used = |name: &str| name == "services" && fields.get("subject").is_some();
+    for name in UNUSED.into_iter().filter(|name| !is_used(name)) {
         if let Some(place) = fields.key(name) {
             let words = format!("{name} is not used by ktsu check");
             reader.fault(Fault::new(FaultCode::MisplacedKey, place, words).warning());

@@ -6,6 +6,7 @@ use ktsu_ledger::event::{EvalSuite, ReplicaAggregation};
 use serde_json::{Map, Value};
 
 use crate::answers::Answers;
+use crate::surroundings::{SuiteServices, SuiteWorkspace, mentions};
 
 /// The most scenarios of a suite.
 pub const MAX_SCENARIOS: usize = 10_000;
@@ -36,6 +37,10 @@ pub struct Suite {
     pub limits: SuiteLimits,
     /// Whether webhooks are sent, and what else reaches the outside world.
     pub executes_effects: bool,
+    /// The folder of each run, if runs have one.
+    pub workspace: Option<SuiteWorkspace>,
+    /// The programs beside each run.
+    pub services: SuiteServices,
 }
 
 /// Where runs of a suite end; none of what is absent.
@@ -100,6 +105,17 @@ impl Suite {
         });
         let each = largest.fold(given, usize::saturating_add);
         each.saturating_mul(self.count().unwrap_or(usize::MAX))
+    }
+
+    /// Whether any of its params has a text within it.
+    pub(crate) fn mentions(&self, text: &str) -> bool {
+        let given = match &self.subject {
+            EvalSubject::Workflow { params, .. } => Some(params.values()),
+            EvalSubject::Run(_) => None,
+        };
+        let varied = self.matrix.iter().flat_map(|(_, values)| values);
+        let mut all = given.into_iter().flatten().chain(varied);
+        all.any(|value| mentions(value, text))
     }
 
     /// The model groups that vary, and all that are used in place of each.

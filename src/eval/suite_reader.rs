@@ -13,6 +13,8 @@ use crate::shapes::{LIMITS, MAX_WEIGHT, SUBJECT};
 use crate::suite::{
     Axis, EvalSubject, MAX_PARAMS, MAX_REPLICAS, MAX_SCENARIOS, Suite, SuiteLimits,
 };
+use crate::surroundings::SuiteServices;
+use crate::surroundings_reader;
 
 /// What names of the matrix begin with that are params.
 const OF_PARAMS: &str = "params.";
@@ -47,7 +49,15 @@ pub(crate) fn suite(reader: &mut ConfigReader<'_>, fields: &Fields<'_>) -> Optio
         limits: fields
             .read("limits", |node| limits(reader, node))
             .unwrap_or_default(),
+        workspace: fields.read("workspace", |node| {
+            surroundings_reader::workspace(reader, node)
+        }),
+        services: match fields.get("services") {
+            Some(node) => surroundings_reader::services(reader, node),
+            None => SuiteServices::default(),
+        },
     };
+    surroundings_reader::check(reader, fields, &suite);
     let is_run = matches!(suite.subject, EvalSubject::Run(_));
     if is_run && !suite.matrix.is_empty() {
         let place = fields.key("matrix").unwrap_or(fields.place);

@@ -76,6 +76,7 @@ pub fn check_read(
             replica: 0,
             run: run.clone(),
             scenario: 0,
+            workspace: None,
         },
         results,
         envelope: checked.envelope,

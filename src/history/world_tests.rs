@@ -54,6 +54,7 @@ impl WorldRun {
             lock: None,
             effects: Effects::Execute,
             no_cache: false,
+            references: Vec::new(),
             principal: principal("local"),
         };
         let at = Timestamp::from_micros(1);

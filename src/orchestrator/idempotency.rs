@@ -28,6 +28,9 @@ pub(super) fn digest_of(request: &InvokeRequest) -> String {
     for (wanted, other) in &request.groups {
         text.push_str(&format!("\ngroup {wanted:?} {other:?}"));
     }
+    for name in request.references.iter().flat_map(|it| it.names()) {
+        text.push_str(&format!("\nreference {name:?}"));
+    }
     Hash::of(text.as_bytes()).to_string()
 }
 

@@ -1,9 +1,12 @@
 //! What is asked for to start a run, and what comes of it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use ktsu_ledger::event::{Effects, Principal};
 use serde_json::Value;
+
+use crate::references::References;
 
 /// A request to start a run.
 #[derive(Debug, Clone)]
@@ -22,6 +25,8 @@ pub struct InvokeRequest {
     pub no_cache: bool,
     /// The caller.
     pub principal: Principal,
+    /// What names of the run stand for, if it has any.
+    pub references: Option<Arc<References>>,
 }
 
 /// A run that exists.

@@ -27,6 +27,7 @@ mod principal_secrets;
 mod recent;
 pub mod recompute;
 mod recorded;
+mod references;
 mod refused_posts;
 mod registry;
 pub mod reports;
@@ -47,6 +48,7 @@ pub use idempotency::ClaimOutcome;
 pub use invocation::{InvokeError, InvokeRequest, RunAccepted};
 pub use ledger_health::{LedgerHealth, LedgerState};
 pub use peers::Peers;
+pub use references::{ReferencedServer, References};
 pub use reports::{ReportError, TaskAddress};
 pub use retention::{HoldError, HoldReceipt, RetentionParts};
 pub use run::{AwaitedEnvelope, Progress, ReportOrigin};
@@ -59,7 +61,7 @@ use std::sync::{Arc, Weak};
 
 use ktsu_ledger::appender::Appender;
 use ktsu_ledger::event::plan::Variable;
-use ktsu_ledger::{Draft, StreamId};
+use ktsu_ledger::{CanonicalJson, Draft, StreamId};
 use ktsu_projections::index;
 use tokio::sync::watch;
 
@@ -80,6 +82,7 @@ use ktsu_workflow::definition::Definition;
 use ktsu_workflow::next::Memo;
 use ktsu_workflow::turn;
 pub use recent::{RecentRun, RecentRuns};
+use references::RunReferences;
 use refused_posts::RefusedPosts;
 use registry::{NewRun, RunRegistry};
 use retention::Retention;
@@ -154,6 +157,7 @@ pub(crate) struct Shared {
     supervisor: Supervisor,
     own_tools: BuiltinServers,
     recent: RecentRuns,
+    references: RunReferences,
     refused_posts: RefusedPosts,
     retention: Retention,
 }
@@ -187,6 +191,7 @@ impl Orchestrator {
             supervisor: Supervisor::default(),
             own_tools: BuiltinServers::default(),
             recent: RecentRuns::default(),
+            references: RunReferences::default(),
             refused_posts: RefusedPosts::default(),
             retention: Retention::new(parts.retention),
         });
@@ -304,6 +309,10 @@ impl Orchestrator {
             effects: request.effects,
             no_cache: request.no_cache,
             principal: request.principal,
+            references: match &request.references {
+                Some(references) => references.names(),
+                None => Vec::new(),
+            },
         };
         let params = definition.root().and_then(|root| root.params.as_ref());
         let takes_long = params.is_some_and(|params| {
@@ -312,7 +321,16 @@ impl Orchestrator {
         });
         let created = blocking::block_if(takes_long, || admit::invocation(definition, invocation));
         let created = created.map_err(InvokeError::from)?;
-        begin_run(shared, "run_", definition, created, reply).await
+        let id = new_id("run_");
+        if let Some(references) = &request.references {
+            shared.references.insert(&id, references);
+        }
+        begin_run(shared, id, definition, created, reply).await
+    }
+
+    /// Whether a run was created here, and its references still mean something.
+    pub fn knows_references(&self, run_id: &str) -> bool {
+        self.shared.references.get(run_id).is_some()
     }
 
     /// How far a run under way is; `None` if it is not under way here.
@@ -390,6 +408,13 @@ impl Orchestrator {
         self.shared.secrets.redactor().redact_text(text)
     }
 
+    /// A value without secrets of the kit.
+    pub fn redacted_json(&self, value: &CanonicalJson) -> CanonicalJson {
+        let mut without = value.to_value();
+        self.shared.secrets.redactor().redact_value(&mut without);
+        CanonicalJson::from_value(&without).unwrap_or_default()
+    }
+
     /// The secret callers of a workflow must show, if its template resolves.
     pub fn invoke_secret(&self, workflow: &str, template: &str) -> Option<Secret> {
         self.shared.secrets.invoke_secret(workflow, template)
@@ -443,15 +468,19 @@ enum ReplyAt {
     End,
 }
 
-/// Starts a run under a new id with this prefix, and returns once its first turn is durable.
+/// A new id of a run.
+fn new_id(prefix: &str) -> String {
+    format!("{prefix}{}", uuid::Uuid::now_v7().simple())
+}
+
+/// Starts a run under a new id, and returns once its first turn is durable.
 async fn begin_run(
     shared: &Arc<Shared>,
-    prefix: &str,
+    run_id: String,
     definition: &Arc<Definition>,
     created: Draft,
     reply: ReplyAt,
 ) -> Result<(RunAccepted, Option<AwaitedEnvelope>), InvokeError> {
-    let run_id = format!("{prefix}{}", uuid::Uuid::now_v7().simple());
     let stream = StreamId::run(&run_id);
     let stream = stream.map_err(|error| InvokeError::Internal(error.to_string()))?;
     let memo = Memo::default();

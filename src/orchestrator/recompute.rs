@@ -15,7 +15,7 @@ use ktsu_projections::run::{FoldError, RunState};
 use tokio::sync::mpsc;
 
 use super::run::Message;
-use super::{InvokeError, Orchestrator, ReadKind, ReplyAt, RunAccepted, Shared, begin_run};
+use super::{InvokeError, Orchestrator, ReadKind, ReplyAt, RunAccepted, Shared, begin_run, new_id};
 use ktsu_workflow::recompute::{self, PreparedRecompute, RecomputeError, RecordedRun};
 use ktsu_workflow::rules;
 
@@ -91,7 +91,8 @@ impl Orchestrator {
         let compiled = Arc::clone(&definition);
         shared.runs.definitions.lock().insert(digest, compiled);
         let reply = ReplyAt::Start;
-        let (accepted, _) = begin_run(shared, RECOMPUTE, &definition, created, reply).await?;
+        let (accepted, _) =
+            begin_run(shared, new_id(RECOMPUTE), &definition, created, reply).await?;
         Ok(accepted)
     }
 }

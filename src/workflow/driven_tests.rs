@@ -117,6 +117,7 @@ impl Driven {
             lock: None,
             effects,
             no_cache: false,
+            references: Vec::new(),
             principal: Principal {
                 auth: "none".to_owned(),
                 id: "local".to_owned(),

@@ -112,6 +112,14 @@ pub struct RunCreated {
     pub params: CanonicalJson,
     /// The principal that started it.
     pub principal: Principal,
+    /// Names that stand for something of this run alone, such as `workspace`, in ascending order. What each
+    /// stands for is never recorded.
+    #[serde(
+        default,
+        deserialize_with = "super::null_is_empty",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub references: Vec<String>,
     /// For a recompute: what answers the calls it does not send, by task in the order of the run.
     #[serde(
         default,

@@ -126,6 +126,7 @@ pub(crate) fn created(workflow: &str) -> Draft {
             digest: Hash::of(definition.as_bytes()).to_string(),
             definition: CanonicalJson::parse(definition.as_bytes()).unwrap(),
             effects: None,
+            references: Vec::new(),
             engine: "ktsu 0.0.0".to_owned(),
             env: Default::default(),
             idempotency_digest: None,

@@ -70,6 +70,7 @@ impl RunState {
             effects: Effects::Execute,
             no_cache: false,
             pins: None,
+            references: Vec::new(),
             results: None,
         };
         let mut state = Self::pending(frame, outline, created);

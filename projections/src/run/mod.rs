@@ -15,6 +15,7 @@ pub mod calls;
 pub mod command_order;
 pub mod commanded;
 mod failure;
+mod header;
 mod interventions;
 pub mod invoked;
 mod invoking;
@@ -42,6 +43,7 @@ mod worlds;
 
 pub use announced::{AnnouncedEffect, StepAddress};
 pub use failure::{FailedItem, RunFailure};
+pub use header::RunHeader;
 pub use interventions::ForkPoint;
 pub use outline::{AgentShape, Outline, PlanError, WorkflowShape};
 pub use overlays::OverlayValue;
@@ -58,9 +60,7 @@ pub use worlds::BRANCHES_OPEN_RULES;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use ktsu_ledger::event::{
-    EnvValue, Limits, Principal, RecomputeOf, Reference, RunEvent, Sameness, StepInput, is_address,
-};
+use ktsu_ledger::event::{Reference, RunEvent, Sameness, StepInput, is_address};
 use ktsu_ledger::frame::Link;
 use ktsu_ledger::{CanonicalJson, Event, Frame, Hash, StreamId, Timestamp};
 use serde_json::Value;
@@ -128,39 +128,6 @@ pub enum Todo {
         /// Position in [`RunState::scopes`].
         scope: u32,
     },
-}
-
-/// What `run.created` said.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RunHeader {
-    /// When.
-    pub at: Timestamp,
-    /// Validated params.
-    pub params: CanonicalJson,
-    /// Environment values.
-    pub env: BTreeMap<String, EnvValue>,
-    /// Bounds of a turn.
-    pub limits: Limits,
-    /// Version of the decision rules.
-    pub rules: u32,
-    /// Who asked.
-    pub principal: Principal,
-    /// Digest of the definition.
-    pub digest: String,
-    /// The client's idempotency key.
-    pub idempotency_key: Option<String>,
-    /// What the key was used for.
-    pub idempotency_digest: Option<String>,
-    /// For a recompute of a run: which.
-    pub of: Option<RecomputeOf>,
-    /// What becomes of its webhooks and messages.
-    pub effects: ktsu_ledger::event::Effects,
-    /// Whether every model call is made.
-    pub no_cache: bool,
-    /// The tools its lock names, if it has one that does.
-    pub pins: Option<Box<Pins>>,
-    /// For a recompute: what answers the calls that it does not send.
-    pub results: Option<Box<RecomputeResults>>,
 }
 
 /// See the module documentation.
@@ -271,6 +238,7 @@ impl RunState {
             effects: created.effects(),
             no_cache: created.no_cache,
             pins,
+            references: created.references.clone(),
             results,
         };
         Ok(Self::pending(frame, outline, created))

@@ -45,6 +45,7 @@ fn created(steps: Value) -> Event {
             auth: "none".to_owned(),
             id: "local".to_owned(),
         },
+        references: Vec::new(),
         results: Vec::new(),
         rules: 1,
         version: "1.0.0".to_owned(),

@@ -16,7 +16,7 @@ use super::parameter::IdempotencyKey;
 use super::query::{InvokeQuery, Query, WaitQuery};
 use super::runs::read_envelope;
 use super::{RunTarget, wire};
-use crate::access::{Caller, ModelGroups};
+use crate::access::{Caller, LocalInvocation};
 use crate::ids;
 use crate::problems;
 use ktsu_codes::ErrorCode;
@@ -46,7 +46,7 @@ pub(super) async fn invoke(
     workflow: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
     Query(asked): Query<InvokeQuery>,
-    groups: Option<Extension<ModelGroups>>,
+    local: Option<Extension<LocalInvocation>>,
     body: JsonObject,
 ) -> Result<Response, ProblemDetails> {
     let unknown = || ProblemDetails::from(ErrorCode::WorkflowNotFound);
@@ -65,14 +65,16 @@ pub(super) async fn invoke(
         authorize(&orchestrator, &workflow, auth, &headers)?;
     }
     let wait = asked.wait;
+    let local = local.map(|Extension(local)| local).unwrap_or_default();
     let request = InvokeRequest {
         workflow,
         body: Value::Object(body.0),
         idempotency_key: idempotency_key(&headers)?,
         effects: asked.effects,
-        groups: groups.map(|Extension(groups)| groups.0).unwrap_or_default(),
+        groups: local.groups,
         no_cache: asked.no_cache,
         principal: caller.principal,
+        references: local.references,
     };
     let begun = match wait.waits() {
         true => orchestrator.invoke_awaited(request).await,

@@ -1,8 +1,11 @@
 //! Runs the scenarios of suites, and judges each run as soon as it and those before it have ended.
 
+mod judging;
+
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::body::Body;
@@ -11,13 +14,14 @@ use futures_util::{StreamExt as _, stream};
 use serde_json::{Value, json};
 
 use super::super::answering::give;
-use super::super::check;
+
 use super::super::embedded::invoke_headers;
 use super::super::follow::{Invocation, invoke};
 use super::super::input::workflow_of;
 use super::super::output::note_dim;
 use super::super::reading::{find_run, unfinished};
 use super::super::{Failure, text};
+use super::folders::{RunFolder, RunFolders};
 use super::job::{BenchArguments, Job};
 use super::judged::{JudgedSuite, ShownRun, sum};
 use super::report::Progress;
@@ -27,7 +31,7 @@ use ktsu_api::checks;
 use ktsu_environment::principals::LOCAL;
 use ktsu_eval::{EvalRecord, EvalSubject, EvalWriter, JudgedRun, RecordedEvent, Scenario};
 use ktsu_history::approvals::requests_of_run;
-use ktsu_history::evals::{self, CheckedScenario};
+use ktsu_history::evals::CheckedScenario;
 use ktsu_history::fold;
 use ktsu_kit::Kit;
 use ktsu_ledger::event::{Effects, EvalStatus, Principal};
@@ -66,6 +70,7 @@ pub(super) struct Bench<'e> {
     is_quiet: bool,
     /// The most that the runs of a suite may cost, in place of what it says itself.
     cost_limit: Option<u64>,
+    without_sandbox: bool,
     under_way: UnderWay,
 }
 
@@ -81,6 +86,8 @@ struct EndedRun {
     abandoned: Vec<StreamId>,
     /// Why there is no verdict.
     error: Option<&'static str>,
+    /// Its folder, if it has one.
+    folder: Option<RunFolder>,
 }
 
 /// What an earlier process left of a run.
@@ -103,6 +110,7 @@ impl EndedRun {
             wall_ms: 0,
             abandoned: Vec::new(),
             error: None,
+            folder: None,
         }
     }
 }
@@ -118,6 +126,17 @@ struct Judging<'s> {
     is_resumed: bool,
     /// Runs that are judged as they are, by scenario and replica.
     known: BTreeMap<(usize, u32), StreamId>,
+    /// What the folders of runs are copied from, if they have any.
+    folders: Option<Arc<RunFolders>>,
+}
+
+/// A folder for a run, if runs have one.
+async fn fresh(folders: &Option<Arc<RunFolders>>) -> Result<Option<RunFolder>, Failure> {
+    let Some(folders) = folders.clone() else {
+        return Ok(None);
+    };
+    let made = tokio::task::spawn_blocking(move || folders.fresh());
+    Ok(Some(made.await.map_err(Failure::of)??))
 }
 
 /// A run with a verdict, by its scenario and replica.
@@ -149,6 +168,7 @@ impl<'e> Bench<'e> {
             parallel: usize::from(arguments.parallel),
             is_quiet,
             cost_limit: arguments.cost_limit,
+            without_sandbox: arguments.no_sandbox,
             under_way: UnderWay::default(),
         }
     }
@@ -175,8 +195,11 @@ impl<'e> Bench<'e> {
             Job::Errors(errors) => {
                 let (suite, record) = errors.as_ref();
                 let mut judging = self.begin(suite).await?;
-                let judged_before = record.runs.iter();
-                judging.known = judged_before.filter_map(has_verdict).collect();
+                // What a run left in its workspace is not there any more.
+                if judging.folders.is_none() {
+                    let judged_before = record.runs.iter();
+                    judging.known = judged_before.filter_map(has_verdict).collect();
+                }
                 judged.push(self.finish(judging).await?);
             }
         }
@@ -193,6 +216,8 @@ impl<'e> Bench<'e> {
         };
         let mut started = checks::started(orchestrator, spec, (&file, text), by)?;
         started.suite = Some(suite.suite.recorded(suite.only.as_deref()));
+        started.sandbox = suite.sandbox_word(self.without_sandbox).map(str::to_owned);
+        let folders = self.folders(suite).await?;
         let mut eval = orchestrator.new_eval().map_err(Failure::of)?;
         let (writer, events) = EvalWriter::begin(started, spec.pass_threshold);
         self.append(&mut eval, events).await?;
@@ -204,6 +229,7 @@ impl<'e> Bench<'e> {
             shown: Vec::new(),
             is_resumed: false,
             known: BTreeMap::new(),
+            folders,
         })
     }
 
@@ -238,7 +264,21 @@ impl<'e> Bench<'e> {
             shown,
             is_resumed: true,
             known: BTreeMap::new(),
+            folders: self.folders(suite).await?,
         })
+    }
+
+    /// What the folders of runs are copied from.
+    async fn folders(&self, suite: &SuiteFile) -> Result<Option<Arc<RunFolders>>, Failure> {
+        let Some(workspace) = suite.suite.workspace.clone() else {
+            return Ok(None);
+        };
+        let (above, kit) = (suite.above.clone(), self.kit.root.clone());
+        let without_sandbox = self.without_sandbox || !suite.needs_sandbox();
+        let made = tokio::task::spawn_blocking(move || {
+            RunFolders::new(&workspace, (&above, &kit), without_sandbox)
+        });
+        Ok(Some(Arc::new(made.await.map_err(Failure::of)??)))
     }
 
     /// Runs what is left of a suite, and appends each verdict as soon as it is there.
@@ -257,13 +297,14 @@ impl<'e> Bench<'e> {
         let limit = self.cost_limit.or(suite.suite.limits.cost_micro_usd);
         let scenarios = Rc::clone(&judging.scenarios);
         let (is_resumed, known) = (judging.is_resumed, std::mem::take(&mut judging.known));
+        let folders = judging.folders.clone();
         let running = stream::iter(&places).map(|&(scenario, replica)| {
-            let (id, spent, scenarios) = (&id, &spent, &scenarios);
+            let (id, spent, scenarios, folders) = (&id, &spent, &scenarios, &folders);
             let known = known.get(&(scenario, replica)).cloned();
             async move {
                 if let Some(run) = known {
                     let ended = EndedRun::recorded(run);
-                    let checked = self.check(&ended, suite).await?;
+                    let (ended, checked) = self.check(ended, suite).await?;
                     return Ok(Some((ended, checked, 0)));
                 }
                 // Looked at when the run would begin.
@@ -274,8 +315,9 @@ impl<'e> Bench<'e> {
                     return Ok(None);
                 };
                 let key = format!("{id}/{}/{replica}", scenario.0);
-                let ended = self.run_one(suite, scenario.1, &key, is_resumed).await?;
-                let checked = self.check(&ended, suite).await?;
+                let folder = fresh(folders).await?;
+                let ended = self.run_one(suite, scenario.1, &key, (is_resumed, folder));
+                let (ended, checked) = self.check(ended.await?, suite).await?;
                 let abandoned = self.cost_of(&ended.abandoned).await?;
                 Ok::<_, Failure>(Some((ended, checked, abandoned)))
             }
@@ -339,7 +381,7 @@ impl<'e> Bench<'e> {
         suite: &SuiteFile,
         scenario: &Scenario,
         key: &str,
-        is_resumed: bool,
+        (is_resumed, folder): (bool, Option<RunFolder>),
     ) -> Result<EndedRun, Failure> {
         let began = Instant::now();
         let named = match &suite.suite.subject {
@@ -365,6 +407,7 @@ impl<'e> Bench<'e> {
                     false => Effects::Suppress,
                 },
                 no_cache: false,
+                references: folder.as_ref().map(|it| Arc::clone(&it.references)),
                 headers: invoke_headers(self.engine, self.kit, &workflow),
             };
             let about = |failure: Failure| match scenario.label.as_str() {
@@ -374,7 +417,7 @@ impl<'e> Bench<'e> {
             let id = invoke(&self.peer, asked).await.map_err(about)?;
             let run = StreamId::run(&id).map_err(Failure::of)?;
             let left = match is_resumed && abandoned.len() < MAX_BEGINNINGS as usize {
-                true => self.left(&run).await?,
+                true => self.left(&run, folder.is_some()).await?,
                 false => Left::Nothing,
             };
             match left {
@@ -396,14 +439,21 @@ impl<'e> Bench<'e> {
             wall_ms,
             abandoned,
             error,
+            folder,
         })
     }
 
-    /// What an earlier process left of a run.
-    async fn left(&self, run: &StreamId) -> Result<Left, Failure> {
-        if self.engine.orchestrator.watch(run.name()).is_some() {
+    /// What an earlier process left of a run. The folder that a run had is not there any more.
+    async fn left(&self, run: &StreamId, has_folder: bool) -> Result<Left, Failure> {
+        let orchestrator = &self.engine.orchestrator;
+        if orchestrator.watch(run.name()).is_some() || orchestrator.knows_references(run.name()) {
             return Ok(Left::Nothing);
         }
+        let ended = if has_folder {
+            Left::Abandoned
+        } else {
+            Left::Nothing
+        };
         if self.unfinished(run).await?.is_some() {
             return Ok(Left::Unfinished);
         }
@@ -413,9 +463,9 @@ impl<'e> Bench<'e> {
             Some(reason) => {
                 let mut known = [WAITING, TIMEOUT].into_iter();
                 let error = known.find(|(_, recorded)| *recorded == reason);
-                error.map_or(Left::Nothing, |(error, _)| Left::Cancelled(error))
+                error.map_or(ended, |(error, _)| Left::Cancelled(error))
             }
-            None => Left::Nothing,
+            None => ended,
         })
     }
 
@@ -506,43 +556,6 @@ impl<'e> Bench<'e> {
                 return Ok(());
             }
         }
-    }
-
-    /// Makes the checks of a run, unless there is an error instead.
-    async fn check(&self, ended: &EndedRun, suite: &SuiteFile) -> Result<CheckedScenario, Failure> {
-        let run = ended.run.clone();
-        let invariants = match ended.error {
-            Some(_) => Vec::new(),
-            None => suite.file.spec.invariants.clone(),
-        };
-        let readers = self.engine.orchestrator.readers();
-        let checked = readers.with_kind(ReadKind::Search, move |reader| {
-            evals::check(reader, &run, &invariants, None)
-        });
-        let refused = |error| check::refusal(error, ended.run.name(), "");
-        checked.await.map_err(refused)
-    }
-
-    /// The envelope of a run that has ended.
-    async fn envelope(&self, run: &StreamId) -> Result<Value, Failure> {
-        let asked = run.clone();
-        let readers = self.engine.orchestrator.readers();
-        let read = readers.with_kind(ReadKind::Run, move |reader| {
-            evals::check(reader, &asked, &[], None)
-        });
-        let refused = |error| check::refusal(error, run.name(), "");
-        Ok(read.await.map_err(refused)?.envelope)
-    }
-
-    /// What runs have cost, in millionths of a US dollar.
-    async fn cost_of(&self, runs: &[StreamId]) -> Result<u64, Failure> {
-        let mut cost = 0_u64;
-        for run in runs {
-            let envelope = self.envelope(run).await?;
-            let of_run = envelope["totals"]["cost_micro_usd"].as_u64();
-            cost = cost.saturating_add(of_run.unwrap_or_default());
-        }
-        Ok(cost)
     }
 }
 

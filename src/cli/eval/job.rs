@@ -23,6 +23,9 @@ pub(super) struct BenchArguments {
     /// Refuses to run what asks a model elsewhere: only scripted providers answer
     #[arg(long)]
     pub(super) offline: bool,
+    /// Runs programs of the suite as yourself, with all that you may do; the verdict says so
+    #[arg(long)]
+    pub(super) no_sandbox: bool,
     /// Writes the verdicts to a file as JUnit XML, too
     #[arg(long, value_name = "FILE")]
     pub(super) junit: Option<PathBuf>,

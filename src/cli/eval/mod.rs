@@ -6,6 +6,7 @@
 //! ```
 
 mod bench;
+mod folders;
 mod formats;
 mod job;
 mod judged;
@@ -34,7 +35,7 @@ use super::reading::{find_eval, open_at};
 use super::signals::{Signals, drain_and_close};
 use super::{Common, Failure};
 use crate::assemble::{LedgerPlace, Setup};
-use crate::eval_file::EvalFile;
+use crate::eval_file::{self, EvalFile};
 use ktsu_config::fault::Faults;
 use ktsu_workflow::admit::ENGINE;
 
@@ -239,6 +240,7 @@ fn recorded(
         digest: Hash::of(text.as_bytes()),
         warnings: Faults::default(),
     };
-    let suite = SuiteFile::of(file, suite.only.as_deref())?;
+    let above = arguments.kit.join(eval_file::FOLDER);
+    let suite = SuiteFile::of(file, above, suite.only.as_deref())?;
     Ok((suite, stream, record))
 }

@@ -7,7 +7,7 @@ use ktsu_history::evals::{RunVerdict, ScenarioReport};
 use ktsu_ledger::event::{EvalEvent, EvalStatus, Score};
 use serde_json::{Map, Value, json};
 
-use super::super::check::{exit_code, print_scenario};
+use super::super::check::{exit_code, print_sandbox, print_scenario};
 use super::super::engine::quoted_text;
 use super::super::layout::columns;
 use super::super::output::{
@@ -211,6 +211,7 @@ impl JudgedSuite<'_> {
         let share = share(report.passed, report.scenarios.len() as u64);
         let words = format!("{share} passed, {}", text::cost(self.cost()));
         line(&format!("{}  {}", self.totals(), painted(DIM, &words)));
+        print_sandbox(report.sandbox.as_deref());
         let id = &report.eval_id;
         note(&painted(
             DIM,
@@ -254,6 +255,7 @@ impl JudgedSuite<'_> {
             "errors": report.errors,
             "flaky": report.flaky,
             "replicas": report.replicas,
+            "sandbox": report.sandbox,
             "metrics": {
                 "pass_rate": mean(report.passed, scenarios.len() as u64),
                 "mean_wall_ms": mean(sum(walls.iter().copied()), runs),

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use ktsu_api::checks::WITHOUT_SANDBOX;
 use ktsu_eval::{EvalSubject, Suite};
 use ktsu_kit::Kit;
 use ktsu_schema::message_at;
@@ -12,6 +13,7 @@ use serde_json::Value;
 
 use super::super::Failure;
 use super::super::check::load;
+use super::super::check_bench::folder_of;
 use super::super::input::workflow_of;
 use crate::eval_file::{self, EvalFile};
 
@@ -19,6 +21,8 @@ use crate::eval_file::{self, EvalFile};
 pub(super) struct SuiteFile {
     pub(super) file: EvalFile,
     pub(super) suite: Suite,
+    /// The folder that paths of the spec begin at.
+    pub(super) above: PathBuf,
     /// The name of the only scenarios that run; all do if absent.
     pub(super) only: Option<String>,
 }
@@ -30,7 +34,7 @@ pub(super) fn named(
     only: Option<&str>,
 ) -> Result<(PathBuf, Vec<SuiteFile>), Failure> {
     if !spec.is_dir() {
-        let suite = SuiteFile::of(load(spec)?, only)?;
+        let suite = SuiteFile::of(load(spec)?, folder_of(spec), only)?;
         let above = spec
             .parent()
             .filter(|folder| folder.ends_with(eval_file::FOLDER));
@@ -43,9 +47,10 @@ pub(super) fn named(
     }
     let mut suites = Vec::new();
     for file in eval_file::files_of(spec) {
-        let file = load(&spec.join(file))?;
+        let path = spec.join(file);
+        let file = load(&path)?;
         if file.spec.suite.is_some() {
-            suites.push(SuiteFile::of(file, only)?);
+            suites.push(SuiteFile::of(file, folder_of(&path), only)?);
         }
     }
     match suites.is_empty() {
@@ -58,7 +63,7 @@ pub(super) fn named(
 }
 
 impl SuiteFile {
-    pub(super) fn of(file: EvalFile, only: Option<&str>) -> Result<Self, Failure> {
+    pub(super) fn of(file: EvalFile, above: PathBuf, only: Option<&str>) -> Result<Self, Failure> {
         let refused = |words: &str| {
             let path = file.spec.path.display();
             Failure::could_not_run(format!("{path}: {words}"))
@@ -67,11 +72,16 @@ impl SuiteFile {
             return Err(refused("the spec has no subject, so there is nothing to run")
                 .hint("subject: {workflow: NAME, params: {…}}; or check a run: ktsu check RUN --spec FILE"));
         };
-        if file.spec.needs_workspace() {
+        if file.spec.needs_workspace() && suite.workspace.is_none() {
             return Err(refused(
-                "checks of files and programs need a workspace, which eval run does not make yet",
+                "checks of files and programs need a workspace, and runs have none",
             )
-            .hint("ktsu run, then ktsu check RUN --spec FILE --workspace DIR"));
+            .hint("workspace: {from: FOLDER}; or check a run: ktsu check RUN --workspace DIR"));
+        }
+        if let Some((name, kind)) = &suite.services.later {
+            let words =
+                format!("the service {name} is of the type {kind:?}, which is not supported yet");
+            return Err(refused(&words).hint("services of the type mcp are"));
         }
         if let Some(only) = only
             && suite.scenarios(Some(only)).is_empty()
@@ -82,7 +92,25 @@ impl SuiteFile {
                 .hint(format!("--scenario '{first}', as the report names it")));
         }
         let only = only.map(str::to_owned);
-        Ok(Self { file, suite, only })
+        Ok(Self {
+            file,
+            suite,
+            above,
+            only,
+        })
+    }
+
+    /// Whether programs run beside its runs, or as their checks.
+    pub(super) fn needs_sandbox(&self) -> bool {
+        let workspace = self.suite.workspace.as_ref();
+        workspace.is_some_and(|workspace| workspace.setup.is_some())
+            || !self.suite.services.is_empty()
+            || self.file.spec.runs_programs()
+    }
+
+    /// How the eval says that its programs run without a sandbox.
+    pub(super) fn sandbox_word(&self, without: bool) -> Option<&'static str> {
+        (without && self.needs_sandbox()).then_some(WITHOUT_SANDBOX)
     }
 
     /// Refuses a workflow that the kit does not have, and model groups that it does not use or have.

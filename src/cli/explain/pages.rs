@@ -114,6 +114,7 @@ pub(super) const PAGES: &[(&str, &str)] = &pages![
     "prompt-beyond-params",
     "prompt-not-static",
     "provider_error",
+    "reference_gone",
     "reflect-one-turn",
     "reflect_output_invalid",
     "report_refused",

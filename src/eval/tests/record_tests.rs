@@ -51,6 +51,7 @@ pub(super) fn checked(run: &str, frames: &[crate::FrameView]) -> ScenarioStarted
         replica: 0,
         run: StreamId::run(run).unwrap(),
         scenario: 0,
+        workspace: None,
     }
 }
 

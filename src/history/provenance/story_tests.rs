@@ -31,6 +31,7 @@ fn webhooks(count: usize, failing: Option<usize>) -> Vec<Frame> {
         lock: None,
         effects: Effects::Execute,
         no_cache: false,
+        references: Vec::new(),
         principal: Principal {
             auth: "none".to_owned(),
             id: "local".to_owned(),

@@ -28,7 +28,7 @@ use ktsu_contract::runtime::{
     TaskRefused,
 };
 use ktsu_workflow::definition::Definition;
-use ktsu_workflow::next::{Memo, missing_value_code, task_spec};
+use ktsu_workflow::next::{Memo, task_spec};
 use ktsu_workflow::timers;
 
 /// How long a runtime may take to accept a task.
@@ -92,10 +92,7 @@ pub(crate) fn prepare(
         match servers::server_setup(shared, state, definition, memo, place, spec.servers) {
             ServerSetup::Ready(servers) => (servers, None),
             ServerSetup::WaitsForSecret => return None,
-            ServerSetup::Refused(missing) => (
-                Vec::new(),
-                Some((missing_value_code(&missing), missing.to_string())),
-            ),
+            ServerSetup::Refused(code, words) => (Vec::new(), Some((code, words))),
         };
     let name = TaskName::new(state.stream().name(), &scope.path, step, place.item);
     let token = shared.peers.tokens.token(&name, task.attempt);

@@ -9,10 +9,11 @@ use ktsu_projections::run::{RunState, StepAddress};
 
 use super::secrets::SecretValues;
 use crate::Shared;
+use crate::references::resolved;
 use ktsu_contract::runtime::{ApprovalRule, ToolServer};
 use ktsu_workflow::admit::tools::RECOMPUTE_KIND;
 use ktsu_workflow::definition::{Definition, ServerParamError, ServerParamValues};
-use ktsu_workflow::next::{Memo, ServerSpec, secret_values};
+use ktsu_workflow::next::{Memo, ServerSpec, missing_value_code, secret_values};
 
 /// What came of putting the servers of a task together.
 pub(super) enum ServerSetup {
@@ -20,8 +21,8 @@ pub(super) enum ServerSetup {
     Ready(Vec<ToolServer>),
     /// This start lacks a secret: the task waits for one that has it.
     WaitsForSecret,
-    /// No runtime can ever call them.
-    Refused(ServerParamError),
+    /// No runtime can ever call them: the code of the failure, and words.
+    Refused(&'static str, String),
 }
 
 /// How the files of servers begin that come with ktsu.
@@ -36,20 +37,44 @@ pub(super) fn server_setup(
     place: StepAddress,
     specs: Vec<ServerSpec>,
 ) -> ServerSetup {
+    let names = &state.created().references;
+    let references = shared.references.get(state.stream().name());
+    if !names.is_empty() && references.is_none() && specs.iter().any(|one| is_outside(&one.plan)) {
+        let words = format!(
+            "what {} stands for was known to the eval that started the run, and to nothing else",
+            names.join(", ")
+        );
+        return ServerSetup::Refused("reference_gone", words);
+    }
+    let references = references.unwrap_or_default();
     let mut secrets = Vec::new();
     let secret = |one: &ServerSpec| one.plan.params.values().any(|param| param.secret);
     if specs.iter().any(secret) {
         match secrets_of(shared, state, definition, memo, place) {
             Some(Ok(values)) => secrets = values,
-            Some(Err(missing)) => return ServerSetup::Refused(missing),
+            Some(Err(missing)) => {
+                let code = missing_value_code(&missing);
+                return ServerSetup::Refused(code, missing.to_string());
+            }
             None => return ServerSetup::WaitsForSecret,
         }
     }
     let mut secrets = secrets.into_iter();
-    let servers = specs.into_iter().map(|one| {
+    let servers = specs.into_iter().map(|mut one| {
         let secret = secrets.next().unwrap_or_default();
+        let texts = references.texts(&one.plan);
+        for param in one.params.values_mut() {
+            *param = resolved(param, &texts);
+        }
         ToolServer {
-            url: url(shared, &one.plan),
+            url: match references.url(&one.plan) {
+                Some(elsewhere) => elsewhere.to_owned(),
+                None => url(shared, &one.plan),
+            },
+            references: match is_outside(&one.plan) {
+                true => texts,
+                false => BTreeMap::new(),
+            },
             suppressed: one.plan.stateful && state.suppresses_tools(),
             pins: pins(state, definition, &one.plan),
             withheld: without_secrets(state.stream(), &one.plan),
@@ -128,6 +153,11 @@ fn approval(rule: &ToolRule) -> Option<ApprovalRule> {
         timeout_behavior: timeout.map(|timeout| timeout.behavior.as_str().to_owned()),
         timeout_ms: timeout.map_or(0, |timeout| timeout.ms),
     })
+}
+
+/// Whether a server is not one of ktsu's own.
+fn is_outside(plan: &ServerPlan) -> bool {
+    !plan.file.starts_with(BUILTIN_PREFIX)
 }
 
 /// Where a server is: the environment's word goes before that of the file (seed 000, invariant 13).

@@ -14,6 +14,7 @@ pub(super) mod catalogue;
 mod mcp;
 mod names;
 mod pins;
+mod references;
 pub(super) mod sessions;
 
 use std::pin::Pin;

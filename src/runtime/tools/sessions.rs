@@ -12,6 +12,7 @@ use tokio::time::{Instant as Until, timeout};
 use super::catalogue::Catalogue;
 use super::names;
 use super::pins::{ToolAgreement, ToolDriftError};
+use super::references::referenced;
 use super::{McpServer, ToolCallResult, ToolClient, ToolError, ToolErrorCode, ToolSession};
 use ktsu_contract::runtime::ToolServer;
 
@@ -97,7 +98,8 @@ impl Sessions {
         while let Some(one) = opening.join_next().await {
             if let Ok((at, session)) = one {
                 if let (Ok(session), Some(server)) = (&session, described.get(at)) {
-                    self.open.insert(server.name.clone(), Arc::clone(session));
+                    let session = referenced(Arc::clone(session), &server.references);
+                    self.open.insert(server.name.clone(), session);
                 }
                 opened.insert(at, session);
             }

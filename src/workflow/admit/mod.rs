@@ -50,6 +50,8 @@ pub struct Invocation {
     pub no_cache: bool,
     /// Who asks.
     pub principal: Principal,
+    /// Names that stand for something of this run alone.
+    pub references: Vec<String>,
 }
 
 /// Why a run is not started. Nothing is recorded.
@@ -105,6 +107,7 @@ pub fn invocation(definition: &Definition, asked: Invocation) -> Result<Draft, I
         of: None,
         params: CanonicalJson::from_value(&resolved).map_err(too_deep)?,
         principal: asked.principal,
+        references: asked.references,
         results: Vec::new(),
         rules: RULES,
         version: root.plan.version.clone(),

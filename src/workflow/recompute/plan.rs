@@ -110,6 +110,7 @@ pub fn prepare(
         }),
         cause: vec![Cause::There(recorded.stream.clone(), recorded.last)],
         results,
+        references: recorded.references.clone(),
         rules: recorded.rules,
     };
     parts.prepared(principal)
@@ -152,6 +153,7 @@ pub fn prepare_task(
         of: None,
         cause: Vec::new(),
         results,
+        references: Vec::new(),
         rules: RULES,
     };
     parts.prepared(principal)
@@ -173,6 +175,7 @@ struct RecomputeParts {
     values: BTreeMap<String, EnvValue>,
     of: Option<RecomputeOf>,
     cause: Vec<Cause>,
+    references: Vec<String>,
     results: Vec<RecordedResult>,
     rules: u32,
 }
@@ -222,6 +225,7 @@ impl RecomputeParts {
             definition: definition.json.clone(),
             digest: definition.digest.clone(),
             effects: None,
+            references: self.references,
             engine: ENGINE.to_owned(),
             env: self.values,
             idempotency_digest: None,

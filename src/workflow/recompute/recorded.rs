@@ -43,6 +43,8 @@ pub struct RecordedRun {
     pub env: BTreeMap<String, EnvValue>,
     /// For a recompute of a run: which.
     pub of: Option<RecomputeOf>,
+    /// Names that stand for something of it alone.
+    pub references: Vec<String>,
     /// By step and item, in the order they began.
     pub tasks: Vec<RecordedTask>,
     /// What its responders asked, in the order in which they asked.
@@ -169,6 +171,7 @@ impl RecordedRun {
             rules: state.rules(),
             params: created.params.clone(),
             env: created.env.clone(),
+            references: created.references.clone(),
             of: created.of.clone(),
             plan: plan.clone(),
         })

@@ -338,6 +338,7 @@ impl WorldRun {
             },
             effects: Effects::Execute,
             no_cache: false,
+            references: Vec::new(),
         };
         let created = admit::invocation(&definition, asked).unwrap();
         let stream = StreamId::run(&format!("run_{}", name.replace('-', "_"))).unwrap();

@@ -1,0 +1,44 @@
+//! What the first frame of a run says.
+
+use std::collections::BTreeMap;
+
+use ktsu_ledger::event::{EnvValue, Limits, Principal, RecomputeOf};
+use ktsu_ledger::{CanonicalJson, Timestamp};
+
+use super::pins::Pins;
+use super::recorded_results::RecomputeResults;
+
+/// What `run.created` said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunHeader {
+    /// When.
+    pub at: Timestamp,
+    /// Validated params.
+    pub params: CanonicalJson,
+    /// Environment values.
+    pub env: BTreeMap<String, EnvValue>,
+    /// Bounds of a turn.
+    pub limits: Limits,
+    /// Version of the decision rules.
+    pub rules: u32,
+    /// Who asked.
+    pub principal: Principal,
+    /// Digest of the definition.
+    pub digest: String,
+    /// The client's idempotency key.
+    pub idempotency_key: Option<String>,
+    /// What the key was used for.
+    pub idempotency_digest: Option<String>,
+    /// For a recompute of a run: which.
+    pub of: Option<RecomputeOf>,
+    /// What becomes of its webhooks and messages.
+    pub effects: ktsu_ledger::event::Effects,
+    /// Whether every model call is made.
+    pub no_cache: bool,
+    /// The tools its lock names, if it has one that does.
+    pub pins: Option<Box<Pins>>,
+    /// Names that stand for something of this run alone.
+    pub references: Vec<String>,
+    /// What answers the calls that a recompute does not send.
+    pub results: Option<Box<RecomputeResults>>,
+}

@@ -1,0 +1,156 @@
+//! Reads the workspace and the services of a suite.
+
+use std::collections::BTreeSet;
+
+use ktsu_config::fault::{Fault, FaultCode};
+use ktsu_config::read::{ConfigReader, Fields};
+use ktsu_config::yaml::{YamlNode, YamlValue};
+use ktsu_ledger::id::is_name;
+
+use crate::check_reader;
+use crate::shapes::{TOOL_SERVICE, WORKSPACE_FOLDER};
+use crate::suite::{EvalSubject, Suite};
+use crate::surroundings::{MAX_SERVICES, SuiteServices, SuiteWorkspace, ToolService, WORKSPACE};
+
+/// The type of services that offer tools.
+const MCP: &str = "mcp";
+
+/// The most bytes of a command, and of an argument of a program.
+const MAX_ARGUMENT: usize = 64 << 10;
+
+/// The most arguments of a program.
+const MAX_ARGUMENTS: usize = 100;
+
+/// The folder of each run.
+pub(crate) fn workspace(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<SuiteWorkspace> {
+    let fields = check_reader::shaped(reader, node, &WORKSPACE_FOLDER)?;
+    let setup = fields.read("setup", |node| argument(reader, node, "setup"));
+    Some(SuiteWorkspace {
+        from: fields.read("from", |node| folder(reader, node)),
+        setup,
+        limits: check_reader::limits(reader, &fields)?,
+    })
+}
+
+/// The programs beside each run. Those of types that are not supported yet are only named.
+pub(crate) fn services(reader: &mut ConfigReader<'_>, node: &YamlNode) -> SuiteServices {
+    let mut services = SuiteServices::default();
+    // The list of seed 003 names its entries within them.
+    let YamlValue::Map(members) = &node.data else {
+        services.later = Some(("services".to_owned(), "list".to_owned()));
+        return services;
+    };
+    reader.report_nested_duplicates(node);
+    if members.len() > MAX_SERVICES {
+        let words = format!("there are more than {MAX_SERVICES} services");
+        reader.fault(Fault::new(FaultCode::BadValue, node.place, words));
+        return services;
+    }
+    let mut replaced = BTreeSet::new();
+    for (key, node) in members {
+        if !is_name(&key.text) {
+            let words = format!("{:?} is not a name of a service", key.text);
+            reader.fault(Fault::new(FaultCode::BadValue, key.place, words));
+            continue;
+        }
+        let kind = kind_of(node).unwrap_or_default();
+        if kind != MCP {
+            let first = || (key.text.clone(), kind);
+            services.later = services.later.or_else(|| Some(first()));
+            continue;
+        }
+        let Some(service) = tool_service(reader, node, &key.text) else {
+            continue;
+        };
+        for server in &service.servers {
+            if !replaced.insert(server.clone()) {
+                let words = format!("two services are used in place of the tool server {server}");
+                reader.fault(Fault::new(FaultCode::BadValue, node.place, words));
+            }
+        }
+        services.tools.insert(key.text.clone(), service);
+    }
+    services
+}
+
+fn kind_of(node: &YamlNode) -> Option<String> {
+    let YamlValue::Map(members) = &node.data else {
+        return None;
+    };
+    let (_, kind) = members.iter().find(|(key, _)| key.text == "type")?;
+    match &kind.data {
+        YamlValue::Text(text) => Some(text.clone()),
+        _ => None,
+    }
+}
+
+fn tool_service(reader: &mut ConfigReader<'_>, node: &YamlNode, name: &str) -> Option<ToolService> {
+    let fields = check_reader::shaped(reader, node, &TOOL_SERVICE)?;
+    let list = |reader: &mut ConfigReader<'_>, name: &str| {
+        let node = fields.get(name)?;
+        let YamlValue::List(items) = &node.data else {
+            return None;
+        };
+        if items.is_empty() || items.len() > MAX_ARGUMENTS {
+            let words = format!("{name} has 1 to {MAX_ARGUMENTS} entries");
+            return reader.bad_value(node, words);
+        }
+        let items = items.iter().map(|item| argument(reader, item, name));
+        items.collect::<Option<Vec<String>>>()
+    };
+    let servers = match fields.get("servers") {
+        Some(_) => list(reader, "servers")?,
+        None => vec![name.to_owned()],
+    };
+    Some(ToolService {
+        command: list(reader, "command")?,
+        from: fields.read("from", |node| folder(reader, node)),
+        limits: check_reader::limits(reader, &fields)?,
+        servers,
+    })
+}
+
+fn argument(reader: &mut ConfigReader<'_>, node: &YamlNode, name: &str) -> Option<String> {
+    let text = reader.string(node, name)?;
+    if text.trim().is_empty() || text.len() > MAX_ARGUMENT || text.contains('\0') {
+        let words = format!("{name} needs 1 to {MAX_ARGUMENT} bytes of text, without a null byte");
+        return reader.bad_value(node, words);
+    }
+    Some(text.to_owned())
+}
+
+fn folder(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<String> {
+    let path = reader.string(node, "from")?;
+    if path.is_empty() || path.starts_with('/') || path.contains(['\0', '\\']) {
+        let words = "from is a folder, relative to the folder of the spec, and within the kit";
+        let fault = Fault::new(FaultCode::BadValue, node.place, words);
+        return reader.reject(fault.hint("from: ../files, for instance"));
+    }
+    Some(path.to_owned())
+}
+
+/// Reports what a suite says of surroundings that it does not have.
+pub(crate) fn check(reader: &mut ConfigReader<'_>, fields: &Fields<'_>, suite: &Suite) {
+    let mut misplaced = |key: &str, words: &str| {
+        let place = fields.key(key).unwrap_or(fields.place);
+        reader.fault(Fault::new(FaultCode::MisplacedKey, place, words));
+    };
+    if matches!(suite.subject, EvalSubject::Run(_)) {
+        if suite.workspace.is_some() {
+            let words = "a recorded run has no workspace: ktsu check RUN --workspace DIR has one";
+            misplaced("workspace", words);
+        }
+        if !suite.services.is_empty() {
+            misplaced("services", "a recorded run has no services");
+        }
+    } else if suite.workspace.is_none() {
+        if !suite.services.tools.is_empty() {
+            let words = "services of the type mcp work in a workspace: workspace: {}";
+            misplaced("services", words);
+        }
+        if suite.mentions(&format!("{{{{ {WORKSPACE} }}}}")) {
+            let words = "params mention {{ workspace }}, and there is none: workspace: {}";
+            misplaced("subject", words);
+        }
+    }
+}
