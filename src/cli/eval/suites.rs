@@ -83,6 +83,13 @@ impl SuiteFile {
                 format!("the service {name} is of the type {kind:?}, which is not supported yet");
             return Err(refused(&words).hint("services of the type mcp are"));
         }
+        if let Some(name) = suite.services.tools.keys().next() {
+            let words =
+                format!("the service {name} is of the type mcp, which is not supported yet");
+            return Err(
+                refused(&words).hint("a tool server that runs elsewhere, in the kit's servers/")
+            );
+        }
         if let Some(only) = only
             && suite.scenarios(Some(only)).is_empty()
         {
