@@ -64,6 +64,9 @@ pub enum CheckError {
     /// The run cannot be checked.
     #[error("cannot check {0}: {1}")]
     Run(String, CheckedRunError),
+    /// The person wanted to stop while programs ran.
+    #[error("interrupted: nothing is recorded")]
+    Interrupted,
     /// The eval cannot be recorded.
     #[error(transparent)]
     Append(#[from] EvalAppendError),
@@ -117,6 +120,9 @@ pub async fn check(
     let judge = move || {
         let workspace = workspace.as_ref().map(|it| it.as_ref() as &dyn Workspace);
         let mut checked = evals::check_read(checked, &run, &spec.invariants, workspace);
+        if workspace.is_some_and(is_interrupted) {
+            return Err(CheckError::Interrupted);
+        }
         redact(&engine, &spec.invariants, &mut checked.results);
         Ok::<_, CheckError>(checked)
     };
@@ -143,6 +149,12 @@ pub fn redact(orchestrator: &Orchestrator, invariants: &[Invariant], results: &m
             result.reason = orchestrator.redacted(&result.reason);
         }
     }
+}
+
+/// Whether programs were ended because the person wants to stop, so that what was found says nothing.
+pub fn is_interrupted(workspace: &dyn Workspace) -> bool {
+    let programs = workspace.programs();
+    programs.is_some_and(|programs| programs.is_interrupted())
 }
 
 /// What is recorded of an eval.

@@ -60,6 +60,8 @@ pub(crate) fn check_error(error: CheckError) -> ProblemDetails {
         CheckError::Append(EvalAppendError::Ledger(_)) => {
             ProblemDetails::new(ErrorCode::LedgerStopped, words)
         }
+        // Requests run no programs.
+        CheckError::Interrupted => ProblemDetails::new(ErrorCode::Draining, words),
         CheckError::Read(error) => eval_error(error),
     }
 }

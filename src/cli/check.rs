@@ -15,6 +15,7 @@ use super::output::{
 };
 use super::owner::{EngineArguments, EngineHandle};
 use super::reading::{find_run, open_at, unfinished};
+use super::signals::Signals;
 use super::{Common, Failure, text};
 use crate::eval_file::EvalFile;
 use ktsu_api::checks::{self, CheckError, CheckRequest, WITHOUT_SANDBOX};
@@ -27,6 +28,7 @@ use ktsu_ledger::StreamId;
 use ktsu_ledger::event::{CheckResult, EvalStatus, Principal, Score};
 use ktsu_ledger::store::Reader;
 use ktsu_peer::Peer;
+use ktsu_sandbox::Interrupt;
 
 /// The most columns for the names of checks.
 const MAX_NAME: usize = 40;
@@ -63,9 +65,30 @@ pub(super) struct Arguments {
     orchestrator: Option<String>,
 }
 
-/// Checks a run.
+/// Checks a run. While programs run, SIGINT and SIGTERM end them, and what was made for them is removed.
 pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
     let file = load(&arguments.spec)?;
+    let interrupt = Interrupt::default();
+    if !file.spec.runs_programs() || arguments.workspace.is_none() {
+        return check(common, arguments, file, &interrupt).await;
+    }
+    let mut signals = Signals::new()?;
+    let mut checked = std::pin::pin!(check(common, arguments, file, &interrupt));
+    tokio::select! {
+        checked = &mut checked => checked,
+        () = signals.next() => {
+            interrupt.set();
+            signals.unless_again(checked).await
+        }
+    }
+}
+
+async fn check(
+    common: &Common,
+    arguments: Arguments,
+    file: EvalFile,
+    interrupt: &Interrupt,
+) -> Result<ExitCode, Failure> {
     let spec = &file.spec;
     if let Some(url) = &arguments.orchestrator {
         if spec.needs_workspace() {
@@ -78,13 +101,20 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
     let place = EngineHandle::ledger_location(common, &arguments.engine)?;
     let reader = open_at(&place.path)?;
     let stream = checkable(&reader, &arguments, &place.flag)?;
-    let workspace = arguments.workspace.as_deref();
-    let workspace = workspace_for(spec, workspace, arguments.no_sandbox)?;
+    let workspace = workspace(&arguments, &file, interrupt).await?;
     let is_without = arguments.no_sandbox && spec.runs_programs();
     let sandbox = is_without.then_some(WITHOUT_SANDBOX);
     if arguments.no_record {
-        let workspace = workspace.as_ref().map(|it| it.as_ref() as &dyn Workspace);
-        let checked = evals::check(&reader, &stream, &file.spec.invariants, workspace);
+        let (run, invariants) = (stream.clone(), file.spec.invariants.clone());
+        let judged = tokio::task::spawn_blocking(move || {
+            let workspace = workspace.as_ref().map(|it| it.as_ref() as &dyn Workspace);
+            let checked = evals::check(&reader, &run, &invariants, workspace);
+            (checked, workspace.is_some_and(checks::is_interrupted))
+        });
+        let (checked, is_interrupted) = judged.await.map_err(Failure::of)?;
+        if is_interrupted {
+            return Err(CheckError::Interrupted.into());
+        }
         let checked = checked.map_err(|error| refusal(error, stream.name(), &place.flag))?;
         let scenario = unrecorded(checked, file.spec.pass_threshold);
         let spec = SpecReport {
@@ -135,6 +165,20 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
     let report = report?;
     closed?;
     show_recorded(common, &report, &flag)
+}
+
+/// What the checks need of this machine: it may take a while to copy.
+async fn workspace(
+    arguments: &Arguments,
+    file: &EvalFile,
+    interrupt: &Interrupt,
+) -> Result<Option<Box<dyn Workspace + Send>>, Failure> {
+    let (spec, folder) = (file.spec.clone(), arguments.workspace.clone());
+    let (without_sandbox, interrupt) = (arguments.no_sandbox, interrupt.clone());
+    let made = tokio::task::spawn_blocking(move || {
+        workspace_for(&spec, folder.as_deref(), without_sandbox, &interrupt)
+    });
+    made.await.map_err(Failure::of)?
 }
 
 /// The run, unless it cannot be checked whatever the file says.
@@ -195,6 +239,7 @@ impl From<CheckError> for Failure {
             CheckError::Spec(_)
             | CheckError::NotSupported { .. }
             | CheckError::Run(..)
+            | CheckError::Interrupted
             | CheckError::Append(_)
             | CheckError::Read(_) => return Self::of(error),
         };

@@ -10,11 +10,13 @@ use ktsu_eval::{
 };
 use ktsu_ledger::Hash;
 use ktsu_sandbox::{
-    Execution, FolderError, Limits, PrivateFolder, Program, ProgramEnd, Sandbox, SandboxError,
+    Execution, FolderError, Interrupt, Limits, PrivateFolder, Program, ProgramEnd, Sandbox,
+    SandboxError,
 };
 
 use super::Failure;
 use super::workspace::WorkspaceFolder;
+use ktsu_api::checks::CheckError;
 
 /// The most bytes of a script.
 const MAX_SCRIPT: u64 = 1 << 20;
@@ -36,9 +38,11 @@ pub(super) struct CheckBench {
     sandbox: Sandbox,
     /// The folder that scripts are in.
     scripts: PathBuf,
+    interrupt: Interrupt,
 }
 
-/// The workspace for the checks of a spec: the folder itself if they only read it, or else a copy.
+/// The workspace for the checks of a spec: the folder itself if they only read it, or else a copy, beside
+/// which programs run until they are interrupted.
 ///
 /// # Errors
 /// There is no such folder, it cannot be copied, or there is no sandbox.
@@ -46,6 +50,7 @@ pub(super) fn workspace_for(
     spec: &EvalSpec,
     folder: Option<&Path>,
     without_sandbox: bool,
+    interrupt: &Interrupt,
 ) -> Result<Option<Box<dyn Workspace + Send>>, Failure> {
     let Some(folder) = folder else {
         return Ok(None);
@@ -54,11 +59,13 @@ pub(super) fn workspace_for(
     if !spec.runs_programs() {
         return Ok(Some(Box::new(files)));
     }
-    let sandbox = found_sandbox(without_sandbox)?;
+    let sandbox = found_sandbox(without_sandbox, interrupt)?;
     let copy = sandbox.copy_of(folder);
     let copy = copy.map_err(|error| not_copied(folder, &error))?;
     let scripts = folder_of(&spec.path);
-    Ok(Some(Box::new(CheckBench::beside(copy, sandbox, scripts)?)))
+    Ok(Some(Box::new(CheckBench::beside(
+        copy, sandbox, scripts, interrupt,
+    )?)))
 }
 
 /// The folder that a file is in.
@@ -67,12 +74,13 @@ pub(super) fn folder_of(file: &Path) -> PathBuf {
     above.unwrap_or(Path::new(".")).to_path_buf()
 }
 
-/// The sandbox, unless a person wants none.
-pub(super) fn found_sandbox(without: bool) -> Result<Sandbox, Failure> {
-    match without {
-        true => Ok(Sandbox::none()),
-        false => Sandbox::find().map_err(no_sandbox),
-    }
+/// The sandbox, unless a person wants none. Its programs end by an interrupt.
+pub(super) fn found_sandbox(without: bool, interrupt: &Interrupt) -> Result<Sandbox, Failure> {
+    let sandbox = match without {
+        true => Sandbox::none(),
+        false => Sandbox::find().map_err(no_sandbox)?,
+    };
+    Ok(sandbox.ended_by(interrupt.clone()))
 }
 
 /// Runs a command in a folder.
@@ -115,6 +123,9 @@ fn no_sandbox(error: SandboxError) -> Failure {
 }
 
 fn not_copied(folder: &Path, error: &FolderError) -> Failure {
+    if matches!(error, FolderError::Interrupted) {
+        return CheckError::Interrupted.into();
+    }
     let words = format!("cannot copy the workspace {}: {error}", folder.display());
     Failure::could_not_run(words)
         .hint("name a folder with the files that the checks need, and no more")
@@ -184,6 +195,10 @@ impl Programs for CheckBench {
             }
         }
     }
+
+    fn is_interrupted(&self) -> bool {
+        self.interrupt.is_set()
+    }
 }
 
 impl CheckBench {
@@ -192,12 +207,14 @@ impl CheckBench {
         folder: PrivateFolder,
         sandbox: Sandbox,
         scripts: PathBuf,
+        interrupt: &Interrupt,
     ) -> Result<Self, Failure> {
         Ok(Self {
             files: WorkspaceFolder::open(&folder.workspace())?,
             folder,
             sandbox,
             scripts,
+            interrupt: interrupt.clone(),
         })
     }
 

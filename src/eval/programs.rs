@@ -48,6 +48,9 @@ pub trait Programs {
     /// # Errors
     /// Why it was not run, in words for people.
     fn run(&self, program: &CheckProgram<'_>) -> Result<ProgramRun, String>;
+
+    /// Whether the person wants to stop: programs were ended for that, and what was found says nothing.
+    fn is_interrupted(&self) -> bool;
 }
 
 /// Paths, as a program sees them.

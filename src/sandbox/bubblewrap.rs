@@ -4,10 +4,13 @@ use std::fs;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use crate::copying::copy;
 use crate::execution::{self, Execution, Process, Program};
-use crate::folder::{FolderError, PrivateFolder};
+use crate::folder::{FIRST_USER, FolderError, LAST_USER, PrivateFolder, USERS};
+use crate::interrupt::Interrupt;
+use crate::left_behind;
 use crate::limits::{Limit, Limits};
 use crate::usage;
 
@@ -26,12 +29,8 @@ const TMP_BYTES: u64 = 256 << 20;
 /// The most files that a process may have open.
 const MAX_OPEN: u64 = 1_024;
 
-/// The first of the users that programs run as, where this process is root: far from those of people,
-/// services and containers.
-const FIRST_USER: u32 = 1_900_000_000;
-
-/// A user that has nothing, where there are fewer.
-const LAST_USER: u32 = 65_534;
+/// How long a program may take that only shows whether the sandbox works.
+const FIND_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Files of /etc that programs need, and that hold nothing private.
 const ETC: [&str; 6] = [
@@ -60,6 +59,7 @@ pub struct Sandbox {
     program: Option<PathBuf>,
     /// The user that programs run as, if that is not the one of this process.
     user: Option<u32>,
+    interrupt: Interrupt,
 }
 
 /// Why a program was not run.
@@ -74,6 +74,9 @@ pub enum SandboxError {
     /// There is no folder for the program.
     #[error(transparent)]
     Folder(#[from] FolderError),
+    /// The person wants to stop.
+    #[error("it was interrupted")]
+    Interrupted,
     /// The program cannot be started.
     #[error("cannot start the program: {0}")]
     Start(#[from] std::io::Error),
@@ -84,13 +87,14 @@ impl SandboxError {
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Self::Missing => Some(INSTALL),
-            Self::Broken(_) | Self::Folder(_) | Self::Start(_) => None,
+            Self::Broken(_) | Self::Folder(_) | Self::Interrupted | Self::Start(_) => None,
         }
     }
 }
 
 impl Sandbox {
-    /// The sandbox of this machine, once a program has run in it.
+    /// The sandbox of this machine, once a program has run in it. What killed processes have left is
+    /// removed.
     ///
     /// # Errors
     /// [`SandboxError`].
@@ -99,9 +103,15 @@ impl Sandbox {
         let sandbox = Self {
             program: Some(found),
             user: user(),
+            interrupt: Interrupt::default(),
         };
+        left_behind::remove(&std::env::temp_dir());
         let folder = sandbox.empty_folder()?;
-        let program = Program::new(&["true"], Limits::default());
+        let limits = Limits {
+            time: FIND_TIMEOUT,
+            ..Limits::default()
+        };
+        let program = Program::new(&["true"], limits);
         let ran = sandbox.run(&folder, &program)?;
         match ran.exit_code() {
             Some(0) => Ok(sandbox),
@@ -111,10 +121,19 @@ impl Sandbox {
 
     /// No sandbox: programs run as this process, with all that it may do.
     pub fn none() -> Self {
+        left_behind::remove(&std::env::temp_dir());
         Self {
             program: None,
             user: None,
+            interrupt: Interrupt::default(),
         }
+    }
+
+    /// The same, whose programs end by an interrupt.
+    #[must_use]
+    pub fn ended_by(mut self, interrupt: Interrupt) -> Self {
+        self.interrupt = interrupt;
+        self
     }
 
     /// Whether programs run without a sandbox.
@@ -137,7 +156,7 @@ impl Sandbox {
     /// [`FolderError`].
     pub fn copy_of(&self, original: &Path) -> Result<PrivateFolder, FolderError> {
         let folder = self.empty_folder()?;
-        copy(original, &folder)?;
+        copy(original, &folder, &self.interrupt)?;
         Ok(folder)
     }
 
@@ -170,7 +189,11 @@ impl Sandbox {
             },
             has_namespace: !self.is_none(),
             workspace: folder.workspace(),
+            interrupt: self.interrupt.clone(),
         };
+        if self.interrupt.is_set() {
+            return Err(SandboxError::Interrupted);
+        }
         let mut ran = execution::run(process, program)?;
         if !self.is_none() {
             let said = fs::read_to_string(&status).unwrap_or_default();
@@ -182,6 +205,9 @@ impl Sandbox {
                 let words = "processes of the program do not end";
                 return Err(SandboxError::Broken(words.to_owned()));
             }
+        }
+        if self.interrupt.is_set() {
+            return Err(SandboxError::Interrupted);
         }
         // A process that writes too large a file is ended by SIGXFSZ.
         const TOO_LARGE: i32 = 128 + 25;
@@ -327,7 +353,7 @@ fn user() -> Option<u32> {
     if !rustix::process::geteuid().is_root() {
         return None;
     }
-    let wanted = FIRST_USER + std::process::id() % (1 << 22);
+    let wanted = FIRST_USER + std::process::id() % USERS;
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     let is_there = map.lines().any(|line| {
         let mut numbers = line.split_whitespace().map(str::parse::<u64>);

@@ -6,6 +6,7 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
 use crate::folder::{FolderError, PrivateFolder};
+use crate::interrupt::Interrupt;
 
 /// The most bytes that are copied.
 const MAX_BYTES: u64 = 1 << 30;
@@ -20,7 +21,11 @@ struct Budget {
 }
 
 /// Copies what is in a folder to the workspace of another: files, folders, and links as links.
-pub(crate) fn copy(original: &Path, folder: &PrivateFolder) -> Result<(), FolderError> {
+pub(crate) fn copy(
+    original: &Path,
+    folder: &PrivateFolder,
+    interrupt: &Interrupt,
+) -> Result<(), FolderError> {
     let mut budget = Budget {
         bytes: MAX_BYTES,
         files: MAX_COPIED,
@@ -31,6 +36,9 @@ pub(crate) fn copy(original: &Path, folder: &PrivateFolder) -> Result<(), Folder
     while let Some((from, to)) = folders.pop() {
         let entries = fs::read_dir(&from).map_err(|error| failed(&from, error))?;
         for entry in entries {
+            if interrupt.is_set() {
+                return Err(FolderError::Interrupted);
+            }
             let path = entry.map_err(|error| failed(&from, error))?.path();
             let target = to.join(path.file_name().unwrap_or_default());
             let about = path.symlink_metadata();

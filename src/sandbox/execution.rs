@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
+use crate::interrupt::Interrupt;
 use crate::limits::{Limit, Limits};
 use crate::usage::{FolderUsage, ProcessUsage};
 
@@ -46,6 +47,7 @@ pub(crate) struct Process {
     /// Whether the first process below it takes all others with it.
     pub(crate) has_namespace: bool,
     pub(crate) workspace: PathBuf,
+    pub(crate) interrupt: Interrupt,
 }
 
 /// What became of a program.
@@ -271,18 +273,15 @@ struct Watch<'w> {
 }
 
 impl Watch<'_> {
-    /// Waits for the end of the process, and brings it about if it meets a limit. Also how many outputs
-    /// have ended before.
+    /// Waits for the end of the process, and brings it about if it meets a limit or is interrupted. Also
+    /// how many outputs have ended before.
     fn wait(&self, reports: &Receiver<Report>) -> io::Result<(ProgramEnd, usize)> {
         let (mut stopped, mut drained) = (None, 0);
-        let mut pause = LOOK_INTERVAL;
+        let mut next_look = Instant::now();
         loop {
             let left = self.limits.time.saturating_sub(self.began.elapsed());
-            let pause_now = match stopped {
-                None => pause.min(left.max(Duration::from_millis(1))),
-                Some(_) => LOOK_INTERVAL,
-            };
-            match reports.recv_timeout(pause_now) {
+            let pause = LOOK_INTERVAL.min(left.max(Duration::from_millis(1)));
+            match reports.recv_timeout(pause) {
                 Ok(Report::Drained) => {
                     drained += 1;
                     continue;
@@ -291,8 +290,8 @@ impl Watch<'_> {
                     let status = status?;
                     self.end_others();
                     let end = match stopped {
-                        Some((limit, _)) => ProgramEnd::Stopped(limit),
-                        None => ProgramEnd::Exited(code(status)),
+                        Some((Some(limit), _)) => ProgramEnd::Stopped(limit),
+                        Some((None, _)) | None => ProgramEnd::Exited(code(status)),
                     };
                     return Ok((end, drained));
                 }
@@ -302,11 +301,16 @@ impl Watch<'_> {
                 }
             }
             let looked = Instant::now();
+            let is_early = looked < next_look && !left.is_zero();
+            if is_early && stopped.is_none() && !self.process.interrupt.is_set() {
+                continue;
+            }
             let usage = ProcessUsage::below(self.id.as_raw_nonzero().get());
             match stopped {
+                None if self.process.interrupt.is_set() => stopped = Some((None, Instant::now())),
                 None => {
                     let limit = self.exceeded(&usage);
-                    stopped = limit.map(|limit| (limit, Instant::now()));
+                    stopped = limit.map(|limit| (Some(limit), Instant::now()));
                 }
                 Some((_, since)) if since.elapsed() > END_TIMEOUT => {
                     let _ = kill_process(self.id, Signal::KILL);
@@ -316,7 +320,7 @@ impl Watch<'_> {
             if stopped.is_some() {
                 self.stop(&usage);
             }
-            pause = LOOK_INTERVAL.max(looked.elapsed() * PAUSE_PER_LOOK);
+            next_look = Instant::now() + looked.elapsed() * PAUSE_PER_LOOK;
         }
     }
 

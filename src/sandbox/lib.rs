@@ -13,12 +13,15 @@ mod bubblewrap;
 mod copying;
 mod execution;
 mod folder;
+mod interrupt;
+mod left_behind;
 mod limits;
 mod usage;
 
 pub use bubblewrap::{Sandbox, SandboxError};
 pub use execution::{Execution, Program, ProgramEnd, ProgramOutput};
 pub use folder::{FolderError, PrivateFolder};
+pub use interrupt::Interrupt;
 pub use limits::{Limit, Limits};
 
 #[cfg(test)]

@@ -11,7 +11,10 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use crate::{Execution, Limit, Limits, PrivateFolder, Program, ProgramEnd, Sandbox, SandboxError};
+use crate::left_behind;
+use crate::{
+    Execution, Interrupt, Limit, Limits, PrivateFolder, Program, ProgramEnd, Sandbox, SandboxError,
+};
 
 /// Small limits, so that hostile programs meet them soon.
 fn limits() -> Limits {
@@ -356,4 +359,74 @@ fn what_is_missing_is_an_error_and_not_a_program_that_failed() {
         none.run(&folder, &program),
         Err(SandboxError::Start(_))
     ));
+}
+
+#[test]
+fn an_interrupt_ends_a_program_with_all_that_it_has_started_and_begins_no_other() {
+    let Some(sandbox) = sandbox() else { return };
+    for sandbox in [sandbox, Sandbox::none()] {
+        let interrupt = Interrupt::default();
+        let sandbox = sandbox.ended_by(interrupt.clone());
+        let folder = sandbox.empty_folder().unwrap();
+        let begun = folder.workspace().join("begun");
+        let script = "sleep 86399.7 & touch begun; sleep 86399.7";
+        let arguments = ["sh", "-c", script];
+        let program = Program::new(&arguments, limits());
+        let ran = std::thread::scope(|scope| {
+            let running = scope.spawn(|| sandbox.run(&folder, &program));
+            while !begun.exists() && !running.is_finished() {
+                std::thread::yield_now();
+            }
+            interrupt.set();
+            running.join().unwrap()
+        });
+        assert!(matches!(ran, Err(SandboxError::Interrupted)), "{ran:?}");
+        assert!(!is_left("86399.7"));
+        let again = sandbox.run(&folder, &Program::new(&["true"], limits()));
+        assert!(matches!(again, Err(SandboxError::Interrupted)), "{again:?}");
+        let original = tempfile::tempdir().unwrap();
+        fs::write(original.path().join("a.txt"), "first").unwrap();
+        assert!(sandbox.copy_of(original.path()).is_err());
+    }
+}
+
+#[test]
+fn folders_that_killed_processes_have_left_are_removed_and_nothing_else() {
+    let temporary = tempfile::tempdir().unwrap();
+    let at = |name: &str| temporary.path().join(name);
+    let make = |name: &str| {
+        fs::create_dir_all(at(name).join("work/a/b")).unwrap();
+        fs::write(at(name).join("work/a/b.txt"), "x").unwrap();
+        at(name).join("lock")
+    };
+    fs::write(make("ktsu-check-left"), "").unwrap();
+    // A removal that was interrupted.
+    fs::create_dir_all(at("ktsu-check-left/removed-1/x/y")).unwrap();
+    fs::create_dir_all(at("ktsu-check-left/removed-2/x")).unwrap();
+    fs::write(make("elsewhere"), "").unwrap();
+    symlink(at("elsewhere"), at("ktsu-check-left/work/link")).unwrap();
+    symlink(at("elsewhere"), at("ktsu-check-link")).unwrap();
+    symlink(at("elsewhere/lock"), make("ktsu-check-lock-link")).unwrap();
+    make("ktsu-check-no-lock");
+    let used = fs::File::create(make("ktsu-check-used")).unwrap();
+    used.lock().unwrap();
+    left_behind::remove(temporary.path());
+    assert!(!at("ktsu-check-left").exists());
+    let kept = [
+        "elsewhere",
+        "ktsu-check-lock-link",
+        "ktsu-check-no-lock",
+        "ktsu-check-used",
+    ];
+    for name in kept {
+        assert!(at(name).join("work/a/b.txt").exists(), "{name}");
+    }
+    assert!(at("ktsu-check-link").is_symlink());
+    drop(used);
+    left_behind::remove(temporary.path());
+    assert!(!at("ktsu-check-used").exists());
+    // One that is in use by this process is its own proof.
+    let folder = Sandbox::none().empty_folder().unwrap();
+    left_behind::remove(&std::env::temp_dir());
+    assert!(folder.workspace().exists());
 }

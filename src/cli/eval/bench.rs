@@ -41,6 +41,7 @@ use ktsu_orchestrator::{EvalStream, ReadKind};
 use ktsu_peer::Peer;
 use ktsu_projections::approvals::ApprovalStatus;
 use ktsu_projections::run::RunStatus;
+use ktsu_sandbox::Interrupt;
 
 /// How often it is looked whether a run waits for a person.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
@@ -71,6 +72,8 @@ pub(super) struct Bench<'e> {
     /// The most that the runs of a suite may cost, in place of what it says itself.
     cost_limit: Option<u64>,
     without_sandbox: bool,
+    /// Ends the programs beside runs.
+    interrupt: Interrupt,
     under_way: UnderWay,
 }
 
@@ -169,8 +172,14 @@ impl<'e> Bench<'e> {
             is_quiet,
             cost_limit: arguments.cost_limit,
             without_sandbox: arguments.no_sandbox,
+            interrupt: Interrupt::default(),
             under_way: UnderWay::default(),
         }
+    }
+
+    /// Ends the programs beside runs, once it is set.
+    pub(super) fn interrupt(&self) -> Interrupt {
+        self.interrupt.clone()
     }
 
     pub(super) fn under_way(&self) -> UnderWay {
@@ -275,8 +284,9 @@ impl<'e> Bench<'e> {
         };
         let (above, kit) = (suite.above.clone(), self.kit.root.clone());
         let without_sandbox = self.without_sandbox || !suite.needs_sandbox();
+        let interrupt = self.interrupt.clone();
         let made = tokio::task::spawn_blocking(move || {
-            RunFolders::new(&workspace, (&above, &kit), without_sandbox)
+            RunFolders::new(&workspace, (&above, &kit), without_sandbox, &interrupt)
         });
         Ok(Some(Arc::new(made.await.map_err(Failure::of)??)))
     }

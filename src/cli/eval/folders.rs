@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ktsu_eval::{CommandCheck, SuiteWorkspace, WORKSPACE, Workspace};
 use ktsu_ledger::CanonicalJson;
 use ktsu_orchestrator::References;
-use ktsu_sandbox::{FolderError, PrivateFolder, Sandbox};
+use ktsu_sandbox::{FolderError, Interrupt, PrivateFolder, Sandbox};
 use serde_json::json;
 
 use super::super::Failure;
@@ -21,6 +21,7 @@ pub(super) struct RunFolders {
     before: Arc<FolderContents>,
     /// The folder of the spec.
     above: PathBuf,
+    interrupt: Interrupt,
 }
 
 /// The folder of one run.
@@ -29,6 +30,7 @@ pub(super) struct RunFolder {
     sandbox: Sandbox,
     before: Arc<FolderContents>,
     above: PathBuf,
+    interrupt: Interrupt,
     /// What the run calls it.
     pub(super) references: Arc<References>,
 }
@@ -40,8 +42,9 @@ impl RunFolders {
         workspace: &SuiteWorkspace,
         (above, kit): (&Path, &Path),
         without_sandbox: bool,
+        interrupt: &Interrupt,
     ) -> Result<Self, Failure> {
-        let sandbox = found_sandbox(without_sandbox)?;
+        let sandbox = found_sandbox(without_sandbox, interrupt)?;
         let template = match &workspace.from {
             None => sandbox.empty_folder().map_err(not_made)?,
             Some(from) => {
@@ -70,6 +73,7 @@ impl RunFolders {
             template,
             before: Arc::new(before),
             above: above.to_path_buf(),
+            interrupt: interrupt.clone(),
         })
     }
 
@@ -83,6 +87,7 @@ impl RunFolders {
             sandbox: self.sandbox.clone(),
             before: Arc::clone(&self.before),
             above: self.above.clone(),
+            interrupt: self.interrupt.clone(),
             references: Arc::new(References {
                 values: [(WORKSPACE.to_owned(), path)].into(),
                 ..References::default()
@@ -100,7 +105,7 @@ impl RunFolder {
         change["after"] = json!(after.digest());
         change["before"] = json!(self.before.digest());
         let change = CanonicalJson::from_value(&change).map_err(Failure::of)?;
-        let bench = CheckBench::beside(self.folder, self.sandbox, self.above)?;
+        let bench = CheckBench::beside(self.folder, self.sandbox, self.above, &self.interrupt)?;
         Ok((change, Box::new(bench)))
     }
 }

@@ -136,11 +136,13 @@ async fn judge(
         arguments,
         common.json,
     );
-    let under_way = bench.under_way();
+    let (under_way, interrupt) = (bench.under_way(), bench.interrupt());
     let judged = tokio::select! {
         judged = bench.judge(&job) => Some(judged),
         () = signals.next() => None,
     };
+    // What still runs beside runs is of no use any more.
+    interrupt.set();
     let closed = signals.unless_again(drain_and_close(engine)).await;
     let Some(judged) = judged else {
         let rest = match under_way.get() {

@@ -1,13 +1,14 @@
 //! Checks that run programs: in a sandbox, beside a copy of the workspace, within limits.
 
 use std::fs;
+use std::io::Read as _;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use super::{Desk, Said, kit, repository};
+use super::{Desk, Said, kit, repository, send};
 use crate::support::not_tested;
 
 /// A finished run of the kit triage, and a workspace with a file.
@@ -413,34 +414,104 @@ fn another_user_has_the_same_sandbox_and_the_same_limits() {
     assert!(!left.any(|name| name.starts_with("ktsu-check-")));
 }
 
+/// A check whose program sleeps so long, in a temporary folder of its own.
+struct Sleeping {
+    child: std::process::Child,
+    copies: tempfile::TempDir,
+    seconds: &'static str,
+}
+
+impl Sleeping {
+    fn begin(bench: &Bench, seconds: &'static str, options: &[&str]) -> Self {
+        // Without a sandbox, what leaves the group keeps running.
+        let away = match options.contains(&"--no-sandbox") {
+            true => "",
+            false => "setsid ",
+        };
+        let spec = format!(
+            "invariants: {{a: {{description: d, check: {{type: command_exit, \
+             command: '{away}sleep {seconds} & sleep {seconds}'}}}}}}"
+        );
+        bench.desk.write_file("a.eval.yaml", &spec);
+        let arguments = ["check", &bench.run, "--spec", "a.eval.yaml", "--workspace"];
+        let arguments = [&arguments[..], &["left"], options].concat();
+        let mut command = bench.desk.command(&arguments);
+        // The user of the program has to reach the copy.
+        let copies = tempfile::tempdir().unwrap();
+        fs::set_permissions(copies.path(), fs::Permissions::from_mode(0o711)).unwrap();
+        command.env("TMPDIR", copies.path());
+        let child = command.stderr(Stdio::piped()).spawn().unwrap();
+        let begun = Self {
+            child,
+            copies,
+            seconds,
+        };
+        until(|| begun.runs());
+        begun
+    }
+
+    fn runs(&self) -> bool {
+        is_left(&format!("sleep\u{0}{}", self.seconds))
+    }
+
+    fn copies(&self) -> usize {
+        fs::read_dir(self.copies.path()).unwrap().count()
+    }
+}
+
+fn until(holds: impl Fn() -> bool) {
+    let began = std::time::Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < crate::support::GUARD);
+        std::thread::yield_now();
+    }
+}
+
 #[test]
-fn programs_end_with_the_command_that_runs_them() {
+fn programs_end_with_the_command_that_runs_them_and_the_next_one_removes_their_copy() {
     let Some(bench) = Bench::new() else { return };
-    let spec = "invariants: {a: {description: d, check: {type: command_exit, command: 'setsid sleep 86398.4 & sleep 86398.4'}}}";
-    bench.desk.write_file("a.eval.yaml", spec);
-    let arguments = [
+    let mut killed = Sleeping::begin(&bench, "86398.4", &[]);
+    killed.child.kill().unwrap();
+    killed.child.wait().unwrap();
+    until(|| !killed.runs());
+    assert_eq!(killed.copies(), 1);
+    let next = [
         "check",
         &bench.run,
         "--spec",
-        "a.eval.yaml",
+        "probe.eval.yaml",
         "--workspace",
         "left",
     ];
-    let mut command = bench.desk.command(&arguments);
-    // The copy stays, since nothing is left that would remove it; the user of the program has to reach it.
-    let copies = tempfile::tempdir().unwrap();
-    fs::set_permissions(copies.path(), fs::Permissions::from_mode(0o711)).unwrap();
-    command.env("TMPDIR", copies.path());
-    let mut child = command.stderr(std::process::Stdio::null()).spawn().unwrap();
-    let until = |holds: &dyn Fn() -> bool| {
-        let began = std::time::Instant::now();
-        while !holds() {
-            assert!(began.elapsed() < crate::support::GUARD);
-            std::thread::yield_now();
-        }
-    };
-    until(&|| is_left("sleep\u{0}86398.4"));
-    child.kill().unwrap();
-    child.wait().unwrap();
-    until(&|| !is_left("sleep\u{0}86398.4"));
+    let mut next = bench.desk.command(&next);
+    let next = next.env("TMPDIR", killed.copies.path()).output().unwrap();
+    assert_eq!(next.status.code(), Some(0));
+    assert_eq!(killed.copies(), 0);
+}
+
+#[test]
+fn an_interrupted_check_ends_its_program_removes_the_copy_and_records_nothing() {
+    let Some(bench) = Bench::new() else { return };
+    for (signal, seconds, options) in [
+        ("INT", "86398.5", &[][..]),
+        ("TERM", "86398.6", &[]),
+        ("INT", "86398.7", &["--no-record"]),
+        ("TERM", "86398.8", &["--no-sandbox"]),
+    ] {
+        let mut check = Sleeping::begin(&bench, seconds, options);
+        send(signal, check.child.id());
+        let ended = check.child.wait().unwrap();
+        assert!(!check.runs(), "{signal}");
+        assert_eq!(check.copies(), 0, "{signal}");
+        let mut words = String::new();
+        let mut said = check.child.stderr.take().unwrap();
+        said.read_to_string(&mut words).unwrap();
+        assert_eq!(ended.code(), Some(2), "{words}");
+        assert!(
+            words.contains("interrupted: nothing is recorded"),
+            "{words}"
+        );
+    }
+    let evals = bench.desk.ktsu(&["evals", "--json"]);
+    assert!(!evals.is(0).out.contains("eval_id"), "{evals:?}");
 }
