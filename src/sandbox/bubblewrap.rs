@@ -12,7 +12,7 @@ use crate::folder::{FIRST_USER, FolderError, LAST_USER, PrivateFolder, USERS};
 use crate::interrupt::Interrupt;
 use crate::left_behind;
 use crate::limits::{Limit, Limits};
-use crate::usage;
+use crate::usage::{self, FolderUsage};
 
 /// How to install what is needed.
 pub(crate) const INSTALL: &str = "apt-get install -y bubblewrap";
@@ -209,10 +209,15 @@ impl Sandbox {
         if self.interrupt.is_set() {
             return Err(SandboxError::Interrupted);
         }
-        // A process that writes too large a file is ended by SIGXFSZ.
+        // A process that writes too large a file is ended by SIGXFSZ, and the file is as large as it may
+        // be. The same number may be a program's own exit code.
         const TOO_LARGE: i32 = 128 + 25;
-        if ran.exit_code() == Some(TOO_LARGE) && !self.is_none() {
-            ran.stopped_by(Limit::Disk(program.limits.disk));
+        let disk = program.limits.disk;
+        if ran.exit_code() == Some(TOO_LARGE)
+            && !self.is_none()
+            && FolderUsage::of(&folder.workspace()).largest >= disk
+        {
+            ran.stopped_by(Limit::Disk(disk));
         }
         match ran.is_known() {
             true => Ok(ran),

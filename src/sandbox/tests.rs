@@ -249,6 +249,17 @@ fn a_program_that_fills_the_disk_meets_its_limit() {
 }
 
 #[test]
+fn an_exit_code_is_not_taken_for_the_signal_of_a_file_that_is_too_large() {
+    let Some(bench) = Bench::new() else { return };
+    assert_eq!(exited(&bench.sh("exit 153", limits())), 153);
+    let small = "head -c 1M /dev/zero > small; exit 153";
+    assert_eq!(exited(&bench.sh(small, limits())), 153);
+    let disk = ProgramEnd::Stopped(Limit::Disk(8 << 20));
+    let large = "exec dd if=/dev/zero of=large bs=1M count=9 2>/dev/null";
+    assert_eq!(bench.sh(large, limits()).end(), disk);
+}
+
+#[test]
 fn memory_has_a_limit_for_one_process_and_for_all() {
     let Some(bench) = Bench::new() else { return };
     let one = "head -c 400M /dev/zero | tail -c 400M > /dev/null";

@@ -30,6 +30,8 @@ pub(crate) struct ProcessUsage {
 pub(crate) struct FolderUsage {
     /// Bytes on the disk.
     pub(crate) bytes: u64,
+    /// The length of its largest file.
+    pub(crate) largest: u64,
     /// Whether it has too many files, or too deep ones.
     pub(crate) is_too_much: bool,
 }
@@ -132,6 +134,8 @@ impl FolderUsage {
                 usage.bytes = usage.bytes.saturating_add(about.blocks() * 512);
                 if about.is_dir() {
                     open.push(path);
+                } else {
+                    usage.largest = usage.largest.max(about.len());
                 }
             }
         }
