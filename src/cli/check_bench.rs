@@ -266,6 +266,7 @@ fn limits(given: ProgramLimits) -> Limits {
         memory: given.memory.unwrap_or(usual.memory),
         processes: given.processes.unwrap_or(usual.processes),
         disk: given.disk.unwrap_or(usual.disk),
+        files: usual.files,
         output: usual.output,
     }
 }

@@ -215,7 +215,7 @@ impl Sandbox {
         let disk = program.limits.disk;
         if ran.exit_code() == Some(TOO_LARGE)
             && !self.is_none()
-            && FolderUsage::of(&folder.workspace()).largest >= disk
+            && FolderUsage::of(&folder.workspace(), u64::MAX).largest >= disk
         {
             ran.stopped_by(Limit::Disk(disk));
         }

@@ -179,7 +179,7 @@ pub(crate) fn run(mut process: Process, program: &Program<'_>) -> io::Result<Exe
         .stdin(Stdio::piped())
         .stdout(writer)
         .stderr(errors_writer);
-    let before = FolderUsage::of(&process.workspace).bytes;
+    let before = FolderUsage::of(&process.workspace, u64::MAX);
     let mut child = command.spawn()?;
     // The command holds the pipes that it was given, and they end with their last holder.
     process.command = Command::new("");
@@ -267,8 +267,8 @@ struct Watch<'w> {
     id: Pid,
     process: &'w Process,
     limits: &'w Limits,
-    /// Bytes of the workspace when it began.
-    before: u64,
+    /// What was in the workspace when it began.
+    before: FolderUsage,
     began: Instant,
 }
 
@@ -339,11 +339,12 @@ impl Watch<'_> {
         if usage.memory > limits.memory {
             return Some(Limit::Memory(limits.memory));
         }
-        let folder = FolderUsage::of(&self.process.workspace);
-        if folder.is_too_much {
-            return Some(Limit::Files);
+        let (before, most) = (&self.before, self.before.files.saturating_add(limits.files));
+        let folder = FolderUsage::of(&self.process.workspace, most);
+        if folder.files > most || (folder.is_too_deep && !before.is_too_deep) {
+            return Some(Limit::Files(limits.files));
         }
-        let grown = folder.bytes.saturating_sub(self.before);
+        let grown = folder.bytes.saturating_sub(before.bytes);
         let is_over = grown > limits.disk || usage.written / MAX_REWRITES > limits.disk;
         is_over.then_some(Limit::Disk(limits.disk))
     }

@@ -2,9 +2,6 @@
 
 use std::time::Duration;
 
-/// The most files and folders that a program may have in its workspace.
-pub(crate) const MAX_FILES: u64 = 200_000;
-
 /// What a program may take. Each has a default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
@@ -16,6 +13,8 @@ pub struct Limits {
     pub processes: u64,
     /// Bytes by which the workspace may grow, and the size of any file.
     pub disk: u64,
+    /// Files and folders by which the workspace may grow.
+    pub files: u64,
     /// Bytes of each output that are kept: its end.
     pub output: usize,
 }
@@ -27,6 +26,7 @@ impl Default for Limits {
             memory: 2 << 30,
             processes: 512,
             disk: 1 << 30,
+            files: 200_000,
             output: 64 << 10,
         }
     }
@@ -43,8 +43,8 @@ pub enum Limit {
     Processes(u64),
     /// [`Limits::disk`].
     Disk(u64),
-    /// How many files, and how deep within each other.
-    Files,
+    /// [`Limits::files`], and how deep folders are within each other.
+    Files(u64),
 }
 
 impl std::fmt::Display for Limit {
@@ -55,9 +55,9 @@ impl std::fmt::Display for Limit {
             Self::Memory(most) => write!(f, "it took more than {} MiB of memory", mib(*most)),
             Self::Processes(most) => write!(f, "it had {most} processes at a time"),
             Self::Disk(most) => write!(f, "it wrote more than {} MiB", mib(*most)),
-            Self::Files => write!(
+            Self::Files(most) => write!(
                 f,
-                "it made more than {MAX_FILES} files, or folders too deep within each other"
+                "it added more than {most} files, or folders too deep within each other"
             ),
         }
     }

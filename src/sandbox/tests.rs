@@ -23,6 +23,7 @@ fn limits() -> Limits {
         memory: 256 << 20,
         processes: 40,
         disk: 8 << 20,
+        files: 200_000,
         output: 4 << 10,
     }
 }
@@ -257,6 +258,34 @@ fn an_exit_code_is_not_taken_for_the_signal_of_a_file_that_is_too_large() {
     let disk = ProgramEnd::Stopped(Limit::Disk(8 << 20));
     let large = "exec dd if=/dev/zero of=large bs=1M count=9 2>/dev/null";
     assert_eq!(bench.sh(large, limits()).end(), disk);
+}
+
+#[test]
+fn files_that_a_program_adds_are_counted_and_not_those_that_were_there() {
+    let Some(bench) = Bench::new() else { return };
+    for at in 0..200 {
+        fs::write(bench.folder.workspace().join(format!("f{at}")), "").unwrap();
+    }
+    let few = Limits {
+        files: 100,
+        ..limits()
+    };
+    let adds = |name: &str, count: u32, sleep: &str| {
+        let script =
+            format!("i=0; while [ $i -lt {count} ]; do i=$((i+1)); : > {name}$i; done; {sleep}");
+        bench.sh(&script, few)
+    };
+    assert_eq!(exited(&adds("a", 90, "sleep 0.1")), 0);
+    // Those of the program before were there, too.
+    assert_eq!(exited(&adds("b", 90, "sleep 0.1")), 0);
+    let met = ProgramEnd::Stopped(Limit::Files(100));
+    assert_eq!(adds("c", 101, "sleep 86399.8").end(), met);
+    // So were folders that are too deep.
+    let deep = format!("{}/{}", "d".repeat(200), "d".repeat(200));
+    let script =
+        format!("for i in 1 2 3 4 5 6 7 8 9; do mkdir -p {deep} && cd {deep}; done; sleep 86399.8");
+    assert_eq!(bench.sh(&script, few).end(), met);
+    assert_eq!(exited(&bench.sh("sleep 0.1", few)), 0);
 }
 
 #[test]

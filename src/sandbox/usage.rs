@@ -7,8 +7,6 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::limits::MAX_FILES;
-
 /// The longest path that is followed, in bytes.
 const MAX_PATH: usize = 3_000;
 
@@ -32,8 +30,10 @@ pub(crate) struct FolderUsage {
     pub(crate) bytes: u64,
     /// The length of its largest file.
     pub(crate) largest: u64,
-    /// Whether it has too many files, or too deep ones.
-    pub(crate) is_too_much: bool,
+    /// How many files and folders it has.
+    pub(crate) files: u64,
+    /// Whether it has folders too deep to be followed.
+    pub(crate) is_too_deep: bool,
 }
 
 impl ProcessUsage {
@@ -116,17 +116,20 @@ fn written(process: i32) -> u64 {
 }
 
 impl FolderUsage {
-    /// What is in a folder now. A program may be changing it.
-    pub(crate) fn of(folder: &Path) -> Self {
-        let (mut usage, mut files) = (Self::default(), 0_u64);
+    /// What is in a folder now, of so many files at most. A program may be changing it.
+    pub(crate) fn of(folder: &Path, most: u64) -> Self {
+        let mut usage = Self::default();
         let mut open: Vec<PathBuf> = vec![folder.to_path_buf()];
         while let Some(folder) = open.pop() {
             for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
-                files += 1;
-                let path = entry.path();
-                if files > MAX_FILES || path.as_os_str().len() > MAX_PATH {
-                    usage.is_too_much = true;
+                usage.files += 1;
+                if usage.files > most {
                     return usage;
+                }
+                let path = entry.path();
+                if path.as_os_str().len() > MAX_PATH {
+                    usage.is_too_deep = true;
+                    continue;
                 }
                 let Ok(about) = entry.metadata() else {
                     continue;
