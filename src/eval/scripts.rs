@@ -126,6 +126,11 @@ pub(crate) fn said_in(read: &Value) -> Result<Said, String> {
         },
     };
     let (passed, score) = match (passed, score) {
+        (Some(passed), Some(score)) if score == f64::from(u8::from(!passed)) => {
+            return Err(format!(
+                "passed is {passed} and score is {score}, a contradiction"
+            ));
+        }
         (Some(passed), Some(score)) => (passed, score),
         (Some(passed), None) => (passed, f64::from(u8::from(passed))),
         (None, Some(score)) => (score >= PASSES_FROM, score),

@@ -159,6 +159,18 @@ fn a_script_says_whether_it_passes_and_how_much() {
             0.0,
             "from 0 to 1",
         ),
+        (
+            "{\"passed\": false, \"score\": 1}",
+            Error,
+            0.0,
+            "passed is false and score is 1, a contradiction",
+        ),
+        (
+            "{\"passed\": true, \"score\": 0.0}",
+            Error,
+            0.0,
+            "passed is true and score is 0, a contradiction",
+        ),
         ("{\"passed\": 1}", Error, 0.0, "not true or false"),
         ("{\"ok\": true}", Error, 0.0, "neither passed nor score"),
         ("[true]", Error, 0.0, "no result"),
