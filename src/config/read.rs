@@ -178,6 +178,24 @@ impl<'a> ConfigReader<'a> {
         Some(fields)
     }
 
+    /// A map of a shape in which every key has a value, but for some: without its value, a key would be
+    /// as if it were absent.
+    pub fn filled<'n>(
+        &mut self,
+        node: &'n YamlNode,
+        shape: &MapShape,
+        may_be_null: &[&str],
+    ) -> Option<Fields<'n>> {
+        let fields = self.shaped(node, shape)?;
+        match fields.first_empty(may_be_null) {
+            None => Some(fields),
+            Some((name, place)) => {
+                let words = format!("{name} has no value");
+                self.reject(Fault::new(FaultCode::BadValue, place, words))
+            }
+        }
+    }
+
     /// Reports a key that is not known, with a hint.
     pub fn unknown_key(&mut self, key: &YamlKey, what: &str, known: &[&str]) {
         let words = format!("unknown key {:?} in {what}", key.text);

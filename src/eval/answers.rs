@@ -138,7 +138,7 @@ impl Answers {
     }
 
     fn of_file(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<Self> {
-        let fields = reader.shaped(node, &ANSWERS)?;
+        let fields = reader.filled(node, &ANSWERS, &[])?;
         Some(Self {
             path: reader.file.to_owned(),
             by: SCRIPTED,
@@ -182,7 +182,7 @@ fn entries(
 }
 
 fn entry(reader: &mut ConfigReader<'_>, node: &YamlNode, base: &'static str) -> Option<Entry> {
-    let fields = reader.shaped(node, &ENTRY)?;
+    let fields = reader.filled(node, &ENTRY, &["data"])?;
     let before = reader.faults.len();
     let said = said(reader, &fields, node)?;
     let mut entry = Entry {
@@ -194,7 +194,7 @@ fn entry(reader: &mut ConfigReader<'_>, node: &YamlNode, base: &'static str) -> 
         said,
     };
     if let Some(node) = fields.get("match")
-        && let Some(fields) = reader.shaped(node, &MATCH)
+        && let Some(fields) = reader.filled(node, &MATCH, &[])
     {
         let kinds = KINDS.map(|word| (word, word));
         let kind = fields.read("kind", |node| reader.keyword(node, "kind", &kinds));

@@ -50,15 +50,7 @@ pub(crate) fn shaped<'n>(
     node: &'n YamlNode,
     shape: &MapShape,
 ) -> Option<Fields<'n>> {
-    const MAY_BE_NULL: [&str; 3] = ["contains", "equals", "not_equals"];
-    let fields = reader.shaped(node, shape)?;
-    match fields.first_empty(&MAY_BE_NULL) {
-        None => Some(fields),
-        Some((name, place)) => {
-            let words = format!("{name} has no value");
-            reader.reject(Fault::new(FaultCode::BadValue, place, words))
-        }
-    }
+    reader.filled(node, shape, &["contains", "equals", "not_equals"])
 }
 
 /// Reads a check.

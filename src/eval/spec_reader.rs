@@ -57,7 +57,7 @@ fn parse(path: &Path, text: &str, faults: &mut Faults) -> Option<EvalSpec> {
 }
 
 fn spec(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<EvalSpec> {
-    let fields = reader.shaped(node, &EVAL)?;
+    let fields = reader.filled(node, &EVAL, &UNUSED)?;
     warn_of_unused(reader, &fields);
     if let Some(place) = too_many_patterns(&fields) {
         let words = format!("the file has more than {MAX_PATTERNS} patterns");
@@ -270,7 +270,7 @@ fn check_total(reader: &mut ConfigReader<'_>, fields: &Fields<'_>, spec: &EvalSp
 }
 
 fn scoring(reader: &mut ConfigReader<'_>, node: &YamlNode, spec: &mut EvalSpec) {
-    let Some(fields) = reader.shaped(node, &SCORING) else {
+    let Some(fields) = check_reader::shaped(reader, node, &SCORING) else {
         return;
     };
     let threshold = fields.read("pass_threshold", |node| {

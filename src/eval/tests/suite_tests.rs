@@ -122,6 +122,59 @@ fn one_scenario_can_be_chosen_by_its_name() {
 }
 
 #[test]
+fn a_key_without_a_value_is_reported_and_not_taken_for_one_that_is_absent() {
+    for (text, line, key) in [
+        ("subject:", 1, "subject"),
+        ("subject: {workflow: }", 1, "workflow"),
+        ("subject: {params: }", 1, "params"),
+        ("subject: {}\nmatrix:", 2, "matrix"),
+        ("subject: {}\nreplicas: ~", 2, "replicas"),
+        ("subject: {}\npeople:", 2, "people"),
+        (
+            "subject: {}\npeople: [{decision: approved, match: }]",
+            2,
+            "match",
+        ),
+        (
+            "subject: {}\npeople: [{decision: approved, match: {tool: }}]",
+            2,
+            "tool",
+        ),
+        ("subject: {}\nlimits:", 2, "limits"),
+        (
+            "subject: {}\nlimits: {timeout: , cost_usd: 1}",
+            2,
+            "timeout",
+        ),
+        ("subject: {}\neffects:", 2, "effects"),
+        ("scoring:", 1, "scoring"),
+        ("scoring: {pass_threshold: }", 1, "pass_threshold"),
+        ("scoring: {replica_aggregation: }", 1, "replica_aggregation"),
+        (
+            "scoring: {replica_aggregation: {at_least: }}",
+            1,
+            "at_least",
+        ),
+        ("forbidden:", 1, "forbidden"),
+        ("description:", 1, "description"),
+    ] {
+        let found = faults(&with(text));
+        let (at, _, message) = &found[0];
+        assert_eq!(*at, line, "{text}: {message}");
+        let words = format!("{key} has no value");
+        assert!(message.starts_with(&words), "{text}: {message}");
+    }
+    // Values of params and data may be null, and what ktsu does not use may be anything.
+    for text in [
+        "subject: {params: {a: ~}}\nmatrix: {params.b: [~, 1]}",
+        "subject: {}\npeople: [{data: ~}]",
+        "task:\nservices:\nversion: 1",
+    ] {
+        spec(&with(text));
+    }
+}
+
+#[test]
 fn slips_are_reported_at_their_places() {
     let many = (0..101).map(|one| one.to_string()).collect::<Vec<_>>();
     let many = many.join(", ");
