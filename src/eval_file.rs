@@ -56,6 +56,12 @@ fn leads_out(file: &Path) -> Faults {
     faults
 }
 
+/// The kit that has a file in its `evals/`, by its name.
+pub(crate) fn kit_of(file: &Path) -> Option<PathBuf> {
+    let folder = file.parent().filter(|folder| folder.ends_with(FOLDER))?;
+    Some(folder.join(".."))
+}
+
 /// The files of a kit, as seen from its folder.
 pub(crate) fn files_of(kit: &Path) -> impl Iterator<Item = PathBuf> {
     let names = ktsu_kit::file_names(&kit.join(FOLDER)).into_iter();

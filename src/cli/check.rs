@@ -17,7 +17,7 @@ use super::owner::{EngineArguments, EngineHandle};
 use super::reading::{find_run, open_at, unfinished};
 use super::signals::Signals;
 use super::{Common, Failure, text};
-use crate::eval_file::EvalFile;
+use crate::eval_file::{self, EvalFile};
 use ktsu_api::checks::{self, CheckError, CheckRequest, WITHOUT_SANDBOX};
 use ktsu_codes::{EXIT_COULD_NOT_RUN, EXIT_VERDICT};
 use ktsu_environment::principals::LOCAL;
@@ -125,11 +125,7 @@ async fn check(
     }
     drop(reader);
     let (path, flag) = (place.path.display().to_string(), place.flag.clone());
-    // A kit that is named says what its secrets are.
-    let engine = match arguments.engine.names_kit() {
-        true => arguments.engine.clone(),
-        false => arguments.engine.clone().without_kit(),
-    };
+    let engine = with_kit_of(&arguments.spec, arguments.engine.clone());
     let owner = EngineHandle::open(place, &engine, false).await?;
     let report = match owner.orchestrator() {
         Some(orchestrator) if file.spec.needs_workspace() || file.text.len() > MAX_POSTED => {
@@ -165,6 +161,16 @@ async fn check(
     let report = report?;
     closed?;
     show_recorded(common, &report, &flag)
+}
+
+/// The kit says what its secrets are: the one that is named, else the one with the spec.
+fn with_kit_of(spec: &Path, engine: EngineArguments) -> EngineArguments {
+    // Other folders may be called evals/, too.
+    let kit = eval_file::kit_of(spec).filter(|kit| kit.join("workflows").is_dir());
+    match engine.kit.clone().or(kit) {
+        None => engine.without_kit(),
+        kit => EngineArguments { kit, ..engine },
+    }
 }
 
 /// What the checks need of this machine: it may take a while to copy.

@@ -58,11 +58,6 @@ impl EngineArguments {
         load_environment(self.env.as_deref(), kit)
     }
 
-    /// Whether a kit is named.
-    pub(super) fn names_kit(&self) -> bool {
-        self.kit.is_some()
-    }
-
     /// Drops the kit if nothing will run; the environment still provides principals, secrets and
     /// limits.
     pub(super) fn without_kit(self) -> Self {

@@ -35,11 +35,7 @@ pub(super) fn named(
 ) -> Result<(PathBuf, Vec<SuiteFile>), Failure> {
     if !spec.is_dir() {
         let suite = SuiteFile::of(load(spec)?, folder_of(spec), only)?;
-        let above = spec
-            .parent()
-            .filter(|folder| folder.ends_with(eval_file::FOLDER));
-        let above = above.map(|folder| folder.join(".."));
-        let kit = kit.or(above).ok_or_else(|| {
+        let kit = kit.or_else(|| eval_file::kit_of(spec)).ok_or_else(|| {
             let words = format!("{} is in no kit's evals/", spec.display());
             Failure::could_not_run(words).hint("name the kit: --kit DIR")
         })?;

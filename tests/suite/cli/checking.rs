@@ -497,4 +497,12 @@ fn a_kit_that_is_named_says_what_its_secrets_are() {
     let recorded = command.env("TOK", "an0therv4lue").output().unwrap();
     assert_eq!(recorded.status.code(), Some(0));
     assert_eq!(bench.evals(&[]).len(), 1);
+    // So does the kit that has the spec in its evals/, and no other folder of that name.
+    for (file, code, evals) in [("s/evals/a.eval.yaml", 2, 1), ("evals/a.eval.yaml", 0, 2)] {
+        bench.desk.write_file(file, spec);
+        let mut command = bench.desk.command(&["check", &bench.run, "--spec", file]);
+        let checked = command.env("TOK", "sup3rs3cretvalue").output().unwrap();
+        assert_eq!(checked.status.code(), Some(code), "{checked:?}");
+        assert_eq!(bench.evals(&[]).len(), evals, "{file}");
+    }
 }
