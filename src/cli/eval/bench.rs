@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use axum::body::Body;
 use axum::http::Request;
 use futures_util::{StreamExt as _, stream};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::super::answering::give;
 
@@ -234,7 +234,7 @@ impl<'e> Bench<'e> {
             suite,
             eval,
             writer,
-            scenarios: suite.suite.scenarios(suite.only.as_deref()).into(),
+            scenarios: Rc::clone(&suite.scenarios),
             shown: Vec::new(),
             is_resumed: false,
             known: BTreeMap::new(),
@@ -269,7 +269,7 @@ impl<'e> Bench<'e> {
             suite,
             eval: eval.map_err(Failure::of)?,
             writer,
-            scenarios: suite.suite.scenarios(suite.only.as_deref()).into(),
+            scenarios: Rc::clone(&suite.scenarios),
             shown,
             is_resumed: true,
             known: BTreeMap::new(),
@@ -409,7 +409,7 @@ impl<'e> Bench<'e> {
             let key = format!("{key}/{}", abandoned.len());
             let asked = Invocation {
                 workflow: &workflow,
-                input: Value::Object(scenario.params.clone()).to_string(),
+                input: serde_json::to_string(&scenario.params).map_err(Failure::of)?,
                 key: Some(&key),
                 groups: scenario.groups.clone(),
                 effects: match suite.suite.executes_effects {

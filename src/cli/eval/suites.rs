@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use ktsu_api::checks::WITHOUT_SANDBOX;
-use ktsu_eval::{EvalSubject, Suite};
+use ktsu_eval::{EvalSubject, Scenario, Suite};
 use ktsu_kit::Kit;
 use ktsu_schema::message_at;
 use ktsu_workflow::params;
@@ -23,6 +24,8 @@ pub(super) struct SuiteFile {
     pub(super) suite: Suite,
     /// The folder that paths of the spec begin at.
     pub(super) above: PathBuf,
+    /// What runs, in order: its params may be large.
+    pub(super) scenarios: Rc<[Scenario]>,
     /// The name of the only scenarios that run; all do if absent.
     pub(super) only: Option<String>,
 }
@@ -86,9 +89,8 @@ impl SuiteFile {
                 refused(&words).hint("a tool server that runs elsewhere, in the kit's servers/")
             );
         }
-        if let Some(only) = only
-            && suite.scenarios(Some(only)).is_empty()
-        {
+        let scenarios: Rc<[Scenario]> = Rc::from(suite.scenarios(only));
+        if let (Some(only), []) = (only, &*scenarios) {
             let all = suite.scenarios(None);
             let first = all.first().map_or("scenario", |first| first.name());
             return Err(refused(&format!("there is no scenario {only:?}"))
@@ -98,6 +100,7 @@ impl SuiteFile {
         Ok(Self {
             file,
             suite,
+            scenarios,
             above,
             only,
         })
@@ -125,8 +128,8 @@ impl SuiteFile {
         let definition = kit.workflows.get(&workflow).map(|one| &one.definition);
         let root = definition.and_then(|definition| definition.root());
         let schema = root.and_then(|root| root.params.as_ref());
-        for scenario in self.suite.scenarios(self.only.as_deref()) {
-            let params = Value::Object(scenario.params);
+        for scenario in self.scenarios.iter() {
+            let params = Value::Object(scenario.params.clone());
             let resolved = params::resolve_given(schema, params, DecisionRules::NEWEST);
             if let Err(found) = resolved {
                 let found = found
