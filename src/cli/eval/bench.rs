@@ -1,8 +1,9 @@
-//! Runs the scenarios of suites, and judges each run as soon as it and those before it have ended.
+//! Runs the scenarios of suites, and judges each run as soon as it has ended; verdicts are appended in
+//! the order of the suite.
 
 mod judging;
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -10,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use axum::http::Request;
-use futures_util::{StreamExt as _, stream};
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use serde_json::json;
 
 use super::super::answering::give;
@@ -23,15 +25,15 @@ use super::super::reading::{find_run, unfinished};
 use super::super::{Failure, text};
 use super::folders::{RunFolder, RunFolders};
 use super::job::{BenchArguments, Job};
-use super::judged::{JudgedSuite, ShownRun, sum};
+use super::judged::{Judged, JudgedSuite, ShownRun, sum};
 use super::report::Progress;
 use super::suites::SuiteFile;
+use super::turns::Turns;
 use crate::assemble::Engine;
 use ktsu_api::checks;
 use ktsu_environment::principals::LOCAL;
 use ktsu_eval::{EvalRecord, EvalSubject, EvalWriter, JudgedRun, RecordedEvent, Scenario};
 use ktsu_history::approvals::requests_of_run;
-use ktsu_history::evals::CheckedScenario;
 use ktsu_history::fold;
 use ktsu_kit::Kit;
 use ktsu_ledger::event::{Effects, EvalStatus, Principal};
@@ -118,6 +120,19 @@ impl EndedRun {
     }
 }
 
+/// What is run of a suite.
+struct Plan<'p> {
+    suite: &'p SuiteFile,
+    /// The eval.
+    id: &'p str,
+    scenarios: &'p [Scenario],
+    /// Runs that are judged as they are, by scenario and replica.
+    known: &'p BTreeMap<(usize, u32), StreamId>,
+    /// What the folders of runs are copied from, if they have any.
+    folders: Option<&'p Arc<RunFolders>>,
+    is_resumed: bool,
+}
+
 /// A suite while it is judged.
 struct Judging<'s> {
     suite: &'s SuiteFile,
@@ -134,8 +149,8 @@ struct Judging<'s> {
 }
 
 /// A folder for a run, if runs have one.
-async fn fresh(folders: &Option<Arc<RunFolders>>) -> Result<Option<RunFolder>, Failure> {
-    let Some(folders) = folders.clone() else {
+async fn fresh(folders: Option<&Arc<RunFolders>>) -> Result<Option<RunFolder>, Failure> {
+    let Some(folders) = folders.cloned() else {
         return Ok(None);
     };
     let made = tokio::task::spawn_blocking(move || folders.fresh());
@@ -303,59 +318,42 @@ impl<'e> Bench<'e> {
             let count = text::count(places.len(), "run");
             note_dim(&format!("{file}: {count} as {id}"));
         }
-        let spent = Cell::new(sum(judging.shown.iter().map(ShownRun::cost)));
+        let mut spent = sum(judging.shown.iter().map(ShownRun::cost));
         let limit = self.cost_limit.or(suite.suite.limits.cost_micro_usd);
-        let scenarios = Rc::clone(&judging.scenarios);
-        let (is_resumed, known) = (judging.is_resumed, std::mem::take(&mut judging.known));
+        let known = std::mem::take(&mut judging.known);
         let folders = judging.folders.clone();
-        let running = stream::iter(&places).map(|&(scenario, replica)| {
-            let (id, spent, scenarios, folders) = (&id, &spent, &scenarios, &folders);
-            let known = known.get(&(scenario, replica)).cloned();
-            async move {
-                if let Some(run) = known {
-                    let ended = EndedRun::recorded(run);
-                    let (ended, checked) = self.check(ended, suite).await?;
-                    return Ok(Some((ended, checked, 0)));
-                }
-                // Looked at when the run would begin.
-                if limit.is_some_and(|limit| spent.get() >= limit) {
-                    return Ok(None);
-                }
-                let Some(scenario) = scenarios.get(scenario).map(|it| (scenario, it)) else {
-                    return Ok(None);
-                };
-                let key = format!("{id}/{}/{replica}", scenario.0);
-                let folder = fresh(folders).await?;
-                let ended = self.run_one(suite, scenario.1, &key, (is_resumed, folder));
-                let (ended, checked) = self.check(ended.await?, suite).await?;
-                let abandoned = self.cost_of(&ended.abandoned).await?;
-                Ok::<_, Failure>(Some((ended, checked, abandoned)))
+        let plan = Plan {
+            suite,
+            id: &id,
+            scenarios: &Rc::clone(&judging.scenarios),
+            known: &known,
+            folders: folders.as_ref(),
+            is_resumed: judging.is_resumed,
+        };
+        let mut rest = places.iter().enumerate().peekable();
+        let (mut running, mut turns) = (FuturesUnordered::new(), Turns::new());
+        loop {
+            while running.len() < self.parallel
+                && let Some((number, place)) = rest.next_if(|(number, place)| {
+                    let is_over = limit.is_some_and(|limit| spent >= limit);
+                    turns.may_begin(*number) && (!is_over || known.contains_key(place))
+                })
+            {
+                let judged = self.judge_one(&plan, *place);
+                running.push(async move { judged.await.map(|judged| (number, judged)) });
             }
-        });
-        let mut running = std::pin::pin!(running.buffered(self.parallel));
-        while let Some(Some((ended, checked, abandoned))) = running.next().await.transpose()? {
-            let CheckedScenario {
-                mut started,
-                results,
-                envelope,
-            } = checked;
-            started.abandoned = ended.abandoned;
-            let results = match ended.error {
-                Some(error) => Err(error.to_owned()),
-                None => Ok(results),
+            let Some((number, judged)) = running.next().await.transpose()? else {
+                break;
             };
-            let place = judging.writer.next_run();
-            let events = judging.writer.judged(started, results);
-            // Of a run that was recorded before, the record says how long it took.
-            let wall_ms = match ended.wall_ms {
-                0 => envelope["totals"]["duration_ms"].as_u64().unwrap_or(0),
-                measured => measured,
-            };
-            let shown = ShownRun::of(envelope, wall_ms, abandoned);
-            spent.set(spent.get().saturating_add(shown.cost()));
-            progress.show(place, &events, &shown, spent.get());
-            judging.shown.push(shown);
-            self.append(&mut judging.eval, events).await?;
+            spent = spent.saturating_add(judged.shown.cost());
+            turns.hold(number, judged);
+            while let Some(judged) = turns.take() {
+                let place = judging.writer.next_run();
+                let events = judging.writer.judged(judged.started, judged.results);
+                progress.show(place, &events, &judged.shown, spent);
+                judging.shown.push(judged.shown);
+                self.append(&mut judging.eval, events).await?;
+            }
         }
         progress.end();
         let left_out = judging.places().count();
@@ -373,6 +371,24 @@ impl<'e> Bench<'e> {
             shown: judging.shown,
             left_out,
         })
+    }
+
+    /// Runs a replica of a scenario, and judges it.
+    async fn judge_one(&self, plan: &Plan<'_>, place: (usize, u32)) -> Result<Judged, Failure> {
+        let ended = match (plan.known.get(&place), plan.scenarios.get(place.0)) {
+            (Some(run), _) => EndedRun::recorded(run.clone()),
+            (None, Some(scenario)) => {
+                let key = format!("{}/{}/{}", plan.id, place.0, place.1);
+                let folder = fresh(plan.folders).await?;
+                let begin = (plan.is_resumed, folder);
+                self.run_one(plan.suite, scenario, &key, begin).await?
+            }
+            (None, None) => return Err(Failure::could_not_run("there is no such scenario")),
+        };
+        let (ended, mut checked) = self.check(ended, plan.suite).await?;
+        let abandoned = self.cost_of(&ended.abandoned).await?;
+        checked.started.abandoned = ended.abandoned;
+        Ok(Judged::of(checked, (ended.wall_ms, abandoned), ended.error))
     }
 
     async fn append(

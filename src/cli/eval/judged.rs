@@ -3,7 +3,8 @@
 use std::rc::Rc;
 
 use ktsu_eval::Scenario;
-use ktsu_history::evals::{EvalReport, ScenarioReport};
+use ktsu_history::evals::{CheckedScenario, EvalReport, ScenarioReport};
+use ktsu_ledger::event::{CheckResult, ScenarioStarted};
 use serde_json::{Map, Value};
 
 use super::suites::SuiteFile;
@@ -20,6 +21,14 @@ pub(super) struct JudgedSuite<'s> {
     pub(super) shown: Vec<ShownRun>,
     /// How many runs the cost limit kept from beginning.
     pub(super) left_out: usize,
+}
+
+/// What is recorded and shown of a run that has ended.
+pub(super) struct Judged {
+    pub(super) started: ScenarioStarted,
+    /// What the checks found, or why there is no verdict.
+    pub(super) results: Result<Vec<CheckResult>, String>,
+    pub(super) shown: ShownRun,
 }
 
 /// What is shown of a run beside its verdict.
@@ -48,6 +57,32 @@ impl JudgedSuite<'_> {
     /// What its runs cost, in millionths of a US dollar.
     pub(super) fn cost(&self) -> u64 {
         sum(self.shown.iter().map(ShownRun::cost))
+    }
+}
+
+impl Judged {
+    /// `wall_ms`: 0 of a run that was recorded before, whose record says how long it took.
+    pub(super) fn of(
+        checked: CheckedScenario,
+        (wall_ms, abandoned_micro_usd): (u64, u64),
+        error: Option<&str>,
+    ) -> Self {
+        let wall_ms = match wall_ms {
+            0 => checked.envelope["totals"]["duration_ms"].as_u64(),
+            measured => Some(measured),
+        };
+        Self {
+            started: checked.started,
+            results: match error {
+                Some(error) => Err(error.to_owned()),
+                None => Ok(checked.results),
+            },
+            shown: ShownRun::of(
+                checked.envelope,
+                wall_ms.unwrap_or_default(),
+                abandoned_micro_usd,
+            ),
+        }
     }
 }
 

@@ -12,6 +12,7 @@ mod job;
 mod judged;
 mod report;
 mod suites;
+mod turns;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

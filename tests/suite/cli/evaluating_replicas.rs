@@ -359,6 +359,46 @@ fn an_interrupted_eval_is_finished_without_running_again_what_it_has_judged() {
 }
 
 #[test]
+fn a_slow_run_keeps_no_other_from_beginning_and_those_that_ended_are_judged_later() {
+    let held = [0].into_iter().chain(std::iter::repeat(200));
+    let (url, arrivals) = hook(held);
+    let desk = desk(&url, "replicas: 5\n");
+    let mut child = desk
+        .command(&["eval", "run", "post", "--parallel", "2"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // One of the first two is not answered.
+    (0..5).for_each(|_| arrives(&arrivals));
+    let complete = || {
+        let runs = desk.ktsu(&["runs", "--json"]).is(0).json();
+        let runs = statuses(&runs["runs"]);
+        runs.iter().filter(|status| **status == "complete").count()
+    };
+    while complete() < 4 {
+        std::thread::yield_now();
+    }
+    send("INT", child.id());
+    child.wait().unwrap();
+    let mut said = String::new();
+    let mut err = child.stderr.take().unwrap();
+    err.read_to_string(&mut said).unwrap();
+    let id = said.split("eval resume ").nth(1).unwrap();
+    let id = id.split(' ').next().unwrap();
+    let arguments = ["eval", "resume", id, "--kit", "post", "--json"];
+    let report = desk.ktsu(&arguments).is(0).json();
+    assert_eq!(
+        report["replicas"],
+        json!({"errors": 0, "failed": 0, "passed": 5})
+    );
+    // Only the one that had not ended ran again.
+    arrives(&arrivals);
+    assert!(arrivals.try_recv().is_err());
+    desk.ktsu(&["verify"]).is(0);
+}
+
+#[test]
 fn an_eval_may_be_interrupted_again_while_it_is_finished() {
     let (desk, id, arrivals) = interrupted("KILL", 1);
     let resume = [
