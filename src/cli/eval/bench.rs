@@ -27,6 +27,7 @@ use super::folders::{RunFolder, RunFolders};
 use super::job::{BenchArguments, Job};
 use super::judged::{Judged, JudgedSuite, ShownRun, sum};
 use super::report::Progress;
+use super::stops::{BEGUN_ANEW, TIMEOUT, WAITING, without_verdict};
 use super::suites::SuiteFile;
 use super::turns::Turns;
 use crate::assemble::Engine;
@@ -53,16 +54,6 @@ const ANSWER_INTERVAL: Duration = Duration::from_millis(10);
 
 /// How often a replica is begun anew.
 const MAX_BEGINNINGS: u32 = 100;
-
-/// Why there is no verdict on a run, and the reason that is recorded with its cancellation: it waits for
-/// a person.
-const WAITING: (&str, &str) = ("waiting", "an eval has no answer for it");
-
-/// The same of a run that took too long.
-const TIMEOUT: (&str, &str) = ("timeout", "it takes longer than the limit of its eval");
-
-/// The reason that is recorded with the cancellation of a run that is begun anew.
-const BEGUN_ANEW: &str = "an eval was resumed";
 
 /// What suites are run with.
 pub(super) struct Bench<'e> {
@@ -486,12 +477,7 @@ impl<'e> Bench<'e> {
         let reason = self.reason_of_stop(run).await?;
         Ok(match reason.as_deref() {
             Some(BEGUN_ANEW) => Left::Abandoned,
-            Some(reason) => {
-                let mut known = [WAITING, TIMEOUT].into_iter();
-                let error = known.find(|(_, recorded)| *recorded == reason);
-                error.map_or(ended, |(error, _)| Left::Cancelled(error))
-            }
-            None => ended,
+            reason => without_verdict(reason).map_or(ended, Left::Cancelled),
         })
     }
 
@@ -529,7 +515,7 @@ impl<'e> Bench<'e> {
                 None => std::future::pending().await,
             }
         };
-        let (error, reason) = tokio::select! {
+        let reason = tokio::select! {
             ended = ended => return ended.map(|()| None),
             waits = self.waits(run, suite) => {
                 waits?;
@@ -538,7 +524,8 @@ impl<'e> Bench<'e> {
             () = too_long => TIMEOUT,
         };
         self.cancel(run, reason).await?;
-        Ok(Some(error))
+        // It may have ended by itself, or by a person, before that.
+        Ok(without_verdict(self.reason_of_stop(run).await?.as_deref()))
     }
 
     /// Cancels a run, and waits for its end. If it has ended meanwhile, that is its end.

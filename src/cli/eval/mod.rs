@@ -11,6 +11,7 @@ mod formats;
 mod job;
 mod judged;
 mod report;
+mod stops;
 mod suites;
 mod turns;
 
