@@ -504,11 +504,6 @@ impl<'e> Bench<'e> {
         run: &StreamId,
         suite: &SuiteFile,
     ) -> Result<Option<&'static str>, Failure> {
-        let orchestrator = &self.engine.orchestrator;
-        let ended = async {
-            let ended = orchestrator.wait_until_ended(run.name()).await;
-            ended.map_err(|why| Failure::could_not_run(format!("the ledger has stopped: {why}")))
-        };
         let too_long = async {
             match suite.suite.limits.timeout_ms {
                 Some(limit) => tokio::time::sleep(Duration::from_millis(limit)).await,
@@ -516,7 +511,7 @@ impl<'e> Bench<'e> {
             }
         };
         let reason = tokio::select! {
-            ended = ended => return ended.map(|()| None),
+            ended = self.ended(run) => return ended.map(|()| None),
             waits = self.waits(run, suite) => {
                 waits?;
                 WAITING
@@ -536,8 +531,20 @@ impl<'e> Bench<'e> {
         self.peer
             .call_and_read(request.map_err(Failure::of)?)
             .await?;
+        self.ended(run).await
+    }
+
+    /// Waits until a run has ended.
+    async fn ended(&self, run: &StreamId) -> Result<(), Failure> {
         let ended = self.engine.orchestrator.wait_until_ended(run.name()).await;
-        ended.map_err(|why| Failure::could_not_run(format!("the ledger has stopped: {why}")))
+        match ended {
+            // What moves the run may be gone because the run has ended.
+            Err(why) if self.unfinished(run).await?.is_some() => {
+                let words = format!("the ledger has stopped: {why}");
+                Err(Failure::could_not_run(words))
+            }
+            Ok(()) | Err(_) => Ok(()),
+        }
     }
 
     /// Returns once a run waits for a person, and the suite has no answer.

@@ -228,6 +228,39 @@ fn a_run_beyond_the_time_limit_is_an_error_and_is_cancelled() {
 }
 
 #[test]
+fn a_run_that_ends_before_it_is_cancelled_has_a_verdict() {
+    let steps: String = (0..40)
+        .map(|at| {
+            format!("  - {{id: t{at}, transform: {{inputs: [{{from: '`{at}`'}}], ops: []}}}}\n")
+        })
+        .collect();
+    let flow = format!(
+        "kind: workflow\nname: w\nversion: 1.0.0\npipeline:\n{steps}\
+         output: {{map: {{a: '{{{{ step.t39.result }}}}'}}}}\n"
+    );
+    let desk = Desk::new();
+    desk.write_kit("w", &flow);
+    desk.write_file(
+        "w/evals/w.eval.yaml",
+        "subject: {}\nreplicas: 50\nlimits: {timeout: 1ms}\n\
+         invariants: {a: {description: d, check: {type: output}}}\n",
+    );
+    // About half of the runs end while they are being cancelled.
+    let said = desk.ktsu(&["eval", "run", "w", "--json"]);
+    let report: Value = serde_json::from_str(&said.out).unwrap_or_else(|_| panic!("{said:?}"));
+    let runs = ["runs", "--json", "--limit", "50"];
+    let runs = desk.ktsu(&runs).is(0).json();
+    let runs = runs["runs"].as_array().unwrap();
+    for judged in report["scenarios"][0]["replicas"].as_array().unwrap() {
+        let mut runs = runs.iter();
+        let run = runs.find(|run| run["run_id"] == judged["run_id"]).unwrap();
+        let found = (judged["error"].as_str(), run["status"].as_str().unwrap());
+        let known = [(None, "complete"), (Some("timeout"), "cancelled")];
+        assert!(known.contains(&found), "{found:?}");
+    }
+}
+
+#[test]
 fn reports_for_other_tools_are_written_to_files() {
     let (url, _) = hook([200, 202].into_iter());
     let desk = desk(&url, "matrix: {params.a: [plain, '<b>|&\"']}\n");
