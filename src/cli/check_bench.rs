@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ktsu_eval::{
@@ -34,7 +35,7 @@ const TRACE: &str = "trace.jsonl";
 #[derive(Debug)]
 pub(super) struct CheckBench {
     files: WorkspaceFolder,
-    folder: PrivateFolder,
+    folder: Arc<PrivateFolder>,
     sandbox: Sandbox,
     /// The folder that scripts are in.
     scripts: PathBuf,
@@ -63,9 +64,8 @@ pub(super) fn workspace_for(
     let copy = sandbox.copy_of(folder);
     let copy = copy.map_err(|error| not_copied(folder, &error))?;
     let scripts = folder_of(&spec.path);
-    Ok(Some(Box::new(CheckBench::beside(
-        copy, sandbox, scripts, interrupt,
-    )?)))
+    let bench = CheckBench::beside(Arc::new(copy), sandbox, scripts, interrupt)?;
+    Ok(Some(Box::new(bench)))
 }
 
 /// The folder that a file is in.
@@ -204,7 +204,7 @@ impl Programs for CheckBench {
 impl CheckBench {
     /// Programs beside a folder, with the scripts of another one.
     pub(super) fn beside(
-        folder: PrivateFolder,
+        folder: Arc<PrivateFolder>,
         sandbox: Sandbox,
         scripts: PathBuf,
         interrupt: &Interrupt,
@@ -268,6 +268,15 @@ fn limits(given: ProgramLimits) -> Limits {
         disk: given.disk.unwrap_or(usual.disk),
         files: usual.files,
         output: usual.output,
+    }
+}
+
+/// What a service may take: any time, and what its suite says.
+pub(super) fn service_limits(given: ProgramLimits) -> Limits {
+    let time = given.time_ms.map_or(Duration::MAX, Duration::from_millis);
+    Limits {
+        time,
+        ..limits(given)
     }
 }
 

@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::copying::copy;
@@ -12,6 +13,7 @@ use crate::folder::{FIRST_USER, FolderError, LAST_USER, PrivateFolder, USERS};
 use crate::interrupt::Interrupt;
 use crate::left_behind;
 use crate::limits::{Limit, Limits};
+use crate::serving::ServingProgram;
 use crate::usage::{self, FolderUsage};
 
 /// How to install what is needed.
@@ -22,6 +24,9 @@ const WORKSPACE: &str = "/work";
 
 /// Where programs find what is made for them.
 const MADE: &str = "/check";
+
+/// Where programs find the folder that they are shown.
+const SHOWN: &str = "/program";
 
 /// Bytes of /tmp, and of /dev/shm.
 const TMP_BYTES: u64 = 256 << 20;
@@ -178,10 +183,7 @@ impl Sandbox {
         folder: &PrivateFolder,
         program: &Program<'_>,
     ) -> Result<Execution, SandboxError> {
-        let status = folder.root().join("status");
-        if status.symlink_metadata().is_ok() {
-            fs::remove_file(&status)?;
-        }
+        let status = status_file(folder);
         let process = Process {
             command: match &self.program {
                 Some(bubblewrap) => self.within(bubblewrap, folder, program, &status),
@@ -197,6 +199,7 @@ impl Sandbox {
         let mut ran = execution::run(process, program)?;
         if !self.is_none() {
             let said = fs::read_to_string(&status).unwrap_or_default();
+            let _ = fs::remove_file(&status);
             ran.take_code(member(&said, "exit-code"));
             // Bubblewrap may end before the namespace has.
             if let Some(first) = member(&said, "child-pid")
@@ -222,6 +225,39 @@ impl Sandbox {
         match ran.is_known() {
             true => Ok(ran),
             false => Err(SandboxError::Broken(ran.last_words())),
+        }
+    }
+
+    /// Starts a program that runs for as long as it is held, whose input and output are pipes.
+    ///
+    /// # Errors
+    /// [`SandboxError`]: the program was not started.
+    pub fn serve(
+        &self,
+        folder: &PrivateFolder,
+        program: &Program<'_>,
+    ) -> Result<ServingProgram, SandboxError> {
+        if self.interrupt.is_set() {
+            return Err(SandboxError::Interrupted);
+        }
+        let interrupt = self.interrupt.part();
+        let process = Process {
+            command: match &self.program {
+                Some(bubblewrap) => self.within(bubblewrap, folder, program, &status_file(folder)),
+                None => without(folder, program),
+            },
+            has_namespace: !self.is_none(),
+            workspace: folder.workspace(),
+            interrupt: interrupt.clone(),
+        };
+        Ok(ServingProgram::start(process, program.limits, interrupt)?)
+    }
+
+    /// Where a program finds the folder that it is shown.
+    pub fn place_of_shown(&self, shown: &PrivateFolder) -> PathBuf {
+        match self.is_none() {
+            true => shown.workspace(),
+            false => PathBuf::from(SHOWN),
         }
     }
 
@@ -260,6 +296,9 @@ impl Sandbox {
         for (how, from, to) in own {
             command.arg(how).arg(from).arg(to);
         }
+        if let Some(shown) = program.shown() {
+            command.arg("--ro-bind").arg(shown.workspace()).arg(SHOWN);
+        }
         let size = TMP_BYTES.to_string();
         command.args(["--proc", "/proc", "--dev", "/dev"]);
         command.args(["--size", &size, "--tmpfs", "/dev/shm"]);
@@ -282,6 +321,13 @@ impl Sandbox {
         }
         command
     }
+}
+
+/// A file that bubblewrap writes about itself to, one for each program.
+fn status_file(folder: &PrivateFolder) -> PathBuf {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    folder.root().join(format!("status-{number}"))
 }
 
 /// What programs find programs by.

@@ -3,7 +3,7 @@
 use std::io::{self, PipeReader, Read, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
+use crate::folder::PrivateFolder;
 use crate::interrupt::Interrupt;
 use crate::limits::{Limit, Limits};
 use crate::usage::{FolderUsage, ProcessUsage};
@@ -39,6 +40,7 @@ pub struct Program<'p> {
     input: &'p [u8],
     is_apart: bool,
     is_read_only: bool,
+    shown: Option<&'p PrivateFolder>,
 }
 
 /// A process to be started, and what is watched of it.
@@ -87,7 +89,19 @@ impl<'p> Program<'p> {
             input: b"",
             is_apart: false,
             is_read_only: false,
+            shown: None,
         }
+    }
+
+    /// The same, which can read a copy of another folder.
+    #[must_use]
+    pub fn shows(mut self, folder: &'p PrivateFolder) -> Self {
+        self.shown = Some(folder);
+        self
+    }
+
+    pub(crate) fn shown(&self) -> Option<&'p PrivateFolder> {
+        self.shown
     }
 
     /// The same with an input, and with its output apart from its errors.
@@ -155,10 +169,10 @@ impl Execution {
 }
 
 /// What a process is drained into, by a thread of its own.
-type Drain = Arc<Mutex<ProgramOutput>>;
+pub(crate) type Drain = Arc<Mutex<ProgramOutput>>;
 
 /// What threads report of a process.
-enum Report {
+pub(crate) enum Report {
     Ended(io::Result<ExitStatus>),
     Drained,
 }
@@ -174,33 +188,20 @@ pub(crate) fn run(mut process: Process, program: &Program<'_>) -> io::Result<Exe
         Some((reader, writer)) => (Some(reader), writer),
         None => (None, writer.try_clone()?),
     };
-    let command = &mut process.command;
-    command
-        .stdin(Stdio::piped())
-        .stdout(writer)
-        .stderr(errors_writer);
-    let before = FolderUsage::of(&process.workspace, u64::MAX);
-    let mut child = command.spawn()?;
-    // The command holds the pipes that it was given, and they end with their last holder.
-    process.command = Command::new("");
-    let id = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    let id = id.ok_or_else(|| io::Error::other("the process has no id"))?;
-    let (sender, reports) = channel();
-    feed(&mut child, program.input.to_vec());
-    let kept = program.limits.output;
-    let output = drain(reader, kept, sender.clone());
+    let limits = &program.limits;
+    let mut started = start(
+        &mut process,
+        limits,
+        (writer, errors_writer),
+        Duration::ZERO,
+    )?;
+    feed(started.input.take(), program.input.to_vec());
+    let kept = limits.output;
+    let output = drain(reader, kept, started.sender.clone());
     let drains = 1 + usize::from(errors.is_some());
-    let errors = errors.map(|reader| drain(reader, kept, sender.clone()));
-    thread::spawn(move || sender.send(Report::Ended(child.wait())));
-    let watch = Watch {
-        id,
-        process: &process,
-        limits: &program.limits,
-        before,
-        began: Instant::now(),
-    };
-    let (end, drained) = watch.wait(&reports)?;
-    wait_for_output(&reports, drains.saturating_sub(drained));
+    let errors = errors.map(|reader| drain(reader, kept, started.sender.clone()));
+    let (end, drained) = started.wait()?;
+    wait_for_output(&started.reports, drains.saturating_sub(drained));
     let taken = |drain: &Drain| {
         let mut output = drain.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut *output)
@@ -213,8 +214,8 @@ pub(crate) fn run(mut process: Process, program: &Program<'_>) -> io::Result<Exe
 }
 
 /// Gives a process its input, which it need not read.
-fn feed(child: &mut Child, input: Vec<u8>) {
-    if let Some(mut stdin) = child.stdin.take()
+fn feed(stdin: Option<ChildStdin>, input: Vec<u8>) {
+    if let Some(mut stdin) = stdin
         && !input.is_empty()
     {
         thread::spawn(move || stdin.write_all(&input));
@@ -222,7 +223,7 @@ fn feed(child: &mut Child, input: Vec<u8>) {
 }
 
 /// Reads all that comes, and keeps the end of it.
-fn drain(mut reader: PipeReader, kept: usize, sender: Sender<Report>) -> Drain {
+pub(crate) fn drain(mut reader: PipeReader, kept: usize, sender: Sender<Report>) -> Drain {
     let drained = Drain::default();
     let shared = Arc::clone(&drained);
     thread::spawn(move || {
@@ -263,13 +264,66 @@ fn wait_for_output(reports: &Receiver<Report>, mut open: usize) {
 }
 
 /// A process that is watched.
-struct Watch<'w> {
+pub(crate) struct Watch<'w> {
     id: Pid,
     process: &'w Process,
     limits: &'w Limits,
     /// What was in the workspace when it began.
     before: FolderUsage,
     began: Instant,
+    /// The least time between looks.
+    pause: Duration,
+}
+
+/// A process that was started: its watch, and what it reports.
+pub(crate) struct Started<'w> {
+    pub(crate) watch: Watch<'w>,
+    pub(crate) input: Option<ChildStdin>,
+    pub(crate) sender: Sender<Report>,
+    reports: Receiver<Report>,
+}
+
+/// Starts a process, whose output goes to these pipes. The thread that calls this has to live as long as
+/// the process.
+pub(crate) fn start<'w>(
+    process: &'w mut Process,
+    limits: &'w Limits,
+    (output, errors): (io::PipeWriter, io::PipeWriter),
+    pause: Duration,
+) -> io::Result<Started<'w>> {
+    let command = &mut process.command;
+    command.stdin(Stdio::piped()).stdout(output).stderr(errors);
+    let before = FolderUsage::of(&process.workspace, u64::MAX);
+    let mut child = command.spawn()?;
+    // The command holds the pipes that it was given, and they end with their last holder.
+    process.command = Command::new("");
+    let id = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let id = id.ok_or_else(|| io::Error::other("the process has no id"))?;
+    let input = child.stdin.take();
+    let (sender, reports) = channel();
+    let ended = sender.clone();
+    thread::spawn(move || ended.send(Report::Ended(child.wait())));
+    let watch = Watch {
+        id,
+        process,
+        limits,
+        before,
+        began: Instant::now(),
+        pause,
+    };
+    Ok(Started {
+        watch,
+        input,
+        sender,
+        reports,
+    })
+}
+
+impl Started<'_> {
+    /// Waits for the end of the process; also how many outputs have ended before.
+    pub(crate) fn wait(&self) -> io::Result<(ProgramEnd, usize)> {
+        self.watch.wait(&self.reports)
+    }
 }
 
 impl Watch<'_> {
@@ -320,7 +374,8 @@ impl Watch<'_> {
             if stopped.is_some() {
                 self.stop(&usage);
             }
-            next_look = Instant::now() + looked.elapsed() * PAUSE_PER_LOOK;
+            let pause = looked.elapsed().saturating_mul(PAUSE_PER_LOOK);
+            next_look = Instant::now() + pause.max(self.pause);
         }
     }
 

@@ -5,16 +5,28 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Ends programs, and begins no further ones, once it is set. All clones are the same one.
 #[derive(Debug, Clone, Default)]
-pub struct Interrupt(Arc<AtomicBool>);
+pub struct Interrupt {
+    own: Arc<AtomicBool>,
+    /// The one that this is a part of.
+    above: Option<Arc<Interrupt>>,
+}
 
 impl Interrupt {
     /// Ends what runs, for good.
     pub fn set(&self) {
-        self.0.store(true, Ordering::Relaxed);
+        self.own.store(true, Ordering::Relaxed);
+    }
+
+    /// One for a part of the programs; this one ends those, too.
+    pub(crate) fn part(&self) -> Self {
+        Self {
+            own: Arc::default(),
+            above: Some(Arc::new(self.clone())),
+        }
     }
 
     /// Whether it is set.
     pub fn is_set(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.own.load(Ordering::Relaxed) || self.above.as_ref().is_some_and(|above| above.is_set())
     }
 }

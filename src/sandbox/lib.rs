@@ -16,6 +16,7 @@ mod folder;
 mod interrupt;
 mod left_behind;
 mod limits;
+mod serving;
 mod usage;
 
 pub use bubblewrap::{Sandbox, SandboxError};
@@ -23,6 +24,7 @@ pub use execution::{Execution, Program, ProgramEnd, ProgramOutput};
 pub use folder::{FolderError, PrivateFolder};
 pub use interrupt::Interrupt;
 pub use limits::{Limit, Limits};
+pub use serving::{Ending, ServingProgram};
 
 #[cfg(test)]
 mod tests;

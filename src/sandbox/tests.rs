@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
@@ -469,4 +470,67 @@ fn folders_that_killed_processes_have_left_are_removed_and_nothing_else() {
     let folder = Sandbox::none().empty_folder().unwrap();
     left_behind::remove(&std::env::temp_dir());
     assert!(folder.workspace().exists());
+}
+
+#[test]
+fn a_program_that_serves_is_asked_through_its_input_and_ends_with_everything_once_it_is_dropped() {
+    let Some(bench) = Bench::new() else { return };
+    let script =
+        "(setsid sleep 86395.5 &) ; while read line; do echo \"$line\"; cat a.txt; echo; done";
+    let arguments = ["sh", "-c", script];
+    let program = Program::new(&arguments, limits());
+    let mut serving = bench.sandbox.serve(&bench.folder, &program).unwrap();
+    let mut input = serving.input.take().unwrap();
+    let mut output = BufReader::new(serving.output.take().unwrap());
+    input.write_all(b"hello\n").unwrap();
+    let mut lines = String::new();
+    output.read_line(&mut lines).unwrap();
+    output.read_line(&mut lines).unwrap();
+    assert_eq!(lines, "hello\nfirst\n");
+    let ending = serving.ending();
+    assert!(ending.wait(Duration::ZERO).is_none() && is_left("86395.5"));
+    drop(serving);
+    assert!(!is_left("86395.5"));
+}
+
+#[test]
+fn a_program_that_serves_meets_its_limits_and_says_how_it_ended() {
+    let Some(bench) = Bench::new() else { return };
+    let limits = Limits {
+        time: Duration::from_millis(300),
+        ..limits()
+    };
+    for (script, end, last) in [
+        ("echo broken >&2; exit 7", ProgramEnd::Exited(7), "broken"),
+        (
+            "sleep 86394.5",
+            ProgramEnd::Stopped(Limit::Time(limits.time)),
+            "",
+        ),
+    ] {
+        let arguments = ["sh", "-c", script];
+        let program = Program::new(&arguments, limits);
+        let mut serving = bench.sandbox.serve(&bench.folder, &program).unwrap();
+        let mut printed = String::new();
+        // Ends with the program.
+        let mut output = serving.output.take().unwrap();
+        output.read_to_string(&mut printed).unwrap();
+        let ended = serving.ending().wait(Duration::from_secs(20));
+        assert_eq!(ended, Some((end, last.to_owned())));
+    }
+    assert!(!is_left("86394.5"));
+}
+
+#[test]
+fn a_program_sees_a_copy_of_the_folder_that_it_is_shown_and_cannot_change_it() {
+    let Some(bench) = Bench::new() else { return };
+    let shown = bench.sandbox.copy_of(bench.original.path()).unwrap();
+    let place = bench.sandbox.place_of_shown(&shown).display().to_string();
+    let script = format!("cat {place}/a.txt && ! echo x > {place}/a.txt");
+    let arguments = ["sh", "-c", &script];
+    let program = Program::new(&arguments, limits()).shows(&shown);
+    let ran = bench.sandbox.run(&bench.folder, &program).unwrap();
+    assert_eq!(exited(&ran), 0, "{}", printed(&ran));
+    let kept = fs::read_to_string(shown.workspace().join("a.txt")).unwrap();
+    assert_eq!(kept, "first");
 }

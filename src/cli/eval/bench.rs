@@ -23,12 +23,13 @@ use super::super::input::workflow_of;
 use super::super::output::note_dim;
 use super::super::reading::{find_run, unfinished};
 use super::super::{Failure, text};
-use super::folders::{RunFolder, RunFolders};
+use super::folders::{RunFolder, RunFolders, SuitePlace};
 use super::job::{BenchArguments, Job};
 use super::judged::{Judged, JudgedSuite, ShownRun, sum};
 use super::report::Progress;
 use super::stops::{BEGUN_ANEW, TIMEOUT, WAITING, without_verdict};
 use super::suites::SuiteFile;
+use super::tool_bridge::ToolBridge;
 use super::turns::Turns;
 use crate::assemble::Engine;
 use ktsu_api::checks;
@@ -283,18 +284,22 @@ impl<'e> Bench<'e> {
         })
     }
 
-    /// What the folders of runs are copied from.
+    /// What the folders of runs are copied from, if they have any.
     async fn folders(&self, suite: &SuiteFile) -> Result<Option<Arc<RunFolders>>, Failure> {
-        let Some(workspace) = suite.suite.workspace.clone() else {
-            return Ok(None);
+        let bridge = match suite.suite.services.tools.is_empty() {
+            true => None,
+            false => Some(Arc::new(ToolBridge::listen().await.map_err(Failure::of)?)),
         };
-        let (above, kit) = (suite.above.clone(), self.kit.root.clone());
-        let without_sandbox = self.without_sandbox || !suite.needs_sandbox();
-        let interrupt = self.interrupt.clone();
-        let made = tokio::task::spawn_blocking(move || {
-            RunFolders::new(&workspace, (&above, &kit), without_sandbox, &interrupt)
-        });
-        Ok(Some(Arc::new(made.await.map_err(Failure::of)??)))
+        let place = SuitePlace {
+            above: suite.above.clone(),
+            kit: self.kit.root.clone(),
+            without_sandbox: self.without_sandbox || !suite.needs_sandbox(),
+            interrupt: self.interrupt.clone(),
+            bridge,
+        };
+        let suite = suite.suite.clone();
+        let made = tokio::task::spawn_blocking(move || RunFolders::new(&suite, place));
+        Ok(made.await.map_err(Failure::of)??.map(Arc::new))
     }
 
     /// Runs what is left of a suite, and appends each verdict as soon as it is there.

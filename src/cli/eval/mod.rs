@@ -13,6 +13,8 @@ mod judged;
 mod report;
 mod stops;
 mod suites;
+mod tool_bridge;
+mod tool_process;
 mod turns;
 
 use std::path::{Path, PathBuf};

@@ -82,13 +82,6 @@ impl SuiteFile {
                 format!("the service {name} is of the type {kind:?}, which is not supported yet");
             return Err(refused(&words).hint("services of the type mcp are"));
         }
-        if let Some(name) = suite.services.tools.keys().next() {
-            let words =
-                format!("the service {name} is of the type mcp, which is not supported yet");
-            return Err(
-                refused(&words).hint("a tool server that runs elsewhere, in the kit's servers/")
-            );
-        }
         let scenarios: Rc<[Scenario]> = Rc::from(suite.scenarios(only));
         if let (Some(only), []) = (only, &*scenarios) {
             let all = suite.scenarios(None);
@@ -119,8 +112,28 @@ impl SuiteFile {
         (without && self.needs_sandbox()).then_some(WITHOUT_SANDBOX)
     }
 
-    /// Refuses a workflow that the kit does not have, and model groups that it does not use or have.
+    /// Refuses services in place of tool servers that the kit does not have.
+    fn has_servers(&self, kit: &Kit) -> Result<(), Failure> {
+        let known: BTreeSet<&str> = kit.servers.values().map(|one| one.name.as_str()).collect();
+        for (name, service) in &self.suite.services.tools {
+            let mut servers = service.servers.iter();
+            if let Some(server) = servers.find(|server| !known.contains(server.as_str())) {
+                let words = format!(
+                    "the service {name} is used in place of the tool server {server}, which the kit does not have"
+                );
+                let known = known.into_iter().collect::<Vec<_>>().join(", ");
+                return Err(self
+                    .refused(&words)
+                    .hint(format!("servers: [NAME]; its tool servers: {known}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses a workflow that the kit does not have, model groups that it does not use or have, and tool
+    /// servers that it does not have.
     pub(super) fn can_run(&self, kit: &Kit) -> Result<(), Failure> {
+        self.has_servers(kit)?;
         let EvalSubject::Workflow { name, .. } = &self.suite.subject else {
             return Ok(());
         };

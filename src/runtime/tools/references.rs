@@ -90,9 +90,31 @@ impl ReferencedSession {
     fn without_values(&self, text: &str) -> String {
         let references = self.references.iter();
         references.fold(text.to_owned(), |text, (reference, value)| {
-            text.replace(value, reference)
+            without_value(&text, value, reference)
         })
     }
+}
+
+/// A text with a reference in place of a value, where the value is not a part of a longer name.
+fn without_value(text: &str, value: &str, reference: &str) -> String {
+    let is_of_name = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
+    let (mut without, mut rest) = (String::with_capacity(text.len()), text);
+    while let Some((before, after)) = rest.split_once(value).filter(|_| !value.is_empty()) {
+        let mut next = after.chars();
+        let is_longer = match next.next() {
+            Some('.') => next.next().is_some_and(is_of_name),
+            Some(c) => is_of_name(c),
+            None => false,
+        };
+        without.push_str(before);
+        let is_further =
+            without.ends_with(reference) || without.chars().next_back().is_some_and(is_of_name);
+        let is_part = is_longer || is_further;
+        without.push_str(if is_part { value } else { reference });
+        rest = after;
+    }
+    without.push_str(rest);
+    without
 }
 
 /// A value with other texts, of keys too. Arguments and results come from JSON whose depth is bounded.
@@ -153,6 +175,22 @@ mod tests {
         fn close(self: Arc<Self>) -> BoxFuture<'static, ()> {
             Box::pin(async {})
         }
+    }
+
+    #[test]
+    fn a_value_is_replaced_unless_it_is_a_part_of_a_longer_name() {
+        for (text, expected) in [
+            ("/work", "{{ w }}"),
+            ("in /work/a, /work.", "in {{ w }}/a, {{ w }}."),
+            (
+                "/workshop /home/work /work.txt /work-2",
+                "/workshop /home/work /work.txt /work-2",
+            ),
+            ("/work/work", "{{ w }}/work"),
+        ] {
+            assert_eq!(without_value(text, "/work", "{{ w }}"), expected);
+        }
+        assert_eq!(without_value("a", "", "{{ w }}"), "a");
     }
 
     #[tokio::test]

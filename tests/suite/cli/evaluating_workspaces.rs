@@ -11,7 +11,7 @@ use crate::support::not_tested;
 use crate::support::tools::{Asked, Given, ToolServer};
 
 /// An agent that writes a file with a tool, where a param says.
-const KIT: [(&str, &str); 4] = [
+pub(super) const KIT: [(&str, &str); 4] = [
     (
         "w/workflows/w.workflow.yaml",
         "kind: workflow\nname: w\nversion: 1.0.0\n\

@@ -19,6 +19,7 @@ mod drift;
 mod evaluating;
 mod evaluating_models;
 mod evaluating_replicas;
+mod evaluating_services;
 mod evaluating_workspaces;
 mod evidence;
 mod failing;

@@ -1,0 +1,200 @@
+//! Suites with programs beside each run: tool servers that work in its folder.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use super::evaluating_workspaces::KIT;
+use super::{Desk, Said};
+use crate::support::not_tested;
+
+/// Speaks MCP, a message a line, and offers a tool that writes a file below the folder that it is given.
+const SERVER: &str = r#"
+import json, os, sys
+root = sys.argv[1]
+for line in sys.stdin:
+    asked = json.loads(line)
+    if "id" not in asked or "method" not in asked:
+        continue
+    def say(result):
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), flush=True)
+    if asked["method"] == "initialize":
+        print("a line that is no message", flush=True)
+        print(json.dumps({"jsonrpc": "2.0", "id": 77, "method": "ping"}), flush=True)
+        say({"protocolVersion": asked["params"]["protocolVersion"], "capabilities": {"tools": {}},
+             "serverInfo": {"name": "disk", "version": "1"}})
+    elif asked["method"] == "tools/list":
+        say({"tools": [{"name": "write", "inputSchema": {"type": "object"}}]})
+    elif asked["method"] == "tools/call":
+        BEFORE
+        given = asked["params"]["arguments"]
+        path = os.path.join(root, given["path"])
+        with open(path, "a") as file:
+            file.write(given["text"])
+        say({"content": [{"type": "text", "text": "wrote " + path}]})
+"#;
+
+const CHECKS: &str = "invariants:\n  \
+    wrote: {description: d, check: {type: file_content, path: note.txt, pattern: '\\Aone\\z'}}\n  \
+    said: {description: d, check: {type: output, expr: output.said, equals: 'wrote {{ workspace }}/note.txt'}}\n";
+
+const SERVICE: &str = "services: {disk: {type: mcp, from: ../program, command: [python3, '{{ program }}/server.py', \
+    '{{ workspace }}']}}\n";
+
+/// A desk with a kit whose tool server is out of reach, and a suite with a service in place of it. `before`
+/// is what the service does before each call.
+fn desk(before: &str, suite: &str) -> Desk {
+    let desk = Desk::new();
+    for (path, text) in KIT {
+        desk.write_file(path, text);
+    }
+    let file = "name: disk\nversion: 1.0.0\nurl: http://127.0.0.1:9/mcp\n\
+        params: {root: {default: ''}}\n";
+    desk.write_file("w/servers/disk.server.yaml", file);
+    desk.write_file("w/files/a.txt", "first\n");
+    desk.write_file("w/program/server.py", &SERVER.replace("BEFORE", before));
+    let spec = format!(
+        "subject: {{params: {{at: '{{{{ workspace }}}}'}}}}\nworkspace: {{from: ../files}}\n{suite}{CHECKS}"
+    );
+    desk.write_file("w/evals/w.eval.yaml", &spec);
+    desk
+}
+
+/// What the suite gives; none where there is no sandbox, which is said.
+fn run(desk: &Desk) -> Option<Said> {
+    let said = desk.ktsu(&["eval", "run", "w", "--json"]);
+    if said.err.contains("there is no sandbox") || said.err.contains("sandbox does not work") {
+        not_tested(&format!("services of suites: {}", said.err));
+        return None;
+    }
+    Some(said)
+}
+
+/// Whether a process with this word among its arguments is left on the machine.
+fn is_left(word: &str) -> bool {
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let mut lines = processes.filter_map(|one| fs::read(one.path().join("cmdline")).ok());
+    lines.any(|line| String::from_utf8_lossy(&line).contains(word))
+}
+
+#[test]
+fn a_service_works_in_the_folder_of_its_run_and_ends_with_it() {
+    let suite = format!("replicas: 3\n{SERVICE}")
+        .replace("'{{ workspace }}'", "'{{ workspace }}', mark86397");
+    let desk = desk("pass", &suite);
+    let Some(said) = run(&desk) else { return };
+    let report = said.is(0).json();
+    assert_eq!(report["replicas"]["passed"], 3, "{report:#}");
+    assert!(!is_left("mark86397"));
+    let runs = desk.ktsu(&["runs", "--json"]).is(0).json();
+    for run in runs["runs"].as_array().unwrap() {
+        let id = run["run_id"].as_str().unwrap();
+        let frames = desk.ktsu(&["frames", id, "--json"]).is(0).out.clone();
+        let first: Value = serde_json::from_str(frames.lines().next().unwrap()).unwrap();
+        assert_eq!(
+            first["data"]["references"],
+            json!(["servers.disk", "workspace"])
+        );
+        assert!(!frames.contains("/work/"), "{frames}");
+    }
+    let without = desk
+        .ktsu(&["eval", "run", "w", "--no-sandbox", "--json"])
+        .is(0)
+        .json();
+    assert_eq!(
+        (&without["sandbox"], &without["passed"]),
+        (&json!("none"), &json!(1))
+    );
+    assert!(!is_left("mark86397"));
+    desk.ktsu(&["verify"]).is(0);
+}
+
+#[test]
+fn a_service_reaches_nothing_but_the_folder_of_its_run() {
+    let desk = desk(
+        "given = asked['params']['arguments']; given['text'] = ' '.join(str(os.path.exists(one)) for one in \
+         [os.path.expanduser('~root'), '/etc/shadow', '/program/server.py', root + '/a.txt'])",
+        SERVICE,
+    );
+    let Some(said) = run(&desk) else { return };
+    let report = said.is(1).json();
+    let id = report["eval_id"].as_str().unwrap();
+    let frames = desk.ktsu(&["frames", id, "--type", "scenario.started", "--json"]);
+    let frame: Value = serde_json::from_str(frames.is(0).out.trim()).unwrap();
+    let note = &frame["data"]["workspace"]["added"]["note.txt"]["text"];
+    assert_eq!(note, "False False True True");
+}
+
+#[test]
+fn a_service_that_ends_hangs_or_never_begins_leaves_a_verdict() {
+    for (before, suite, code, words) in [
+        (
+            "sys.exit('out of ink')",
+            SERVICE.to_owned(),
+            1,
+            "it ended with exit code 1: out of ink",
+        ),
+        (
+            "os.write(1, b'x' * (17 << 20))",
+            SERVICE.to_owned(),
+            1,
+            "the service disk does not answer: it sent a message of more than 16 MiB",
+        ),
+        (
+            "pass",
+            SERVICE.replace("server.py", "missing.py"),
+            1,
+            "it ended with exit code 2",
+        ),
+        (
+            "import time; time.sleep(86396.5)",
+            format!("{SERVICE}limits: {{timeout: 2s}}\n"),
+            2,
+            "timeout",
+        ),
+        (
+            "held = bytearray(256 << 20)",
+            SERVICE.replace("type: mcp,", "type: mcp, limits: {memory_mb: 64},"),
+            1,
+            "the service disk does not answer: it ended with exit code 1: MemoryError",
+        ),
+    ] {
+        let desk = desk(before, &suite);
+        let Some(said) = run(&desk) else { return };
+        let report = said.is(code).json();
+        let run = report["scenarios"][0]["run_id"].as_str().unwrap();
+        let frames = desk.ktsu(&["frames", run, "--json"]).is(0).out.clone();
+        let shown = format!("{report}{frames}{}", said.err);
+        assert!(shown.contains(words), "{words}: {report:#}\n{frames}");
+        assert!(!is_left("86396.5"));
+        desk.ktsu(&["verify"]).is(0);
+    }
+}
+
+#[test]
+fn services_that_cannot_be_are_refused_before_anything_runs() {
+    for (suite, words) in [
+        (
+            SERVICE.replace("disk:", "drive:"),
+            "in place of the tool server drive, which the kit does not have",
+        ),
+        (
+            "services: {db: {type: postgres}}\n".to_owned(),
+            "the service db is of the type \"postgres\", which is not supported yet",
+        ),
+        (
+            SERVICE.replace("../program", "../../program"),
+            "there is no folder",
+        ),
+    ] {
+        let desk = desk("pass", &suite);
+        let said = desk.ktsu(&["eval", "run", "w"]);
+        assert!(said.is(2).err.contains(words), "{words}: {}", said.err);
+        let evals = desk.ktsu(&["evals", "--json"]);
+        assert!(
+            evals.code != 0 || evals.json()["evals"] == json!([]),
+            "{}",
+            evals.out
+        );
+    }
+}
