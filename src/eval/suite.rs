@@ -190,10 +190,7 @@ impl Scenario {
 
     /// The same, with another value of what varies.
     fn with(&self, axis: &Axis, value: &Value) -> Self {
-        let shown = match value {
-            Value::String(text) => text.clone(),
-            other => other.to_string(),
-        };
+        let shown = label(value);
         let mut next = self.clone();
         let name = match axis {
             Axis::Param(name) => {
@@ -201,7 +198,8 @@ impl Scenario {
                 name.clone()
             }
             Axis::Group(group) => {
-                next.groups.insert(group.clone(), shown.clone());
+                let other = value.as_str().unwrap_or_default().to_owned();
+                next.groups.insert(group.clone(), other);
                 format!("model.{group}")
             }
         };
@@ -211,6 +209,19 @@ impl Scenario {
         next.label.push_str(&format!("{name}={shown}"));
         next
     }
+}
+
+/// A value in the name of a scenario: a text that could be read as something else is quoted.
+pub(crate) fn label(value: &Value) -> String {
+    match value {
+        Value::String(text) if !is_ambiguous(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+fn is_ambiguous(text: &str) -> bool {
+    let is_json = || serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok();
+    text.is_empty() || text.contains(", ") || text.starts_with('"') || is_json()
 }
 
 fn size(value: &Value) -> usize {

@@ -1,5 +1,7 @@
 //! Reads what a spec runs.
 
+use std::collections::BTreeSet;
+
 use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_config::read::{ConfigReader, Fields};
 use ktsu_config::yaml::{YamlNode, YamlValue};
@@ -9,9 +11,10 @@ use serde_json::{Map, Value};
 use crate::answers::Answers;
 use crate::check_reader;
 use crate::check_reader::micro_usd;
+use crate::results::shown;
 use crate::shapes::{LIMITS, MAX_WEIGHT, SUBJECT};
 use crate::suite::{
-    Axis, EvalSubject, MAX_PARAMS, MAX_REPLICAS, MAX_SCENARIOS, Suite, SuiteLimits,
+    Axis, EvalSubject, MAX_PARAMS, MAX_REPLICAS, MAX_SCENARIOS, Suite, SuiteLimits, label,
 };
 use crate::surroundings::SuiteServices;
 use crate::surroundings_reader;
@@ -157,7 +160,12 @@ fn matrix(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<Vec<(Axis, V
             reader.fault(Fault::new(FaultCode::WrongType, other.place, words));
             continue;
         }
-        let values = values.iter().map(YamlNode::to_value).collect();
+        let values: Vec<Value> = values.iter().map(YamlNode::to_value).collect();
+        let mut names = BTreeSet::new();
+        if let Some(twice) = values.iter().find(|value| !names.insert(label(value))) {
+            let words = format!("{} has the value {} twice", key.text, shown(twice));
+            reader.fault(Fault::new(FaultCode::BadValue, node.place, words));
+        }
         matrix.push((axis, values));
     }
     Some(matrix)

@@ -5,6 +5,7 @@
 //! spec ─▶ scenarios × replicas ─Bench─▶ runs ─▶ checks ─EvalWriter─▶ frames ─▶ report
 //! ```
 
+mod again;
 mod bench;
 mod folders;
 mod formats;
@@ -25,6 +26,7 @@ use ktsu_codes::EXIT_COULD_NOT_RUN;
 use ktsu_eval::{EvalRecord, EvalSpec};
 use ktsu_ledger::{Hash, StreamId, branch};
 
+use self::again::Again;
 use self::bench::Bench;
 use self::job::{BenchArguments, Job};
 use self::judged::JudgedSuite;
@@ -141,6 +143,11 @@ async fn judge(
         common.json,
     );
     let (under_way, interrupt) = (bench.under_way(), bench.interrupt());
+    let again = Again {
+        kit: dir,
+        env: arguments.env.as_deref(),
+        ledger: &place.flag,
+    };
     let judged = tokio::select! {
         judged = bench.judge(&job) => Some(judged),
         () = signals.next() => None,
@@ -151,11 +158,7 @@ async fn judge(
     let Some(judged) = judged else {
         let rest = match under_way.get() {
             None => String::new(),
-            Some(id) => format!(
-                ": ktsu eval resume {id}{}{} finishes it",
-                named_kit(dir),
-                place.flag
-            ),
+            Some(id) => format!(": ktsu eval resume {id}{} finishes it", again.options()),
         };
         print_failure(&format!("interrupted; what is judged is kept{rest}"));
         return Ok(ExitCode::from(EXIT_COULD_NOT_RUN));
@@ -163,15 +166,7 @@ async fn judge(
     let judged = judged?;
     closed.map_err(Failure::could_not_run)?;
     write(arguments, &judged)?;
-    report::show(common, &judged, &place.flag, &named_kit(dir))
-}
-
-/// ` --kit DIR`, unless the kit is the current folder.
-fn named_kit(dir: &Path) -> String {
-    match dir == Path::new(".") {
-        true => String::new(),
-        false => format!(" --kit {}", super::engine::quoted(dir)),
-    }
+    report::show(common, &judged, &again)
 }
 
 /// Writes the files that were asked for.
@@ -218,11 +213,13 @@ fn recorded(
         }
         (None, true) => {
             let words = format!("{name} is not finished");
-            return Err(Failure::could_not_run(words).hint(format!(
-                "ktsu eval resume {name}{}{}",
-                named_kit(&arguments.kit),
-                place.flag
-            )));
+            let again = Again {
+                kit: &arguments.kit,
+                env: arguments.common.env.as_deref(),
+                ledger: &place.flag,
+            };
+            let hint = format!("ktsu eval resume {name}{}", again.options());
+            return Err(Failure::could_not_run(words).hint(hint));
         }
         (Some(_), true) | (None, false) => {}
     }
@@ -237,9 +234,15 @@ fn recorded(
         );
         return Err(Failure::could_not_run(words).hint("ktsu eval run SPEC judges all of it anew"));
     }
-    let (file, text) = (Path::new(&record.started.file), &record.started.spec);
+    let (file, text) = (&record.started.file, &record.started.spec);
+    // The record has the name of the file alone.
+    let there = arguments.kit.join(eval_file::FOLDER).join(file);
+    let file = match there.is_file() {
+        true => there,
+        false => PathBuf::from(file),
+    };
     record.spec(ENGINE).map_err(|fault| damaged(fault.reason))?;
-    let (spec, _) = EvalSpec::parse(file, text).map_err(|_| damaged("its spec cannot be read"))?;
+    let (spec, _) = EvalSpec::parse(&file, text).map_err(|_| damaged("its spec cannot be read"))?;
     let file = EvalFile {
         spec,
         text: text.clone(),

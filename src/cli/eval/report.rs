@@ -8,12 +8,12 @@ use ktsu_ledger::event::{EvalEvent, EvalStatus, Score};
 use serde_json::{Map, Value, json};
 
 use super::super::check::{exit_code, print_sandbox, print_scenario};
-use super::super::engine::quoted_text;
 use super::super::layout::columns;
 use super::super::output::{
     BAD, DIM, GOOD, WARN, is_live, line, note, painted, print_failure, print_json, row, transient,
 };
 use super::super::{Common, Failure, text};
+use super::again::{Again, scenario_option};
 use super::judged::{JudgedSuite, ShownRun, sum};
 
 /// The most columns for what distinguishes scenarios.
@@ -143,8 +143,7 @@ pub(super) fn share(part: u64, whole: u64) -> String {
 pub(super) fn show(
     common: &Common,
     judged: &[JudgedSuite<'_>],
-    flag: &str,
-    kit: &str,
+    again: &Again<'_>,
 ) -> Result<ExitCode, Failure> {
     let status = |status: &str| judged.iter().any(|one| one.report.status == status);
     let worst = match (status("error") || status("running"), status("failed")) {
@@ -153,19 +152,20 @@ pub(super) fn show(
         (false, false) => "passed",
     };
     match (common.json, judged) {
-        (true, [one]) => drop(print_json(&one.as_json())?),
+        (true, [one]) => drop(print_json(&one.as_json(again))?),
         (true, many) => {
-            let all: Vec<Value> = many.iter().map(JudgedSuite::as_json).collect();
+            let all: Vec<Value> = many.iter().map(|one| one.as_json(again)).collect();
             print_json(&json!({ "evals": all }))?;
         }
-        (false, many) => many.iter().for_each(|one| one.print(flag)),
+        (false, many) => many.iter().for_each(|one| one.print(again.ledger)),
     }
     for one in judged.iter().filter(|one| one.left_out > 0) {
         let (left, cost) = (text::count(one.left_out, "run"), text::cost(one.cost()));
         let id = &one.report.eval_id;
         print_failure(&format!(
             "{left} not begun, because the limit of cost is reached: {cost}. To finish: ktsu eval \
-             resume {id} --cost-limit USD{kit}{flag}"
+             resume {id} --cost-limit USD{}",
+            again.options()
         ));
     }
     Ok(exit_code(worst))
@@ -219,24 +219,13 @@ impl JudgedSuite<'_> {
         ));
     }
 
-    /// What runs the scenario again.
-    pub(super) fn command(&self, scenario: &Scenario) -> String {
-        let file = quoted_text(&self.suite.file.spec.path.display().to_string());
-        match self.scenarios.len() {
-            1 if self.suite.only.is_none() => format!("ktsu eval run {file}"),
-            _ => format!(
-                "ktsu eval run {file} --scenario {}",
-                quoted_text(scenario.name())
-            ),
-        }
-    }
-
     /// As results of evals are exchanged (seed 003).
-    fn as_json(&self) -> Value {
+    fn as_json(&self, again: &Again<'_>) -> Value {
         let report = &self.report;
+        let command = again.run(&self.suite.file.spec.path);
         let scenarios = self
             .rows()
-            .map(|(scenario, verdict, shown)| self.scenario(scenario, verdict, shown));
+            .map(|(scenario, verdict, shown)| self.scenario(scenario, verdict, shown, &command));
         let scenarios: Vec<Value> = scenarios.collect();
         let mut walls: Vec<u64> = self.shown.iter().map(|shown| shown.wall_ms).collect();
         walls.sort_unstable();
@@ -270,7 +259,14 @@ impl JudgedSuite<'_> {
         })
     }
 
-    fn scenario(&self, scenario: &Scenario, verdict: &ScenarioReport, shown: &[ShownRun]) -> Value {
+    /// `command`: what runs the suite again.
+    fn scenario(
+        &self,
+        scenario: &Scenario,
+        verdict: &ScenarioReport,
+        shown: &[ShownRun],
+        command: &str,
+    ) -> Value {
         let name = scenario.name();
         let mut members = Map::new();
         members.insert("scenario_id".to_owned(), json!(name));
@@ -296,8 +292,12 @@ impl JudgedSuite<'_> {
             }
         }
         let file = self.suite.file.spec.path.display().to_string();
+        let option = match self.scenarios.len() {
+            1 if self.suite.only.is_none() => String::new(),
+            _ => scenario_option(name),
+        };
         let reproducer = json!({"spec_file": file, "scenario_id": name,
-            "parameters": scenario.params, "command": self.command(scenario)});
+            "parameters": scenario.params, "command": format!("{command}{option}")});
         members.insert("reproducer".to_owned(), reproducer);
         Value::Object(members)
     }

@@ -15,6 +15,7 @@ use serde_json::Value;
 use super::super::Failure;
 use super::super::check::load;
 use super::super::check_bench::folder_of;
+use super::super::engine::quoted_text;
 use super::super::input::workflow_of;
 use crate::eval_file::{self, EvalFile};
 
@@ -44,20 +45,28 @@ pub(super) fn named(
         })?;
         return Ok((kit, vec![suite]));
     }
-    let mut suites = Vec::new();
+    let (mut suites, mut without) = (Vec::new(), None);
     for file in eval_file::files_of(spec) {
         let path = spec.join(file);
-        let file = load(&path)?;
-        if file.spec.suite.is_some() {
-            suites.push(SuiteFile::of(file, folder_of(&path), only)?);
+        let (file, above) = (load(&path)?, folder_of(&path));
+        match (&file.spec.suite, only) {
+            (None, _) => {}
+            // One of them has to have the scenario.
+            (Some(suite), Some(only)) if suite.scenarios(Some(only)).is_empty() => {
+                without = without.or(Some((file, above)));
+            }
+            (Some(_), _) => suites.push(SuiteFile::of(file, above, only)?),
         }
     }
-    match suites.is_empty() {
-        true => {
+    match (suites.is_empty(), without) {
+        (false, _) => Ok((spec.to_owned(), suites)),
+        (true, Some((file, above))) => {
+            Ok((spec.to_owned(), vec![SuiteFile::of(file, above, only)?]))
+        }
+        (true, None) => {
             let words = format!("no file in {}/evals has a subject", spec.display());
             Err(Failure::could_not_run(words).hint("subject: {workflow: NAME, params: {…}}"))
         }
-        false => Ok((spec.to_owned(), suites)),
     }
 }
 
@@ -86,8 +95,12 @@ impl SuiteFile {
         if let (Some(only), []) = (only, &*scenarios) {
             let all = suite.scenarios(None);
             let first = all.first().map_or("scenario", |first| first.name());
-            return Err(refused(&format!("there is no scenario {only:?}"))
-                .hint(format!("--scenario '{first}', as the report names it")));
+            return Err(
+                refused(&format!("there is no scenario {only:?}")).hint(format!(
+                    "--scenario={}, as the report names it",
+                    quoted_text(first)
+                )),
+            );
         }
         let only = only.map(str::to_owned);
         Ok(Self {

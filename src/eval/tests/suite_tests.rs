@@ -58,6 +58,24 @@ fn a_matrix_gives_every_combination_the_last_param_varying_first() {
 }
 
 #[test]
+fn scenarios_have_names_of_their_own_whatever_their_values_are() {
+    let text = "subject: {}\nmatrix: {params.a: [1, '1', ~, 'null', x, '\"x\"', ''], \
+        params.b: [y, 'y, b=y', '[y']}";
+    let found = scenarios(text);
+    let names: std::collections::BTreeSet<&str> =
+        found.iter().map(|(label, _)| label.as_str()).collect();
+    assert_eq!(names.len(), 21);
+    for name in [
+        "a=1, b=y",
+        "a=\"1\", b=y",
+        "a=x, b=\"y, b=y\"",
+        "a=null, b=[y",
+    ] {
+        assert!(names.contains(name), "{name}: {names:?}");
+    }
+}
+
+#[test]
 fn a_matrix_may_vary_what_is_used_in_place_of_a_model_group() {
     let text = "subject: {}\nmatrix: {model.fast: [fast, strong], params.a: [1]}";
     let suite = spec(&with(text)).suite.unwrap();
@@ -219,6 +237,11 @@ fn slips_are_reported_at_their_places() {
             "subject: {}\nmatrix: {params.a: [1], params.a: [2]}",
             2,
             "params.a",
+        ),
+        (
+            "subject: {}\nmatrix: {params.a: [x, 1, x]}",
+            2,
+            "params.a has the value \"x\" twice",
         ),
         ("subject: {}\neffects: send", 2, "effects"),
         ("subject: {}\nreplicas: 0", 2, "replicas"),

@@ -70,7 +70,7 @@ fn each_group_of_the_matrix_is_used_in_place_of_the_one_that_the_agent_names() {
     let command = &scenarios[1]["reproducer"]["command"];
     assert_eq!(
         command,
-        "ktsu eval run sums/evals/sums.eval.yaml --scenario model.std=large"
+        "ktsu eval run sums/evals/sums.eval.yaml --scenario=model.std=large"
     );
     desk.ktsu(&["verify"]).is(0);
 }

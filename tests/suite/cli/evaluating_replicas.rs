@@ -153,7 +153,7 @@ fn the_command_of_a_scenario_runs_it_alone() {
     let command = reproducer["command"].as_str().unwrap();
     assert_eq!(
         command,
-        r"ktsu eval run post/evals/p.eval.yaml --scenario 'a=it'\''s'"
+        r"ktsu eval run post/evals/p.eval.yaml --scenario='a=it'\''s'"
     );
     let arguments = [
         "eval",
@@ -180,8 +180,49 @@ fn the_command_of_a_scenario_runs_it_alone() {
     desk.ktsu(&none)
         .is(2)
         .warns("there is no scenario \"a=3\"")
-        .warns("--scenario 'a=1'");
+        .warns("--scenario=a=1");
     desk.ktsu(&["verify"]).is(0);
+    // What was given is given again. Of several suites, one has to have the scenario.
+    desk.write_file("env.yaml", "name: e\n");
+    let suite =
+        "subject: {}\neffects: execute\ninvariants: {a: {description: d, check: {type: output}}}\n";
+    desk.write_file("post/evals/q.eval.yaml", suite);
+    desk.write_file(
+        "alone.eval.yaml",
+        &format!("matrix: {{params.a: ['-x', 2]}}\n{suite}"),
+    );
+    let arguments = [
+        "eval",
+        "run",
+        "alone.eval.yaml",
+        "--kit",
+        "post",
+        "--env",
+        "env.yaml",
+    ];
+    let arguments = [&arguments[..], &["--ledger", "l.db", "--json"]].concat();
+    let report = desk.ktsu(&arguments).is(0).json();
+    let command = report["scenarios"][0]["reproducer"]["command"]
+        .as_str()
+        .unwrap();
+    assert_eq!(
+        command,
+        "ktsu eval run alone.eval.yaml --kit post --env env.yaml --ledger l.db --scenario=a=-x"
+    );
+    let words: Vec<&str> = command.split(' ').skip(1).collect();
+    desk.ktsu(&words).is(0).says("1 scenario: 1 passed");
+    let one = ["eval", "run", "post", "--scenario", "a=1"];
+    desk.ktsu(&one).is(0).says("1 scenario: 1 passed");
+    desk.ktsu(&none).is(2).warns("there is no scenario \"a=3\"");
+    // That of an eval that was resumed or retried finds its file, too.
+    let id = report["eval_id"].as_str().unwrap();
+    let retry = [
+        "eval", "retry", id, "--kit", "post", "--ledger", "l.db", "--json",
+    ];
+    let report = desk.ktsu(&retry).is(0).json();
+    let command = &report["scenarios"][1]["reproducer"]["command"];
+    let words = "ktsu eval run alone.eval.yaml --kit post --ledger l.db --scenario=a=2";
+    assert_eq!(command, words);
 }
 
 #[test]
