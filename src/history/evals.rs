@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use ktsu_eval::{
-    EvalRecord, EvalSpec, Invariant, JudgedRun, RecordFault, Subject, Workspace, judge_again,
-    judge_each,
+    EvalRecord, EvalSpec, FrameView, Invariant, JudgedRun, RecordFault, Subject, Workspace,
+    judge_again, judge_each,
 };
 use ktsu_ledger::branch;
 use ktsu_ledger::event::{
@@ -33,6 +33,32 @@ pub struct CheckedScenario {
     pub results: Vec<CheckResult>,
     /// The envelope of the run.
     pub envelope: Value,
+    /// How its tool calls ended.
+    pub tools: ToolOutcomes,
+}
+
+/// How tool calls ended that were sent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ToolOutcomes {
+    /// With a result.
+    pub ok: u64,
+    /// With an error.
+    pub errors: u64,
+}
+
+impl ToolOutcomes {
+    fn of(frames: &[FrameView]) -> Self {
+        let returned = frames.iter().filter(|frame| frame.kind == "tool.returned");
+        let mut outcomes = Self::default();
+        for frame in returned {
+            match frame.status.as_deref() {
+                Some("ok") => outcomes.ok += 1,
+                Some("error") => outcomes.errors += 1,
+                _ => {}
+            }
+        }
+        outcomes
+    }
 }
 
 /// Makes checks of a finished run, and measures how long each takes.
@@ -79,6 +105,7 @@ pub fn check_read(
             workspace: None,
         },
         results,
+        tools: ToolOutcomes::of(&checked.frames),
         envelope: checked.envelope,
     }
 }

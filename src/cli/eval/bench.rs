@@ -23,7 +23,7 @@ use super::super::input::workflow_of;
 use super::super::output::note_dim;
 use super::super::reading::{find_run, unfinished};
 use super::super::{Failure, text};
-use super::folders::{RunFolder, RunFolders, SuitePlace};
+use super::folders::{RunFolder, RunFolders, SuitePlace, fresh};
 use super::job::{BenchArguments, Job};
 use super::judged::{Judged, JudgedSuite, ShownRun, sum};
 use super::report::Progress;
@@ -36,6 +36,7 @@ use ktsu_api::checks;
 use ktsu_environment::principals::LOCAL;
 use ktsu_eval::{EvalRecord, EvalSubject, EvalWriter, JudgedRun, RecordedEvent, Scenario};
 use ktsu_history::approvals::requests_of_run;
+use ktsu_history::evals::CheckedScenario;
 use ktsu_history::fold;
 use ktsu_kit::Kit;
 use ktsu_ledger::event::{Effects, EvalStatus, Principal};
@@ -138,15 +139,6 @@ struct Judging<'s> {
     known: BTreeMap<(usize, u32), StreamId>,
     /// What the folders of runs are copied from, if they have any.
     folders: Option<Arc<RunFolders>>,
-}
-
-/// A folder for a run, if runs have one.
-async fn fresh(folders: Option<&Arc<RunFolders>>) -> Result<Option<RunFolder>, Failure> {
-    let Some(folders) = folders.cloned() else {
-        return Ok(None);
-    };
-    let made = tokio::task::spawn_blocking(move || folders.fresh());
-    Ok(Some(made.await.map_err(Failure::of)??))
 }
 
 /// A run with a verdict, by its scenario and replica.
@@ -263,11 +255,13 @@ impl<'e> Bench<'e> {
         let eval = self.engine.orchestrator.open_eval(stream.clone()).await;
         let mut shown = Vec::with_capacity(record.runs.len());
         for judged in &record.runs {
-            let envelope = self.envelope(&judged.started.run).await?;
+            let CheckedScenario {
+                envelope, tools, ..
+            } = self.recorded(&judged.started.run).await?;
             let abandoned = self.cost_of(&judged.started.abandoned).await?;
             let wall_ms = envelope["totals"]["duration_ms"].as_u64();
             shown.push(ShownRun::of(
-                envelope,
+                (envelope, tools),
                 wall_ms.unwrap_or_default(),
                 abandoned,
             ));

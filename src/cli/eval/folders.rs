@@ -141,6 +141,15 @@ impl RunFolders {
     }
 }
 
+/// A folder for a run, if runs have one.
+pub(super) async fn fresh(folders: Option<&Arc<RunFolders>>) -> Result<Option<RunFolder>, Failure> {
+    let Some(folders) = folders.cloned() else {
+        return Ok(None);
+    };
+    let made = tokio::task::spawn_blocking(move || folders.fresh());
+    Ok(Some(made.await.map_err(Failure::of)??))
+}
+
 impl ServiceProgram {
     fn new(service: &ToolService, sandbox: &Sandbox, place: &SuitePlace) -> Result<Self, Failure> {
         let shown = service.from.as_ref();

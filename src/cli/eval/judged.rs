@@ -2,8 +2,9 @@
 
 use std::rc::Rc;
 
+use ktsu_codes::EXIT_VERDICT;
 use ktsu_eval::Scenario;
-use ktsu_history::evals::{CheckedScenario, EvalReport, ScenarioReport};
+use ktsu_history::evals::{CheckedScenario, EvalReport, ScenarioReport, ToolOutcomes};
 use ktsu_ledger::event::{CheckResult, ScenarioStarted};
 use serde_json::{Map, Value};
 
@@ -37,6 +38,9 @@ pub(super) struct ShownRun {
     pub(super) wall_ms: u64,
     pub(super) totals: Map<String, Value>,
     pub(super) output: Value,
+    /// What `ktsu run` of it would end with.
+    pub(super) exit_code: Option<u8>,
+    pub(super) tools: ToolOutcomes,
     /// What runs of the same replica cost that were interrupted.
     pub(super) abandoned_micro_usd: u64,
 }
@@ -78,7 +82,7 @@ impl Judged {
                 None => Ok(checked.results),
             },
             shown: ShownRun::of(
-                checked.envelope,
+                (checked.envelope, checked.tools),
                 wall_ms.unwrap_or_default(),
                 abandoned_micro_usd,
             ),
@@ -87,7 +91,11 @@ impl Judged {
 }
 
 impl ShownRun {
-    pub(super) fn of(mut envelope: Value, wall_ms: u64, abandoned_micro_usd: u64) -> Self {
+    pub(super) fn of(
+        (mut envelope, tools): (Value, ToolOutcomes),
+        wall_ms: u64,
+        abandoned_micro_usd: u64,
+    ) -> Self {
         let output = envelope["output"].take();
         Self {
             wall_ms,
@@ -99,6 +107,12 @@ impl ShownRun {
                 true => Value::Null,
                 false => output,
             },
+            exit_code: match envelope["status"].as_str() {
+                Some("complete") => Some(0),
+                Some("failed" | "cancelled") => Some(EXIT_VERDICT),
+                _ => None,
+            },
+            tools,
             abandoned_micro_usd,
         }
     }

@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use ktsu_eval::{RecordedEvent, Scenario};
-use ktsu_history::evals::{RunVerdict, ScenarioReport};
-use ktsu_ledger::event::{EvalEvent, EvalStatus, Score};
+use ktsu_history::evals::{RunVerdict, ScenarioReport, ToolOutcomes};
+use ktsu_ledger::event::{CheckResult, EvalEvent, EvalStatus, Score};
 use serde_json::{Map, Value, json};
 
 use super::super::check::{exit_code, print_sandbox, print_scenario};
@@ -232,9 +232,18 @@ impl JudgedSuite<'_> {
         let total = |name: &str| sum(self.shown.iter().map(|shown| shown.total(name)));
         let runs = self.shown.len() as u64;
         let cost = self.cost();
+        let tools = ToolOutcomes {
+            ok: sum(self.shown.iter().map(|shown| shown.tools.ok)),
+            errors: sum(self.shown.iter().map(|shown| shown.tools.errors)),
+        };
+        let runs_of = report.scenarios.iter().flat_map(ScenarioReport::runs);
+        let violations = runs_of.flat_map(forbidden).filter(|one| is_violated(one));
+        let violations = violations.count();
         json!({
             "eval_id": report.eval_id,
             "ran_at": report.at,
+            // For programs that expect the member.
+            "seed": null,
             "spec_id": report.spec.file,
             "spec_digest": report.spec.digest,
             "status": report.status,
@@ -254,6 +263,8 @@ impl JudgedSuite<'_> {
                 "total_cost_micro_usd": cost,
                 "total_cost_usd": usd(cost),
                 "mean_cost_per_run_usd": mean(cost, runs.saturating_mul(1_000_000)),
+                "tool_success_rate": mean(tools.ok, tools.ok.saturating_add(tools.errors)),
+                "side_effect_violations": violations,
             },
             "scenarios": scenarios,
         })
@@ -296,7 +307,7 @@ impl JudgedSuite<'_> {
             1 if self.suite.only.is_none() => String::new(),
             _ => scenario_option(name),
         };
-        let reproducer = json!({"spec_file": file, "scenario_id": name,
+        let reproducer = json!({"spec_file": file, "seed": null, "scenario_id": name,
             "parameters": scenario.params, "command": format!("{command}{option}")});
         members.insert("reproducer".to_owned(), reproducer);
         Value::Object(members)
@@ -311,10 +322,15 @@ fn run_as_json(run: &RunVerdict, shown: &ShownRun) -> Map<String, Value> {
         ("run_id".to_owned(), json!(run.run_id)),
         ("status".to_owned(), json!(run.status)),
         ("wall_ms".to_owned(), json!(shown.wall_ms)),
+        ("exit_code".to_owned(), json!(shown.exit_code)),
         ("tool_calls".to_owned(), of("tool_calls")),
         ("composite_score".to_owned(), json!(run.composite)),
         ("agent_output".to_owned(), shown.output.clone()),
         ("invariants".to_owned(), json!(run.results)),
+        (
+            "forbidden_checks".to_owned(),
+            forbidden(run).map(rule).collect(),
+        ),
         ("error".to_owned(), json!(run.error)),
     ]);
     let mut cost = json!({"input_tokens": of("tokens_in"), "output_tokens": of("tokens_out"),
@@ -325,6 +341,23 @@ fn run_as_json(run: &RunVerdict, shown: &ShownRun) -> Map<String, Value> {
     }
     members.insert("cost".to_owned(), cost);
     members
+}
+
+/// What checks found that frames must not be there.
+fn forbidden(run: &RunVerdict) -> impl Iterator<Item = &CheckResult> {
+    run.results.iter().filter(|one| one.check == "forbidden")
+}
+
+fn is_violated(result: &CheckResult) -> bool {
+    result.status == EvalStatus::Failed
+}
+
+fn rule(result: &CheckResult) -> Value {
+    let violated = match result.status {
+        EvalStatus::Error => None,
+        EvalStatus::Passed | EvalStatus::Failed => Some(is_violated(result)),
+    };
+    json!({"rule": result.name, "violated": violated, "details": result.reason})
 }
 
 fn usd(micro_usd: u64) -> Value {

@@ -191,6 +191,52 @@ fn a_run_that_waits_for_a_person_is_an_error_and_is_cancelled() {
 }
 
 #[test]
+fn the_report_has_what_was_forbidden_how_tools_answered_and_how_runs_ended() {
+    let desk = Desk::new();
+    for (path, text) in GATED {
+        desk.write_file(path, text);
+    }
+    let spec = |people: &str| {
+        format!(
+            "subject: {{}}\npeople: {people}\nforbidden:\n  \
+             - {{name: no_writes, where: {{type: tool.called}}}}\n  \
+             - {{name: no_child, where: {{scope: 'x*'}}}}\n"
+        )
+    };
+    let of = |people: &str, code| {
+        desk.write_file("gated/evals/g.eval.yaml", &spec(people));
+        let said = desk.ktsu(&["eval", "run", "gated", "--json"]);
+        said.is(code).json()
+    };
+    let called = of("[{match: {tool: kv-set}, decision: approved}]", 1);
+    let scenario = &called["scenarios"][0];
+    let rules: Vec<(&Value, &Value)> = scenario["forbidden_checks"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| (&one["rule"], &one["violated"]))
+        .collect();
+    let (yes, no) = (json!(true), json!(false));
+    assert_eq!(
+        rules,
+        [(&json!("no_writes"), &yes), (&json!("no_child"), &no)]
+    );
+    let details = scenario["forbidden_checks"][0]["details"].as_str().unwrap();
+    assert!(details.contains("1 frame"), "{details}");
+    assert_eq!(scenario["exit_code"], 0);
+    assert_eq!(called["metrics"]["side_effect_violations"], 1);
+    assert_eq!(called["metrics"]["tool_success_rate"], 1.0);
+    assert_eq!(called.get("seed"), Some(&Value::Null));
+    // A call that is not sent is neither.
+    let rejected = of("[{match: {tool: kv-set}, decision: rejected}]", 0);
+    assert_eq!(rejected["metrics"]["side_effect_violations"], 0);
+    assert_eq!(rejected["metrics"]["tool_success_rate"], Value::Null);
+    let waiting = of("[{match: {tool: other}, decision: approved}]", 2);
+    assert_eq!(waiting["scenarios"][0]["exit_code"], 1);
+    assert_eq!(waiting["scenarios"][0]["forbidden_checks"], json!([]));
+}
+
+#[test]
 fn a_recorded_run_is_judged_as_it_is() {
     let desk = desk(&spec("subject: {workflow: w}"));
     let run = desk.ktsu(&["run", "w", "--input", r#"{"a": 2}"#, "--json"]);

@@ -5,7 +5,6 @@ use ktsu_history::checked_run::CheckedRun;
 use ktsu_history::evals::{self, CheckedScenario};
 use ktsu_ledger::StreamId;
 use ktsu_orchestrator::ReadKind;
-use serde_json::Value;
 
 use super::super::super::{Failure, check};
 use super::super::suites::SuiteFile;
@@ -48,22 +47,22 @@ impl Bench<'_> {
         Ok((ended, judged.await.map_err(Failure::of)??))
     }
 
-    /// The envelope of a run that has ended.
-    pub(super) async fn envelope(&self, run: &StreamId) -> Result<Value, Failure> {
+    /// A run that has ended, without checks.
+    pub(super) async fn recorded(&self, run: &StreamId) -> Result<CheckedScenario, Failure> {
         let asked = run.clone();
         let readers = self.engine.orchestrator.readers();
         let read = readers.with_kind(ReadKind::Run, move |reader| {
             evals::check(reader, &asked, &[], None)
         });
         let refused = |error| check::refusal(error, run.name(), "");
-        Ok(read.await.map_err(refused)?.envelope)
+        read.await.map_err(refused)
     }
 
     /// What runs have cost, in millionths of a US dollar.
     pub(super) async fn cost_of(&self, runs: &[StreamId]) -> Result<u64, Failure> {
         let mut cost = 0_u64;
         for run in runs {
-            let envelope = self.envelope(run).await?;
+            let envelope = self.recorded(run).await?.envelope;
             let of_run = envelope["totals"]["cost_micro_usd"].as_u64();
             cost = cost.saturating_add(of_run.unwrap_or_default());
         }
