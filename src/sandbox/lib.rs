@@ -7,7 +7,8 @@
 //! ```
 //!
 //! [`Sandbox`] knows bubblewrap, [`execution`] the life of a process, [`usage`] what it takes,
-//! [`PrivateFolder`] the files. None of them knows what a check is. The sandbox exists on Linux only.
+//! [`PrivateFolder`] the files, [`left_behind`] those of killed processes, [`Interrupt`] the wish to
+//! stop. None of them knows what a check is. The sandbox exists on Linux only.
 
 mod bubblewrap;
 mod copying;
