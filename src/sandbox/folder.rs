@@ -131,8 +131,10 @@ impl Drop for PrivateFolder {
 fn lock(root: &Path) -> io::Result<File> {
     let new = root.join("lock-new");
     let file = File::create_new(&new)?;
-    file.try_lock()?;
-    fs::rename(&new, root.join(LOCK))?;
+    // Not every file system has locks. Without one, a folder is left rather than removed while in use.
+    if file.try_lock().is_ok() {
+        fs::rename(&new, root.join(LOCK))?;
+    }
     Ok(file)
 }
 
