@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read as _};
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
@@ -158,6 +158,80 @@ impl Entry {
     }
 }
 
+/// Makes a difference to a folder. Nothing is changed outside of it, whatever the difference says.
+///
+/// # Errors
+/// The difference does not fit, or is not whole.
+pub(super) fn apply(root: &Path, difference: &Value) -> io::Result<()> {
+    let root = root.canonicalize()?;
+    let removed = difference["removed"].as_array().into_iter().flatten();
+    // What is within a folder comes after it.
+    for path in removed.rev() {
+        let path = place(&root, path.as_str().unwrap_or_default())?;
+        match path.symlink_metadata()?.is_dir() {
+            true => fs::remove_dir(&path)?,
+            false => fs::remove_file(&path)?,
+        }
+    }
+    for members in ["added", "modified"] {
+        let entries = difference[members].as_object().into_iter().flatten();
+        for (path, entry) in entries {
+            put(&place(&root, path)?, entry)?;
+        }
+    }
+    Ok(())
+}
+
+/// Where a path of a difference is: in a folder that is within the root, and no link leads there.
+fn place(root: &Path, path: &str) -> io::Result<PathBuf> {
+    let outside = || io::Error::other("a path leads out of the folder");
+    let path = Path::new(path);
+    let is_plain = |part| matches!(part, std::path::Component::Normal(_));
+    let name = path.file_name().filter(|_| path.components().all(is_plain));
+    let above = root.join(path.parent().unwrap_or(Path::new("")));
+    let above = above.canonicalize().ok();
+    let above = above.filter(|above| above.starts_with(root));
+    above
+        .zip(name)
+        .map(|(above, name)| above.join(name))
+        .ok_or_else(outside)
+}
+
+fn put(path: &Path, entry: &Value) -> io::Result<()> {
+    let is_folder = path.symlink_metadata().map(|about| about.is_dir());
+    match (is_folder, entry["kind"].as_str()) {
+        (Ok(true), Some("folder")) => return Ok(()),
+        (Ok(true), _) => fs::remove_dir(path)?,
+        (Ok(false), _) => fs::remove_file(path)?,
+        (Err(_), _) => {}
+    }
+    match entry["kind"].as_str() {
+        Some("folder") => fs::create_dir(path),
+        Some("link") => symlink(entry["target"].as_str().unwrap_or_default(), path),
+        Some("file") => {
+            fs::write(path, content(entry)?)?;
+            let mode = if entry["executable"] == true {
+                0o755
+            } else {
+                0o644
+            };
+            fs::set_permissions(path, fs::Permissions::from_mode(mode))
+        }
+        _ => Err(io::Error::other(
+            "it is neither a file, a folder nor a link",
+        )),
+    }
+}
+
+fn content(entry: &Value) -> io::Result<Vec<u8>> {
+    let missing = || io::Error::other("its content is not kept");
+    match (entry["text"].as_str(), entry["base64"].as_str()) {
+        (Some(text), _) => Ok(text.as_bytes().to_vec()),
+        (None, Some(bytes)) => STANDARD.decode(bytes).map_err(|_| missing()),
+        (None, None) => Err(missing()),
+    }
+}
+
 /// How much a difference has so far.
 #[derive(Default)]
 struct Kept {
@@ -230,8 +304,6 @@ fn digest(path: &Path) -> io::Result<Hash> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
-
     use super::*;
 
     fn folder(files: &[(&str, &[u8])]) -> tempfile::TempDir {
@@ -266,6 +338,53 @@ mod tests {
         assert_eq!(difference["whole"], true);
         let none = json!({"added": {}, "modified": {}, "removed": [], "whole": true});
         assert_eq!(after.difference_from(&after), none);
+    }
+
+    #[test]
+    fn a_difference_that_is_made_to_what_was_before_gives_what_was_after() {
+        let files: &[(&str, &[u8])] = &[("a/b/c", b"1"), ("d", b"1"), ("e", b"1"), ("f/g", b"1")];
+        let (first, second) = (folder(files), folder(files));
+        let before = FolderContents::read(first.path()).unwrap();
+        let root = first.path();
+        fs::remove_dir_all(root.join("a")).unwrap();
+        fs::write(root.join("a"), "now a file").unwrap();
+        fs::write(root.join("d"), [0xff]).unwrap();
+        fs::set_permissions(root.join("e"), fs::Permissions::from_mode(0o755)).unwrap();
+        fs::create_dir_all(root.join("n/m")).unwrap();
+        symlink("/nowhere", root.join("n/l")).unwrap();
+        let after = FolderContents::read(root).unwrap();
+        let difference = after.difference_from(&before);
+        apply(second.path(), &difference).unwrap();
+        let made = FolderContents::read(second.path()).unwrap();
+        assert_eq!(made.digest(), after.digest());
+        assert!(
+            apply(second.path(), &difference).is_err(),
+            "what is gone cannot be removed"
+        );
+    }
+
+    #[test]
+    fn a_difference_changes_nothing_outside_of_its_folder() {
+        let outside = folder(&[("kept", b"1")]);
+        let folder = folder(&[("a", b"1")]);
+        symlink(outside.path(), folder.path().join("link")).unwrap();
+        let file = json!({"kind": "file", "text": "2", "executable": false});
+        for path in [
+            "link/kept",
+            "link/new",
+            "../new",
+            "/new",
+            "a/../../new",
+            "",
+            ".",
+        ] {
+            let difference = json!({"added": {path: file}, "modified": {}, "removed": []});
+            assert!(apply(folder.path(), &difference).is_err(), "{path}");
+        }
+        let difference = json!({"added": {}, "modified": {}, "removed": ["link/kept"]});
+        assert!(apply(folder.path(), &difference).is_err());
+        assert_eq!(fs::read(outside.path().join("kept")).unwrap(), b"1");
+        assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 1);
     }
 
     #[test]

@@ -172,7 +172,7 @@ pub struct RunVerdict {
     /// The composite score; absent as long as it is under way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub composite: Option<Score>,
-    /// Why no check was made: `waiting` or `timeout`.
+    /// Why no check was made: `waiting`, `timeout` or `not_kept`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// How many frames the run had.

@@ -98,6 +98,24 @@ impl PrivateFolder {
         Ok(self.put(&self.made().join(name), bytes, 0o555)?)
     }
 
+    /// Gives everything in the workspace to the user that programs run as. Links are not followed.
+    ///
+    /// # Errors
+    /// Something cannot be given.
+    pub fn give_all(&self) -> io::Result<()> {
+        let mut folders = vec![self.workspace()];
+        while let Some(folder) = folders.pop().filter(|_| self.owner.is_some()) {
+            for entry in fs::read_dir(&folder)? {
+                let entry = entry?;
+                self.give(&entry.path())?;
+                if entry.file_type()?.is_dir() {
+                    folders.push(entry.path());
+                }
+            }
+        }
+        Ok(())
+    }
+
     pub(crate) fn root(&self) -> &Path {
         &self.root
     }

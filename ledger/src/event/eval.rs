@@ -179,7 +179,7 @@ pub struct ScenarioFinished {
     /// The composite score, rounded to 12 decimals. A check that could not be made counts as 0.
     pub composite: Score,
     /// Why no check was made at all: `waiting`, where the run waited for a person; `timeout`, where it took
-    /// too long. There are no results then.
+    /// too long; `not_kept`, where what it left is not there any more. There are no results then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// The composite at which it passes.

@@ -4,7 +4,6 @@
 mod judging;
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,6 +22,7 @@ use super::super::input::workflow_of;
 use super::super::output::note_dim;
 use super::super::reading::{find_run, unfinished};
 use super::super::{Failure, text};
+use super::ended::{EndedRun, KnownRun, KnownRuns};
 use super::folders::{RunFolder, RunFolders, SuitePlace, fresh};
 use super::job::{BenchArguments, Job};
 use super::judged::{Judged, JudgedSuite, ShownRun, sum};
@@ -34,12 +34,12 @@ use super::turns::Turns;
 use crate::assemble::Engine;
 use ktsu_api::checks;
 use ktsu_environment::principals::LOCAL;
-use ktsu_eval::{EvalRecord, EvalSubject, EvalWriter, JudgedRun, RecordedEvent, Scenario};
+use ktsu_eval::{EvalRecord, EvalSubject, EvalWriter, RecordedEvent, Scenario};
 use ktsu_history::approvals::requests_of_run;
 use ktsu_history::evals::CheckedScenario;
 use ktsu_history::fold;
 use ktsu_kit::Kit;
-use ktsu_ledger::event::{Effects, EvalStatus, Principal};
+use ktsu_ledger::event::{Effects, Principal};
 use ktsu_ledger::store::StoreError;
 use ktsu_ledger::{StreamId, branch};
 use ktsu_orchestrator::{EvalStream, ReadKind};
@@ -76,18 +76,6 @@ pub(super) struct Bench<'e> {
 #[derive(Clone, Default)]
 pub(super) struct UnderWay(Rc<RefCell<Option<String>>>);
 
-/// A run that has ended.
-struct EndedRun {
-    run: StreamId,
-    wall_ms: u64,
-    /// Runs of the same replica that were interrupted.
-    abandoned: Vec<StreamId>,
-    /// Why there is no verdict.
-    error: Option<&'static str>,
-    /// Its folder, if it has one.
-    folder: Option<RunFolder>,
-}
-
 /// What an earlier process left of a run.
 enum Left {
     /// It is new, or it has ended by itself.
@@ -100,19 +88,6 @@ enum Left {
     Cancelled(&'static str),
 }
 
-impl EndedRun {
-    /// One that was recorded before.
-    fn recorded(run: StreamId) -> Self {
-        Self {
-            run,
-            wall_ms: 0,
-            abandoned: Vec::new(),
-            error: None,
-            folder: None,
-        }
-    }
-}
-
 /// What is run of a suite.
 struct Plan<'p> {
     suite: &'p SuiteFile,
@@ -120,7 +95,7 @@ struct Plan<'p> {
     id: &'p str,
     scenarios: &'p [Scenario],
     /// Runs that are judged as they are, by scenario and replica.
-    known: &'p BTreeMap<(usize, u32), StreamId>,
+    known: &'p KnownRuns,
     /// What the folders of runs are copied from, if they have any.
     folders: Option<&'p Arc<RunFolders>>,
     is_resumed: bool,
@@ -136,16 +111,9 @@ struct Judging<'s> {
     /// Whether an earlier process began it: runs may be there.
     is_resumed: bool,
     /// Runs that are judged as they are, by scenario and replica.
-    known: BTreeMap<(usize, u32), StreamId>,
+    known: KnownRuns,
     /// What the folders of runs are copied from, if they have any.
     folders: Option<Arc<RunFolders>>,
-}
-
-/// A run with a verdict, by its scenario and replica.
-fn has_verdict(judged: &JudgedRun) -> Option<((usize, u32), StreamId)> {
-    let finished = judged.finished.as_ref()?;
-    let place = (judged.started.scenario as usize, judged.started.replica);
-    (finished.status != EvalStatus::Error).then(|| (place, judged.started.run.clone()))
 }
 
 impl UnderWay {
@@ -203,11 +171,13 @@ impl<'e> Bench<'e> {
             Job::Errors(errors) => {
                 let (suite, record) = errors.as_ref();
                 let mut judging = self.begin(suite).await?;
-                // What a run left in its workspace is not there any more.
-                if judging.folders.is_none() {
-                    let judged_before = record.runs.iter();
-                    judging.known = judged_before.filter_map(has_verdict).collect();
-                }
+                judging.known = KnownRun::with_verdict(record);
+                judged.push(self.finish(judging).await?);
+            }
+            Job::Score(score) => {
+                let (suite, record) = score.as_ref();
+                let mut judging = self.begin(suite).await?;
+                judging.known = KnownRun::all(record);
                 judged.push(self.finish(judging).await?);
             }
         }
@@ -236,7 +206,7 @@ impl<'e> Bench<'e> {
             scenarios: Rc::clone(&suite.scenarios),
             shown: Vec::new(),
             is_resumed: false,
-            known: BTreeMap::new(),
+            known: KnownRuns::new(),
             folders,
         })
     }
@@ -273,7 +243,7 @@ impl<'e> Bench<'e> {
             scenarios: Rc::clone(&suite.scenarios),
             shown,
             is_resumed: true,
-            known: BTreeMap::new(),
+            known: KnownRuns::new(),
             folders: self.folders(suite).await?,
         })
     }
@@ -365,8 +335,12 @@ impl<'e> Bench<'e> {
 
     /// Runs a replica of a scenario, and judges it.
     async fn judge_one(&self, plan: &Plan<'_>, place: (usize, u32)) -> Result<Judged, Failure> {
-        let ended = match (plan.known.get(&place), plan.scenarios.get(place.0)) {
-            (Some(run), _) => EndedRun::recorded(run.clone()),
+        let known = match plan.known.get(&place) {
+            Some(known) => known.ended(plan.folders).await?,
+            None => None,
+        };
+        let ended = match (known, plan.scenarios.get(place.0)) {
+            (Some(ended), _) => ended,
             (None, Some(scenario)) => {
                 let key = format!("{}/{}/{}", plan.id, place.0, place.1);
                 let folder = fresh(plan.folders).await?;

@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::super::Failure;
 use super::super::check_bench::{CheckBench, command_in, found_sandbox, service_limits};
-use super::super::folder_contents::FolderContents;
+use super::super::folder_contents::{FolderContents, apply};
 use super::tool_bridge::{OfferedService, ToolBridge};
 use super::tool_process::ToolProcess;
 
@@ -138,6 +138,25 @@ impl RunFolders {
             interrupt: self.interrupt.clone(),
             references: Arc::new(references),
         })
+    }
+}
+
+impl RunFolders {
+    /// A folder as a run left it; none if that is not kept as a whole, or what the run began with is another
+    /// one now.
+    pub(super) fn made_again(&self, change: &CanonicalJson) -> Result<Option<RunFolder>, Failure> {
+        let change = change.to_value();
+        if change["before"] != json!(self.before.digest()) {
+            return Ok(None);
+        }
+        let folder = self.fresh()?;
+        let root = folder.folder.workspace();
+        if apply(&root, &change).is_err() {
+            return Ok(None);
+        }
+        folder.folder.give_all().map_err(Failure::of)?;
+        let after = FolderContents::read(&root).map_err(Failure::of)?;
+        Ok((change["after"] == json!(after.digest())).then_some(folder))
     }
 }
 

@@ -42,6 +42,8 @@ pub(super) enum Job {
     Rest(Box<(SuiteFile, StreamId, EvalRecord)>),
     /// All of an eval once more, as a new one; only what has no verdict runs again.
     Errors(Box<(SuiteFile, EvalRecord)>),
+    /// All of an eval once more, as a new one; nothing runs again.
+    Score(Box<(SuiteFile, EvalRecord)>),
 }
 
 impl Job {
@@ -50,7 +52,7 @@ impl Job {
         let (many, one) = match self {
             Self::New(suites) => (suites.as_slice(), None),
             Self::Rest(rest) => ([].as_slice(), Some(&rest.0)),
-            Self::Errors(errors) => ([].as_slice(), Some(&errors.0)),
+            Self::Errors(again) | Self::Score(again) => ([].as_slice(), Some(&again.0)),
         };
         many.iter().chain(one)
     }

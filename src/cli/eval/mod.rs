@@ -7,6 +7,7 @@
 
 mod again;
 mod bench;
+mod ended;
 mod folders;
 mod formats;
 mod job;
@@ -53,6 +54,8 @@ pub(super) enum EvalCommand {
     Resume(ResumeArguments),
     /// Runs again what an eval has no verdict on, and judges all of it anew, as an eval of its own
     Retry(ResumeArguments),
+    /// Judges the recorded runs of an eval once more, by another spec, as an eval of its own; nothing runs
+    Score(ScoreArguments),
 }
 
 /// What `eval run` takes.
@@ -82,6 +85,16 @@ pub(super) struct ResumeArguments {
     common: BenchArguments,
 }
 
+/// What `eval score` takes.
+#[derive(Debug, clap::Args)]
+pub(super) struct ScoreArguments {
+    #[command(flatten)]
+    eval: ResumeArguments,
+    /// The spec, which names the same scenarios [default: that of the eval]
+    #[arg(long, value_name = "FILE")]
+    spec: Option<PathBuf>,
+}
+
 /// Runs suites, or the rest of one.
 pub(super) async fn run(common: &Common, command: EvalCommand) -> Result<ExitCode, Failure> {
     match command {
@@ -91,14 +104,25 @@ pub(super) async fn run(common: &Common, command: EvalCommand) -> Result<ExitCod
             judge(common, &kit, &arguments.common, Job::New(suites)).await
         }
         EvalCommand::Resume(arguments) => {
-            let (suite, stream, record) = recorded(common, &arguments, false)?;
+            let (stream, record) = recorded(common, &arguments, false)?;
+            let suite = suite_of(&arguments, &record, stream.name())?;
             let job = Job::Rest(Box::new((suite, stream, record)));
             judge(common, &arguments.kit, &arguments.common, job).await
         }
         EvalCommand::Retry(arguments) => {
-            let (suite, _, record) = recorded(common, &arguments, true)?;
+            let (stream, record) = recorded(common, &arguments, true)?;
+            let suite = suite_of(&arguments, &record, stream.name())?;
             let job = Job::Errors(Box::new((suite, record)));
             judge(common, &arguments.kit, &arguments.common, job).await
+        }
+        EvalCommand::Score(ScoreArguments { eval, spec }) => {
+            let (stream, record) = recorded(common, &eval, true)?;
+            let suite = match spec {
+                Some(spec) => suites::of_the_same_scenarios(&spec, &record)?,
+                None => suite_of(&eval, &record, stream.name())?,
+            };
+            let job = Job::Score(Box::new((suite, record)));
+            judge(common, &eval.kit, &eval.common, job).await
         }
     }
 }
@@ -188,12 +212,12 @@ fn write(arguments: &BenchArguments, judged: &[JudgedSuite<'_>]) -> Result<(), F
     Ok(())
 }
 
-/// What is recorded of an eval, and its suite; one that `is_finished`, or one that is not.
+/// What is recorded of an eval; one that `is_finished`, or one that is not.
 fn recorded(
     common: &Common,
     arguments: &ResumeArguments,
     is_finished: bool,
-) -> Result<(SuiteFile, StreamId, EvalRecord), Failure> {
+) -> Result<(StreamId, EvalRecord), Failure> {
     let environment = load_environment(arguments.common.env.as_deref(), &arguments.kit)?;
     let place = ledger_location(common, environment.as_ref());
     let reader = open_at(&place.path)?;
@@ -223,6 +247,18 @@ fn recorded(
         }
         (Some(_), true) | (None, false) => {}
     }
+    Ok((stream, record))
+}
+
+/// The suite that an eval records.
+fn suite_of(
+    arguments: &ResumeArguments,
+    record: &EvalRecord,
+    name: &str,
+) -> Result<SuiteFile, Failure> {
+    let damaged = |why: &str| {
+        Failure::could_not_run(format!("{name}: {why}")).hint("to see what is damaged: ktsu verify")
+    };
     let Some(suite) = record.started.suite.clone() else {
         let words = format!("{name} has no record of what it was to run");
         return Err(Failure::could_not_run(words).hint("ktsu eval run SPEC"));
@@ -250,6 +286,5 @@ fn recorded(
         warnings: Faults::default(),
     };
     let above = arguments.kit.join(eval_file::FOLDER);
-    let suite = SuiteFile::of(file, above, suite.only.as_deref())?;
-    Ok((suite, stream, record))
+    SuiteFile::of(file, above, suite.only.as_deref())
 }

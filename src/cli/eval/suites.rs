@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use ktsu_api::checks::WITHOUT_SANDBOX;
-use ktsu_eval::{EvalSubject, Scenario, Suite};
+use ktsu_eval::{EvalRecord, EvalSubject, Scenario, Suite};
 use ktsu_kit::Kit;
 use ktsu_schema::message_at;
 use ktsu_workflow::params;
@@ -67,6 +67,25 @@ pub(super) fn named(
             let words = format!("no file in {}/evals has a subject", spec.display());
             Err(Failure::could_not_run(words).hint("subject: {workflow: NAME, params: {…}}"))
         }
+    }
+}
+
+/// A suite of the scenarios and replicas that an eval has recorded, by a spec of its own.
+pub(super) fn of_the_same_scenarios(
+    spec: &Path,
+    record: &EvalRecord,
+) -> Result<SuiteFile, Failure> {
+    let before = record.started.suite.as_ref();
+    let only = before.and_then(|suite| suite.only.as_deref());
+    let suite = SuiteFile::of(load(spec)?, folder_of(spec), only)?;
+    let now = suite.suite.recorded(only);
+    let is_same = before
+        .is_some_and(|before| (before.scenarios, before.replicas) == (now.scenarios, now.replicas));
+    match is_same {
+        true => Ok(suite),
+        false => Err(suite
+            .refused("it does not have the scenarios and replicas of the eval")
+            .hint("ktsu eval run SPEC runs others")),
     }
 }
 

@@ -303,3 +303,82 @@ async fn a_run_whose_folder_went_with_a_killed_process_is_begun_anew() {
     assert_eq!(written, ["one", "three", "two", "two"]);
     bench.desk.ktsu(&["verify"]).is(0);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn recorded_runs_are_scored_again_with_what_they_left_and_nothing_runs() {
+    let bench = Bench::new(SPEC).await;
+    let first = bench
+        .desk
+        .ktsu(&["eval", "run", "w", "--json"])
+        .is(0)
+        .json();
+    let id = first["eval_id"].as_str().unwrap();
+    let calls = bench.server.asked().len();
+    let stricter = SPEC.replace("'^(one|two)$'", "'^one$'");
+    bench.desk.write_file("w/evals/strict.eval.yaml", &stricter);
+    let spec = ["--spec", "w/evals/strict.eval.yaml"];
+    let score = |options: &[&str]| {
+        let arguments = ["eval", "score", id, "--kit", "w", "--json"];
+        bench.desk.ktsu(&[&arguments, options].concat())
+    };
+    let second = score(&spec).is(1).json();
+    assert_eq!(
+        second["replicas"],
+        json!({"errors": 0, "failed": 3, "passed": 3})
+    );
+    let run = |report: &Value, replica: usize| {
+        report["scenarios"][1]["replicas"][replica]["run_id"].clone()
+    };
+    for replica in 0..3 {
+        assert_eq!(run(&first, replica), run(&second, replica));
+    }
+    assert_eq!(score(&[]).is(0).json()["passed"], 2);
+    assert_eq!(bench.server.asked().len(), calls, "nothing runs");
+    // What runs began with is another now.
+    bench.desk.write_file("w/files/a.txt", "changed\n");
+    let third = score(&spec).is(2).json();
+    assert_eq!(third["replicas"]["errors"], 6);
+    assert_eq!(third["scenarios"][0]["replicas"][0]["error"], "not_kept");
+    let fewer = SPEC.replace("replicas: 3", "replicas: 2");
+    bench.desk.write_file("w/evals/fewer.eval.yaml", &fewer);
+    let refused = score(&["--spec", "w/evals/fewer.eval.yaml"]);
+    assert!(
+        refused
+            .is(2)
+            .err
+            .contains("does not have the scenarios and replicas of the eval"),
+        "{}",
+        refused.err
+    );
+    assert_eq!(bench.server.asked().len(), calls, "nothing runs");
+    bench.desk.ktsu(&["verify"]).is(0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_has_no_verdict_runs_again_and_the_rest_is_judged_by_what_it_left() {
+    let spec = SPEC.replace("replicas: 3\n", "limits: {timeout: 1s}\n");
+    let bench = Bench::new(&spec).await;
+    bench
+        .server
+        .follow(|asked| match asked.arguments["text"].as_str() {
+            Some("two") => write(asked).when("open"),
+            _ => write(asked),
+        });
+    let first = bench
+        .desk
+        .ktsu(&["eval", "run", "w", "--json"])
+        .is(2)
+        .json();
+    assert_eq!(first["scenarios"][1]["error"], "timeout", "{first:#}");
+    bench.server.open("open");
+    let id = first["eval_id"].as_str().unwrap();
+    let second = bench
+        .desk
+        .ktsu(&["eval", "retry", id, "--kit", "w", "--json"])
+        .is(0)
+        .json();
+    let run = |report: &Value, at: usize| report["scenarios"][at]["run_id"].clone();
+    assert_eq!(run(&first, 0), run(&second, 0));
+    assert_ne!(run(&first, 1), run(&second, 1));
+    bench.desk.ktsu(&["verify"]).is(0);
+}

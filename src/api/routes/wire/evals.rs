@@ -124,7 +124,7 @@ pub struct EvalRun {
     pub status: String,
     /// Whether it passes.
     pub passed: bool,
-    /// Why no check was made: `waiting` or `timeout`.
+    /// Why no check was made: `waiting`, `timeout` or `not_kept`.
     pub error: Option<String>,
     /// The composite score, from 0 to 1.
     pub composite: Option<f64>,

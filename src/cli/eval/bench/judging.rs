@@ -7,8 +7,9 @@ use ktsu_ledger::StreamId;
 use ktsu_orchestrator::ReadKind;
 
 use super::super::super::{Failure, check};
+use super::super::ended::EndedRun;
 use super::super::suites::SuiteFile;
-use super::{Bench, EndedRun};
+use super::Bench;
 
 impl Bench<'_> {
     /// Makes the checks of a run, unless there is an error instead. Its folder is gone afterwards.

@@ -1,0 +1,109 @@
+//! Runs that have ended: those of this eval, and those that an earlier one has recorded.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ktsu_eval::{EvalRecord, JudgedRun};
+use ktsu_ledger::event::EvalStatus;
+use ktsu_ledger::{CanonicalJson, StreamId};
+
+use super::super::Failure;
+use super::folders::{RunFolder, RunFolders};
+
+/// Why there is no verdict on a run whose files are not kept, or cannot be made again.
+const NOT_KEPT: &str = "not_kept";
+
+/// Why there is no verdict on a run, as evals record it.
+const ERRORS: [&str; 3] = ["waiting", "timeout", NOT_KEPT];
+
+/// Runs that are judged as they are, by scenario and replica.
+pub(super) type KnownRuns = BTreeMap<(usize, u32), KnownRun>;
+
+/// A run that has ended.
+pub(super) struct EndedRun {
+    pub(super) run: StreamId,
+    pub(super) wall_ms: u64,
+    /// Runs of the same replica that were interrupted.
+    pub(super) abandoned: Vec<StreamId>,
+    /// Why there is no verdict.
+    pub(super) error: Option<&'static str>,
+    /// Its folder, if it has one.
+    pub(super) folder: Option<RunFolder>,
+}
+
+/// A run that an earlier eval has recorded.
+#[derive(Debug, Clone)]
+pub(super) struct KnownRun {
+    run: StreamId,
+    /// Why it has no verdict, whatever it is judged by.
+    error: Option<&'static str>,
+    /// What it did to its folder, if it had one.
+    change: Option<CanonicalJson>,
+    /// Whether it runs again if its folder cannot be made again.
+    may_run_again: bool,
+}
+
+impl EndedRun {
+    /// One that was recorded before.
+    pub(super) fn recorded(run: StreamId) -> Self {
+        Self {
+            run,
+            wall_ms: 0,
+            abandoned: Vec::new(),
+            error: None,
+            folder: None,
+        }
+    }
+}
+
+impl KnownRun {
+    /// Those of an eval that have a verdict. All others run again.
+    pub(super) fn with_verdict(record: &EvalRecord) -> KnownRuns {
+        let judged = record.runs.iter().filter(|judged| {
+            let finished = judged.finished.as_ref();
+            finished.is_some_and(|finished| finished.status != EvalStatus::Error)
+        });
+        judged.map(|judged| Self::of(judged, true)).collect()
+    }
+
+    /// All of an eval: nothing runs again.
+    pub(super) fn all(record: &EvalRecord) -> KnownRuns {
+        let judged = record.runs.iter();
+        judged.map(|judged| Self::of(judged, false)).collect()
+    }
+
+    fn of(judged: &JudgedRun, may_run_again: bool) -> ((usize, u32), Self) {
+        let started = &judged.started;
+        let error = judged.finished.as_ref().and_then(|it| it.error.as_deref());
+        let known = Self {
+            run: started.run.clone(),
+            error: error.and_then(|error| ERRORS.into_iter().find(|one| *one == error)),
+            change: started.workspace.clone(),
+            may_run_again,
+        };
+        ((started.scenario as usize, started.replica), known)
+    }
+
+    /// The run as it ended, with its folder as it was; none if it has to run again.
+    pub(super) async fn ended(
+        &self,
+        folders: Option<&Arc<RunFolders>>,
+    ) -> Result<Option<EndedRun>, Failure> {
+        let mut ended = EndedRun::recorded(self.run.clone());
+        ended.error = self.error.filter(|error| *error != NOT_KEPT);
+        let Some(folders) = folders.cloned() else {
+            return Ok(Some(ended));
+        };
+        if let Some(change) = self.change.clone() {
+            let made = tokio::task::spawn_blocking(move || folders.made_again(&change));
+            ended.folder = made.await.map_err(Failure::of)??;
+        }
+        if ended.folder.is_none() && self.may_run_again {
+            return Ok(None);
+        }
+        if ended.folder.is_none() {
+            ended.error = ended.error.or(Some(NOT_KEPT));
+        }
+        Ok(Some(ended))
+    }
+}
