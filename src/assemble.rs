@@ -41,6 +41,7 @@ use tokio::task::JoinHandle;
 
 use self::reload::PrincipalReload;
 use ktsu_api::access::{Access, PrincipalsInForce};
+use ktsu_api::judges::JudgeModels;
 use ktsu_api::routes;
 use ktsu_api::streams::StreamLimits;
 use ktsu_config::fault::Faults;
@@ -155,6 +156,8 @@ pub struct Engine {
     pub services: Vec<(&'static str, String)>,
     runtime: Option<Runtime>,
     gateway: Option<Gateway>,
+    /// The models that checks ask.
+    pub models: JudgeModels,
     /// Where the runtime of this process reports to.
     _way_back: Arc<OnceLock<LocalOrchestrator>>,
     stop: watch::Sender<bool>,
@@ -330,7 +333,9 @@ pub async fn open(mut setup: Setup) -> Result<Engine, OpenEngineError> {
     disk_full::note_recovered(&facts, recovered).await?;
     let most = server_limits(limits.connections);
     let in_force = PrincipalsInForce::from(principals);
+    let models = agents.models;
     let access = |within, streams| Access {
+        models: models.clone(),
         principals: in_force.clone(),
         within,
         body_bytes: limits.body_bytes,
@@ -386,6 +391,7 @@ pub async fn open(mut setup: Setup) -> Result<Engine, OpenEngineError> {
         services,
         runtime: agents.here,
         gateway: agents.gateway_here,
+        models,
         _way_back: way_back,
         stop,
         lock,

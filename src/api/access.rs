@@ -18,6 +18,7 @@ use axum::response::{IntoResponse as _, Response};
 use ktsu_ledger::event::Principal;
 use parking_lot::RwLock;
 
+use super::judges::JudgeModels;
 use super::routes::policy::{self, Policy};
 use super::streams::StreamLimits;
 use ktsu_codes::ErrorCode;
@@ -75,6 +76,8 @@ pub struct Access {
     pub trace_work: Option<u64>,
     /// How many streams of events may be open.
     pub streams: StreamLimits,
+    /// The models that checks may ask.
+    pub models: JudgeModels,
 }
 
 /// The caller of a request; an axum extractor. Fails if the policy of the route provides no caller.

@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
+use crate::judges::{EvalLog, JudgeModels};
 use ktsu_config::fault::{Fault, Faults, Severity};
-use ktsu_eval::{EvalSpec, EvalWriter, Invariant, Workspace};
+use ktsu_eval::{EvalSpec, EvalWriter, Invariant, JudgeCheck, JudgeInput, Workspace};
 use ktsu_history::checked_run::{CheckedRun, CheckedRunError};
 use ktsu_history::evals::{self, EvalReadError, EvalReport};
 use ktsu_ledger::event::{CheckResult, EvalStarted, Principal};
@@ -35,6 +36,8 @@ pub struct CheckRequest {
     pub without_sandbox: bool,
     /// The folder with the files that the run left.
     pub workspace: Option<Box<dyn Workspace + Send>>,
+    /// The models that checks may ask.
+    pub models: JudgeModels,
 }
 
 /// Why a run was not checked. Nothing was recorded.
@@ -97,6 +100,7 @@ pub async fn check(
         reads_files,
         without_sandbox,
         workspace,
+        models,
     } = request;
     let readers = orchestrator.readers();
     let (engine, stream) = (orchestrator.clone(), run.clone());
@@ -116,10 +120,21 @@ pub async fn check(
     });
     let (spec, started, checked) = read.await?;
     let threshold = spec.pass_threshold;
+    let (workspace, log, replies) = match spec.asks_models() {
+        false => (workspace, Err(EvalWriter::begin(started, threshold)), None),
+        true => {
+            let (workspace, files) = overview(&spec, workspace).await?;
+            let log = begin(orchestrator, &models, started, threshold).await?;
+            let place = log.next_run().await?;
+            let replies = log.replies(place, &run, &spec, &checked, files).await?;
+            (workspace, Ok(log), Some(replies))
+        }
+    };
     let (runs_programs, engine) = (spec.runs_programs(), orchestrator.clone());
     let judge = move || {
         let workspace = workspace.as_ref().map(|it| it.as_ref() as &dyn Workspace);
-        let mut checked = evals::check_read(checked, &run, &spec.invariants, workspace);
+        let invariants = &spec.invariants;
+        let mut checked = evals::check_read(checked, &run, invariants, workspace, replies.as_ref());
         if workspace.is_some_and(is_interrupted) {
             return Err(CheckError::Interrupted);
         }
@@ -134,12 +149,62 @@ pub async fn check(
             judged.map_err(|error| EvalAppendError::Ledger(error.to_string()))??
         }
     };
-    let (mut writer, mut events) = EvalWriter::begin(started, threshold);
-    events.extend(writer.judged(checked.started, Ok(checked.results)));
-    events.extend(writer.finish());
+    let stream = match log {
+        Ok(log) => {
+            log.judged(checked.started, Ok(checked.results)).await?;
+            log.finish().await?;
+            log.stream().clone()
+        }
+        Err((mut writer, mut events)) => {
+            events.extend(writer.judged(checked.started, Ok(checked.results)));
+            events.extend(writer.finish());
+            let mut eval = orchestrator.new_eval()?;
+            orchestrator.append_eval(&mut eval, events).await?;
+            eval.stream
+        }
+    };
+    report(orchestrator, stream).await
+}
+
+/// Records the beginning of an eval whose checks ask models.
+///
+/// # Errors
+/// [`EvalAppendError`].
+pub async fn begin(
+    orchestrator: &Orchestrator,
+    models: &JudgeModels,
+    started: EvalStarted,
+    pass_threshold: f64,
+) -> Result<EvalLog, EvalAppendError> {
     let mut eval = orchestrator.new_eval()?;
+    let (writer, events) = EvalWriter::begin(started, pass_threshold);
     orchestrator.append_eval(&mut eval, events).await?;
-    report(orchestrator, eval.stream).await
+    Ok(EvalLog::new(orchestrator, models, (eval, writer), None))
+}
+
+/// The files that a run left, and their text for models if a check wants it.
+type Files = (
+    Option<Box<dyn Workspace + Send>>,
+    Option<Result<String, String>>,
+);
+
+/// Reads the files that models judge, before any program changes them.
+pub async fn overview(
+    spec: &EvalSpec,
+    workspace: Option<Box<dyn Workspace + Send>>,
+) -> Result<Files, EvalAppendError> {
+    let wants_files = |check: &JudgeCheck| check.input == JudgeInput::Workspace;
+    let wanted = spec.judges().any(|(_, check)| wants_files(check));
+    let workspace = match (workspace, wanted) {
+        (Some(workspace), true) => workspace,
+        (unread, _) => return Ok((unread, None)),
+    };
+    let read = tokio::task::spawn_blocking(move || {
+        let files = workspace.overview();
+        (Some(workspace), Some(files))
+    });
+    let read = read.await;
+    read.map_err(|error| EvalAppendError::Ledger(error.to_string()))
 }
 
 /// Takes secrets of the kit out of results. What programs print may hold one, and what is recorded must not.

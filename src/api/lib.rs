@@ -3,6 +3,7 @@
 pub mod access;
 pub mod checks;
 pub mod ids;
+pub mod judges;
 mod problems;
 pub mod routes;
 mod stream_opener;

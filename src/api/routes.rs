@@ -43,6 +43,7 @@ pub use in_process::InProcessReports;
 
 use std::sync::LazyLock;
 
+use axum::Extension;
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{FromRequestParts, Path};
@@ -97,6 +98,7 @@ pub fn router_for(orchestrator: Orchestrator, access: Access) -> Router {
         .clone()
         .route("/openapi.json", get(openapi_json))
         .with_state(orchestrator)
+        .layer(Extension(access.models.clone()))
         .layer(from_fn(move |request, next| {
             access::authorize(access.clone(), request, next)
         }));

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use axum::Router;
 
 use super::Agents;
+use ktsu_api::judges::JudgeModels;
 use ktsu_egress as egress;
 use ktsu_gateway::Gateway;
 use ktsu_peer::Peer;
@@ -22,6 +23,8 @@ pub(super) struct Workers {
     pub(super) here: Option<Runtime>,
     /// The gateway of this process.
     pub(super) gateway_here: Option<Gateway>,
+    /// The models that checks ask.
+    pub(super) models: JudgeModels,
     /// The services to listen, and their addresses.
     pub(super) listening: Vec<(&'static str, SocketAddr, Router)>,
 }
@@ -39,6 +42,7 @@ pub(super) fn agents(
         Agents::Remote { runtime, gateway } => {
             workers.runtime = Some(Peer::remote(runtime, None));
             workers.gateway = gateway.as_ref().map(|url| Peer::remote(url, None));
+            workers.models = JudgeModels::new(workers.gateway.clone().map(GatewayLink::Peer));
         }
         Agents::Here {
             runtime: runtime_at,
@@ -55,6 +59,8 @@ pub(super) fn agents(
             workers.listening = runtime_at.into_iter().chain(gateway_at).collect();
             workers.runtime = Some(Peer::Local(runtime.router()));
             workers.gateway = Some(Peer::Local(routes));
+            let link = GatewayLink::InProcess(Arc::new(gateway.clone()));
+            workers.models = JudgeModels::new(Some(link));
             workers.here = Some(runtime);
             workers.gateway_here = Some(gateway);
         }

@@ -17,6 +17,7 @@ use super::counted::{ConnectionCounts, ORCHESTRATOR};
 use super::reload::PrincipalReload;
 use super::{OpenEngineError, Setup, delivery, policy, serve, server_limits, url_of, values};
 use ktsu_api::access::{Access, PrincipalsInForce};
+use ktsu_api::judges::JudgeModels;
 use ktsu_api::routes;
 use ktsu_api::streams::StreamLimits;
 use ktsu_damage::{self as damage, Damage, DamageReportingReader};
@@ -113,6 +114,7 @@ pub async fn open(setup: Setup, ledger: &Path) -> Result<ReadOnlyEngine, OpenEng
     let most = server_limits(limits.connections);
     let in_force = PrincipalsInForce::from(principals);
     let access = |within, streams| Access {
+        models: JudgeModels::default(),
         principals: in_force.clone(),
         within,
         body_bytes: limits.body_bytes,

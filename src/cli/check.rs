@@ -11,7 +11,7 @@ use super::check_bench::workspace_for;
 use super::engine::{client_token, invalid_file, quoted};
 use super::follow::problem;
 use super::output::{
-    BAD, DIM, GOOD, WARN, line, note, note_dim, painted, print_json, row, symbols,
+    BAD, DIM, GOOD, WARN, line, line_dim, note, note_dim, painted, print_json, row, symbols,
 };
 use super::owner::{EngineArguments, EngineHandle};
 use super::reading::{find_run, open_at, unfinished};
@@ -21,7 +21,7 @@ use crate::eval_file::{self, EvalFile};
 use ktsu_api::checks::{self, CheckError, CheckRequest, WITHOUT_SANDBOX};
 use ktsu_codes::{EXIT_COULD_NOT_RUN, EXIT_VERDICT};
 use ktsu_environment::principals::LOCAL;
-use ktsu_eval::{Workspace, verdict};
+use ktsu_eval::{EvalSpec, Workspace, verdict};
 use ktsu_history::checked_run::CheckedRunError;
 use ktsu_history::evals::{self, EvalReport, RunVerdict, SpecReport};
 use ktsu_ledger::StreamId;
@@ -104,6 +104,7 @@ async fn check(
     let workspace = workspace(&arguments, &file, interrupt).await?;
     let is_without = arguments.no_sandbox && spec.runs_programs();
     let sandbox = is_without.then_some(WITHOUT_SANDBOX);
+    can_judge(spec, &arguments)?;
     if arguments.no_record {
         let (run, invariants) = (stream.clone(), file.spec.invariants.clone());
         let judged = tokio::task::spawn_blocking(move || {
@@ -127,6 +128,11 @@ async fn check(
     let (path, flag) = (place.path.display().to_string(), place.flag.clone());
     let engine = with_kit_of(&arguments.spec, arguments.engine.clone());
     let owner = EngineHandle::open(place, &engine, false).await?;
+    if spec.asks_models() && owner.is_ours() && engine.kit.is_none() {
+        owner.close().await?;
+        let words = "the spec has models judge, and which ones is written in a kit";
+        return Err(Failure::could_not_run(words).hint("name the kit: --kit DIR"));
+    }
     let report = match owner.orchestrator() {
         Some(orchestrator) if file.spec.needs_workspace() || file.text.len() > MAX_POSTED => {
             let request = CheckRequest {
@@ -140,6 +146,7 @@ async fn check(
                 reads_files: true,
                 without_sandbox: arguments.no_sandbox,
                 workspace,
+                models: owner.models(),
             };
             let checked = checks::check(orchestrator, request).await;
             checked.map_err(|error| match error {
@@ -185,6 +192,16 @@ async fn workspace(
         workspace_for(&spec, folder.as_deref(), without_sandbox, &interrupt)
     });
     made.await.map_err(Failure::of)?
+}
+
+/// Refuses to have models judge without a record of it.
+fn can_judge(spec: &EvalSpec, arguments: &Arguments) -> Result<(), Failure> {
+    if !spec.asks_models() || !arguments.no_record {
+        return Ok(());
+    }
+    let words = "what models are asked is recorded before it is sent, so --no-record does not go with \
+                 checks of the type llm_as_judge";
+    Err(Failure::could_not_run(words).hint("leave --no-record out"))
 }
 
 /// The run, unless it cannot be checked whatever the file says.
@@ -261,22 +278,27 @@ fn show_recorded(common: &Common, report: &EvalReport, flag: &str) -> Result<Exi
     };
     let id = report.eval_id.as_str();
     let about = (&report.spec, report.sandbox.as_deref());
-    let shown = show(common, scenario, about, Some(id))?;
+    let shown = show(common, scenario, about, Some(report))?;
     if !common.json {
+        print_judges(report);
         note_dim(&format!("recorded as {id}: ktsu evals {id}{flag}"));
     }
     Ok(shown)
 }
 
 /// Shows a verdict, what it was judged by, and how programs ran; the exit code says which it is.
-/// `eval_id`: if it is recorded.
+/// `recorded`: the eval, if it is recorded.
 fn show(
     common: &Common,
     scenario: &RunVerdict,
     (spec, sandbox): (&SpecReport, Option<&str>),
-    eval_id: Option<&str>,
+    recorded: Option<&EvalReport>,
 ) -> Result<ExitCode, Failure> {
+    let eval_id = recorded.map(|report| report.eval_id.as_str());
     let mut shown = in_json(scenario, spec, eval_id);
+    if let Some(judges) = recorded.and_then(|report| report.judges) {
+        shown["judges"] = json!(judges);
+    }
     if let Some(sandbox) = sandbox {
         shown["sandbox"] = json!(sandbox);
     }
@@ -369,6 +391,15 @@ pub(super) fn print_sandbox(sandbox: Option<&str>) {
         line(&format!(
             "{warning}: programs of checks ran without a sandbox"
         ));
+    }
+}
+
+/// Says what checks used of models, if they asked any.
+pub(super) fn print_judges(report: &EvalReport) {
+    if let Some(judges) = report.judges {
+        let calls = text::count(judges.llm_calls, "model call");
+        let cost = text::cost(judges.cost_micro_usd);
+        line_dim(&format!("judges: {calls}, {cost}"));
     }
 }
 

@@ -140,6 +140,10 @@ impl Workspace for CheckBench {
         self.files.exists(relative)
     }
 
+    fn overview(&self) -> Result<String, String> {
+        self.files.overview()
+    }
+
     fn programs(&self) -> Option<&dyn Programs> {
         Some(self)
     }

@@ -6,7 +6,7 @@ use ktsu_ledger::store::Reader;
 use ktsu_ledger::{StreamId, Timestamp};
 use serde_json::{Value, json};
 
-use super::check::{exit_code, print_sandbox, print_scenario};
+use super::check::{exit_code, print_judges, print_sandbox, print_scenario};
 use super::layout::Column;
 use super::output::{line, line_dim, note, note_dim, print_json};
 use super::reading::{find_eval, find_run, open};
@@ -71,6 +71,7 @@ fn show(common: &Common, reader: &dyn Reader, asked: &str) -> Result<ExitCode, F
         false => {
             report.scenarios.iter().for_each(print_verdict);
             print_sandbox(report.sandbox.as_deref());
+            print_judges(&report);
             let spec = text::line(&report.spec.file).into_owned();
             line_dim(&format!("{}, by {}, {}", spec, report.by, report.at));
         }

@@ -70,6 +70,7 @@ mod tree;
 mod validate;
 mod verify;
 mod workspace;
+mod workspace_text;
 mod world;
 mod world_tree;
 

@@ -19,6 +19,7 @@ use super::signals::drain_and_close;
 use super::{Common, Failure};
 use crate::assemble::{Agents, Engine, LedgerPlace, Setup};
 use crate::receiver::Receiver;
+use ktsu_api::judges::JudgeModels;
 use ktsu_environment::Environment;
 use ktsu_kit::Kit;
 use ktsu_orchestrator::Orchestrator;
@@ -143,6 +144,14 @@ impl EngineHandle {
     /// The engine in this process, if no other owns the ledger.
     pub(super) fn orchestrator(&self) -> Option<&Orchestrator> {
         self.engine.as_ref().map(|engine| &engine.orchestrator)
+    }
+
+    /// The models that checks ask, if no other process owns the ledger.
+    pub(super) fn models(&self) -> JudgeModels {
+        let engine = self.engine.as_ref();
+        engine
+            .map(|engine| engine.models.clone())
+            .unwrap_or_default()
     }
 
     /// Whether the engine ends with this command.

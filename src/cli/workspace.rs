@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use ktsu_eval::Workspace;
 
 use super::Failure;
+use super::workspace_text::overview;
 
 /// The most bytes of a file that are looked at.
 const MAX_FILE: u64 = 16 << 20;
@@ -86,6 +87,10 @@ impl Workspace for WorkspaceFolder {
             true => Err(format!("has more than {} MiB", MAX_FILE >> 20)),
             false => Ok(Some(bytes)),
         }
+    }
+
+    fn overview(&self) -> Result<String, String> {
+        overview(&self.root)
     }
 
     fn exists(&self, relative: &str) -> Result<bool, String> {

@@ -12,6 +12,7 @@ use serde_json::{Number, Value};
 
 use crate::filter::{self, Filter, FilterError, GLOB_KEYS};
 use crate::glob::{Glob, MAX_GLOB_BYTES};
+use crate::judge_reader;
 use crate::numbers;
 use crate::pattern::TextPattern;
 use crate::program_reader;
@@ -26,7 +27,7 @@ const MAX_TOOLS: usize = 200;
 const OUTPUT: &str = "output";
 
 /// The types that are checked.
-const TYPES: [(&str, &MapShape); 8] = [
+const TYPES: [(&str, &MapShape); 9] = [
     ("output", &shapes::OUTPUT),
     ("trace", &shapes::TRACE),
     ("forbidden", &shapes::FORBIDDEN_CHECK),
@@ -35,13 +36,13 @@ const TYPES: [(&str, &MapShape); 8] = [
     ("file_content", &shapes::FILE_CONTENT),
     ("command_exit", &shapes::COMMAND_EXIT),
     ("custom", &shapes::CUSTOM),
+    ("llm_as_judge", &shapes::LLM_AS_JUDGE),
 ];
 
 /// The types that are read, and not checked yet.
-const LATER: [(&str, &MapShape); 3] = [
+const LATER: [(&str, &MapShape); 2] = [
     ("sql", &shapes::SQL),
     ("http_mock_assertions", &shapes::HTTP_MOCK),
-    ("llm_as_judge", &shapes::LLM_AS_JUDGE),
 ];
 
 /// A map of a shape in which every key has a value: one without would leave out a condition.
@@ -81,6 +82,12 @@ pub(crate) fn check(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<Ch
             limits: limits(reader, &fields)?,
             ..program_reader::custom(reader, &fields)?
         })),
+        "llm_as_judge" => {
+            let before = reader.faults.len();
+            let rubric = fields.read("rubric", |node| shaped(reader, node, &shapes::RUBRIC));
+            let check = judge_reader::judge(reader, &fields, rubric.as_ref())?;
+            (reader.faults.len() == before).then(|| CheckKind::Judge(Box::new(check)))?
+        }
         _ => CheckKind::FileContent(Box::new(content(reader, &fields)?)),
     })
 }
@@ -101,26 +108,8 @@ pub(crate) fn map_of(reader: &mut ConfigReader<'_>, node: &YamlNode, what: &str)
 
 /// Checks the fields of a type that is not checked yet.
 fn later(reader: &mut ConfigReader<'_>, fields: &Fields<'_>) {
-    for name in [
-        "query",
-        "service",
-        "model",
-        "criteria",
-        "input_from",
-        "prompt_template",
-    ] {
+    for name in ["query", "service"] {
         text(reader, fields, name);
-    }
-    fields.read("samples", |node| reader.integer(node, "samples", 1, 100));
-    fields.read("temperature", |node| {
-        reader.number(node, "temperature", 0.0, 2.0)
-    });
-    fields.read("pass_threshold", |node| {
-        reader.number(node, "pass_threshold", 0.0, 1.0)
-    });
-    if let Some(fields) = fields.read("rubric", |node| shaped(reader, node, &shapes::RUBRIC)) {
-        text(reader, &fields, "pass");
-        text(reader, &fields, "fail");
     }
     let assertions = fields.read("assertions", |node| reader.list(node, "assertions"));
     for node in assertions.unwrap_or_default() {

@@ -24,6 +24,14 @@ pub trait Workspace {
     /// Why that cannot be said, in words for people.
     fn exists(&self, relative: &str) -> Result<bool, String>;
 
+    /// The names of all files, and the text of those that are text, for a model; bounded.
+    ///
+    /// # Errors
+    /// Why there is none, in words for people.
+    fn overview(&self) -> Result<String, String> {
+        Err("the files of this workspace cannot be listed".to_owned())
+    }
+
     /// What runs programs beside these files, if anything does.
     fn programs(&self) -> Option<&dyn Programs> {
         None

@@ -44,11 +44,25 @@ pub struct FrameView {
     pub cost_micro_usd: u64,
     /// How many model calls it adds.
     pub model_calls: u64,
+    /// The model group of its model call.
+    group: Option<String>,
+    /// The provider of its model call.
+    provider: Option<String>,
     /// As `frames --json` shows it, with `call`.
     pub(crate) value: Rcvar,
 }
 
 impl FrameView {
+    /// Whether it is of a call that this model answered.
+    pub(crate) fn answered_by(&self, provider: &str, model: &str) -> bool {
+        self.provider.as_deref() == Some(provider) && self.model.as_deref() == Some(model)
+    }
+
+    /// Whether it is of a call to a model group.
+    pub(crate) fn asks_group(&self, group: &str) -> bool {
+        self.group.as_deref() == Some(group)
+    }
+
     /// As `frames --json` shows it, with `call`.
     pub(crate) fn to_value(&self) -> Value {
         serde_json::to_value(&*self.value).unwrap_or_default()
@@ -76,6 +90,8 @@ pub struct FrameFold {
 /// The fields of the call that a frame belongs to.
 #[derive(Debug, Default)]
 struct CallFields {
+    group: Option<String>,
+    provider: Option<String>,
     server: Option<String>,
     tool: Option<String>,
     model: Option<String>,
@@ -135,6 +151,8 @@ impl FrameFold {
             approved: call.approved,
             cost_micro_usd: self.usage.cost_micro_usd - before.cost_micro_usd,
             model_calls: self.usage.llm_calls - before.llm_calls,
+            group: call.group,
+            provider: call.provider,
             value: from_value(&Value::Object(members)),
         })
     }
@@ -175,6 +193,7 @@ impl FrameFold {
             AgentEvent::Request(request) => {
                 self.groups.insert(seq, request.group.clone());
                 Some(CallFields {
+                    group: Some(request.group.clone()),
                     value: json!({"group": request.group}),
                     ..CallFields::default()
                 })
@@ -183,6 +202,8 @@ impl FrameFold {
                 self.models.insert(seq, reply.model.clone());
                 let group = self.groups.get(&reply.request);
                 Some(CallFields {
+                    group: group.cloned(),
+                    provider: Some(reply.provider.clone()),
                     value: json!({"group": group, "model": reply.model, "provider": reply.provider}),
                     model: Some(reply.model.clone()),
                     ..CallFields::default()
@@ -228,6 +249,7 @@ fn tool_call(record: &ToolCallRecord, frame: &Frame, model: Option<&String>) -> 
         model: model.cloned(),
         approved,
         value,
+        ..CallFields::default()
     }
 }
 

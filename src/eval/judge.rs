@@ -8,6 +8,7 @@ use crate::bench::{Bench, CheckError};
 use crate::commands;
 use crate::content::{self, Workspace};
 use crate::frames::FrameView;
+use crate::model_judge::finding::{self, JudgeReplies};
 use crate::output;
 use crate::results::Finding;
 use crate::scripts;
@@ -27,6 +28,8 @@ pub struct Subject<'s> {
     pub frames: &'s [FrameView],
     /// The files it left, if there is a folder with them.
     pub workspace: Option<&'s dyn Workspace>,
+    /// What models replied to the checks that ask one.
+    pub replies: Option<&'s JudgeReplies>,
 }
 
 /// The result of every check, in the order of the file. The same spec and subject give the same
@@ -49,12 +52,12 @@ pub fn judge_each<'i>(
     let mut bench = Bench::new(subject.frames, Evaluator::new(&mut tracker));
     let mut refills = MAX_REFILLS;
     for invariant in invariants {
-        let mut found = find(&invariant.check, subject, &mut bench);
+        let mut found = find(invariant, subject, &mut bench);
         // Earlier checks may have spent what this one needs.
         if found.as_ref().is_err_and(|error| error.is_spent) && refills > 0 {
             refills -= 1;
             bench.evaluator.refill();
-            found = find(&invariant.check, subject, &mut bench);
+            found = find(invariant, subject, &mut bench);
         } else if let Err(error) = &mut found
             && error.is_spent
         {
@@ -66,11 +69,11 @@ pub fn judge_each<'i>(
 }
 
 fn find(
-    check: &CheckKind,
+    invariant: &Invariant,
     subject: &Subject<'_>,
     bench: &mut Bench<'_, '_>,
 ) -> Result<Finding, CheckError> {
-    match check {
+    match &invariant.check {
         CheckKind::Output(check) => output::find(check, subject.envelope, bench),
         CheckKind::Trace(check) => trace::find(check, subject.envelope, bench),
         CheckKind::Forbidden(filter) => trace::none(filter, bench),
@@ -79,6 +82,10 @@ fn find(
         CheckKind::FileContent(check) => content::find(check, subject.workspace, bench),
         CheckKind::CommandExit(check) => commands::find(check, subject.workspace),
         CheckKind::Custom(check) => scripts::find(check, subject.workspace, bench.frames),
+        CheckKind::Judge(check) => {
+            let asked = (invariant.name.as_str(), check.as_ref());
+            finding::find(asked, subject.envelope, subject.replies, bench.frames)
+        }
         CheckKind::Later(name) => {
             let words = format!("checks of type {name} are not supported yet");
             Err(CheckError::new(words))

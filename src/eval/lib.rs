@@ -6,7 +6,8 @@
 //! ```text
 //! text ─EvalSpec::parse─▶ EvalSpec ─┐
 //! records ─FrameFold─▶ FrameView ───┼─judge─▶ CheckResult ─verdict─▶ Verdict
-//! envelope, workspace ──────────────┘
+//! envelope, workspace ──────────────┤
+//! replies of models ────────────────┘
 //! ```
 
 mod aggregate;
@@ -19,6 +20,8 @@ mod filter;
 mod frames;
 mod glob;
 mod judge;
+mod judge_reader;
+mod model_judge;
 mod numbers;
 mod output;
 mod pattern;
@@ -45,11 +48,16 @@ pub use content::Workspace;
 pub use filter::{Filter, FilterError};
 pub use frames::{FrameFold, FrameView, FrameViewError};
 pub use judge::{Subject, judge, judge_each};
+pub use model_judge::calls::JudgeCall;
+pub use model_judge::check::{JudgeCheck, JudgeInput};
+pub use model_judge::finding::JudgeReplies;
+pub use model_judge::question::{JudgeMessage, JudgeQuestion, JudgeStep};
 pub use programs::{
     CheckProgram, CommandCheck, CustomCheck, ProgramLimits, ProgramPlaces, ProgramRun, Programs,
 };
 pub use record::{
-    EvalRecord, EvalWriter, JudgedAgain, JudgedRun, RecordFault, RecordedEvent, judge_again,
+    EvalRecord, EvalWriter, JudgedAgain, JudgedRun, RecordFault, RecordedCall, RecordedEvent,
+    judge_again,
 };
 pub use results::MAX_FRAMES_NAMED;
 pub use score::{Verdict, rounded, verdict};

@@ -8,17 +8,26 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use ktsu_ledger::event::{
-    CheckResult, EvalEvent, EvalFinished, EvalStarted, EvalStatus, ScenarioAggregated,
-    ScenarioFinished, ScenarioStarted, Score,
+    AgentEvent, CheckResult, EvalEvent, EvalFinished, EvalStarted, EvalStatus, LlmRequest,
+    LlmResponse, ScenarioAggregated, ScenarioFinished, ScenarioStarted, Score,
 };
 use ktsu_ledger::{Cause, Event, Frame, Hash, StreamId, Timestamp};
+use ktsu_projections::usage::Usage;
 use serde::Deserialize;
 
 use crate::aggregate::is_possible;
 use crate::judge::{Subject, judge_each};
+use crate::model_judge::calls::JudgeCall;
+use crate::model_judge::check::JudgeInput;
+use crate::model_judge::finding::JudgeReplies;
+use crate::model_judge::open::{OpenCalls, scope_of};
+use crate::model_judge::question::seal_answer;
 use crate::score::{Verdict, verdict};
 use crate::spec::{CheckKind, EvalSpec, Invariant};
 use crate::tally::Tally;
+
+/// The type of checks that a model makes.
+const JUDGE: &str = "llm_as_judge";
 
 /// An eval, as its frames have it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +42,8 @@ pub struct EvalRecord {
     pub aggregated: Vec<ScenarioAggregated>,
     /// The totals; none as long as it is under way.
     pub finished: Option<EvalFinished>,
+    /// The model calls about runs that have no verdict.
+    open: OpenCalls,
     tally: Tally,
     /// The number of the next frame.
     next: u64,
@@ -45,6 +56,8 @@ pub struct JudgedRun {
     pub started: ScenarioStarted,
     /// The results, each with the number of its frame.
     pub results: Vec<(u64, CheckResult)>,
+    /// What models replied to its checks.
+    pub replies: JudgeReplies,
     /// The verdict; none as long as it is under way.
     pub finished: Option<ScenarioFinished>,
 }
@@ -94,6 +107,9 @@ struct RecordedType {
 /// An event, with what it follows from.
 pub type RecordedEvent = (Vec<Cause>, EvalEvent);
 
+/// A model call of a check, with what it follows from, in the scope of the run that it is about.
+pub type RecordedCall = (String, Vec<Cause>, AgentEvent);
+
 /// Writes an eval: the events that are to be appended, one scenario after another.
 #[derive(Debug, Clone)]
 pub struct EvalWriter {
@@ -123,6 +139,38 @@ impl EvalWriter {
         })
     }
 
+    /// Requests of the checks of a run, and the calls that they begin. They follow from the last frame
+    /// of the run.
+    pub fn requests(
+        &mut self,
+        place: (u32, u32),
+        run: &(StreamId, u64),
+        requests: Vec<LlmRequest>,
+    ) -> (Vec<JudgeCall>, Vec<RecordedCall>) {
+        let recorded = requests.into_iter().map(|request| {
+            let call = JudgeCall::of(self.next, run.clone(), &request);
+            self.next += 1;
+            let cause = vec![Cause::Here(0), Cause::There(run.0.clone(), run.1)];
+            (call, (scope_of(place), cause, AgentEvent::Request(request)))
+        });
+        recorded.unzip()
+    }
+
+    /// The reply to a call, as it is recorded; the call has it from now on. None if it has one.
+    pub fn answer(
+        &mut self,
+        place: (u32, u32),
+        call: &mut JudgeCall,
+        mut answer: LlmResponse,
+    ) -> Option<RecordedCall> {
+        seal_answer(call, &mut answer);
+        call.take(self.next, &answer).ok()?;
+        self.next += 1;
+        let cause = vec![Cause::Here(call.request)];
+        let answer = AgentEvent::Response(Box::new(answer));
+        Some((scope_of(place), cause, answer))
+    }
+
     /// The scenario and the replica that are judged next.
     pub fn next_run(&self) -> (u32, u32) {
         self.tally.next_run().unwrap_or_default()
@@ -150,8 +198,13 @@ impl EvalWriter {
         let finished = verdict_on(&results, error, place, self.tally.pass_threshold());
         for mut result in results {
             (result.scenario, result.replica) = place;
-            let checked = EvalEvent::Checked(Box::new(result));
-            events.push((vec![Cause::Here(begun_at)], checked));
+            let mut cause = vec![Cause::Here(begun_at)];
+            // What models replied is in frames of the eval itself.
+            if result.check == JUDGE {
+                let replies = result.looked_at.frames.iter();
+                cause.extend(replies.map(|reply| Cause::Here(*reply)));
+            }
+            events.push((cause, EvalEvent::Checked(Box::new(result))));
         }
         let verdict_at = begun_at + events.len() as u64;
         let results = (begun_at + 1..verdict_at).map(Cause::Here);
@@ -237,7 +290,11 @@ impl EvalRecord {
         {
             return Err(fault(0, "its replicas cannot be aggregated"));
         }
+        let judges = spec.checks.iter();
+        let judges = judges.filter(|check| check.check.r#type == JUDGE);
+        let judges = judges.map(|check| check.name.clone()).collect();
         let mut record = Self {
+            open: OpenCalls::new(judges, started.suite.as_ref()),
             started: started.as_ref().clone(),
             at,
             runs: Vec::new(),
@@ -255,14 +312,19 @@ impl EvalRecord {
     }
 
     fn take(&mut self, frame: &Frame, spec: &RecordedSpec) -> Result<(), &'static str> {
-        let Event::Eval(event) = &frame.event else {
-            return Err("it is no event of an eval");
-        };
         if self.finished.is_some() {
             return Err("it follows the end of the eval");
         }
         let open = self.runs.last_mut();
         let open = open.filter(|run| run.finished.is_none());
+        if let Event::Agent(event) = &frame.event
+            && open.is_none()
+        {
+            return self.open.take(frame, event, self.tally.next_run());
+        }
+        let Event::Eval(event) = &frame.event else {
+            return Err("it is no event of an eval, or out of order");
+        };
         match (event, open) {
             (EvalEvent::ScenarioStarted(started), None)
                 if self.tally.next_run() == Some((started.scenario, started.replica)) =>
@@ -277,6 +339,10 @@ impl EvalRecord {
                 self.runs.push(JudgedRun {
                     started: started.clone(),
                     results: Vec::new(),
+                    replies: JudgeReplies {
+                        calls: self.open.close(started),
+                        ..JudgeReplies::default()
+                    },
                     finished: None,
                 });
                 Ok(())
@@ -316,6 +382,18 @@ impl EvalRecord {
     /// How the scenarios so far ended.
     pub fn totals(&self) -> EvalFinished {
         self.finished.unwrap_or_else(|| self.tally.totals())
+    }
+
+    /// What its checks used of models.
+    pub fn usage(&self) -> Usage {
+        self.open.usage()
+    }
+
+    /// The model calls that are recorded of a run without a verdict: its place, and how many frames it
+    /// has.
+    pub fn calls_of(&self, place: (u32, u32), run: &StreamId, frames: u64) -> Vec<JudgeCall> {
+        let run = (run.clone(), frames.saturating_sub(1));
+        self.open.of(place, &run)
     }
 
     /// Whether what it runs is what a spec has it run. One that runs nothing checks recorded runs.
@@ -424,14 +502,25 @@ pub fn judge_again(
     let recorded = run.results.iter().zip(&spec.invariants);
     let (mut again, mut places) = (Vec::new(), Vec::new());
     for (place, invariant) in recorded {
-        match needs_only_the_run(invariant) {
-            true => {
+        let rests_on = rests_on(invariant, run);
+        if rests_on != RestsOn::Record {
+            found.not_covered.insert(invariant.check.name());
+        }
+        match rests_on {
+            RestsOn::Else if is_made_up(invariant, &place.1) => {
+                return Err(fault(place.0, "no model was asked"));
+            }
+            RestsOn::Else => {}
+            RestsOn::Record | RestsOn::Both => {
                 again.push(invariant);
                 places.push(place);
             }
-            false => drop(found.not_covered.insert(invariant.check.name())),
         }
     }
+    let subject = &Subject {
+        replies: Some(&run.replies),
+        ..*subject
+    };
     let mut places = places.into_iter();
     let mut differs = None;
     judge_each(again, subject, &mut |mut now| {
@@ -456,14 +545,33 @@ pub fn judge_again(
     }
 }
 
-fn needs_only_the_run(invariant: &Invariant) -> bool {
-    match invariant.check {
-        CheckKind::Output(_) | CheckKind::Trace(_) | CheckKind::Forbidden(_) => true,
+/// What the result of a check rests on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum RestsOn {
+    /// The run and the eval alone.
+    Record,
+    /// Replies that the eval has, to a question about what it does not have.
+    Both,
+    /// What neither has.
+    Else,
+}
+
+fn rests_on(invariant: &Invariant, run: &JudgedRun) -> RestsOn {
+    match &invariant.check {
+        CheckKind::Output(_) | CheckKind::Trace(_) | CheckKind::Forbidden(_) => RestsOn::Record,
+        CheckKind::Judge(_) if !run.replies.has_calls_of(&invariant.name) => RestsOn::Else,
+        CheckKind::Judge(check) if check.input != JudgeInput::Output => RestsOn::Both,
+        CheckKind::Judge(_) => RestsOn::Record,
         CheckKind::FileExists(_)
         | CheckKind::FileAbsent(_)
         | CheckKind::FileContent(_)
         | CheckKind::CommandExit(_)
         | CheckKind::Custom(_)
-        | CheckKind::Later(_) => false,
+        | CheckKind::Later(_) => RestsOn::Else,
     }
+}
+
+/// Whether a model is said to have judged, and was not asked.
+fn is_made_up(invariant: &Invariant, result: &CheckResult) -> bool {
+    matches!(invariant.check, CheckKind::Judge(_)) && result.status != EvalStatus::Error
 }

@@ -1,5 +1,6 @@
 //! A spec: what is checked of a finished run, and how much each check counts.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use ktsu_ledger::CanonicalJson;
@@ -9,6 +10,7 @@ use serde_json::{Number, Value};
 
 use crate::filter::Filter;
 use crate::glob::Glob;
+use crate::model_judge::check::{JudgeCheck, JudgeInput};
 use crate::pattern::TextPattern;
 use crate::programs::{CommandCheck, CustomCheck};
 use crate::suite::Suite;
@@ -73,6 +75,8 @@ pub enum CheckKind {
     CommandExit(Box<CommandCheck>),
     /// What a script says.
     Custom(Box<CustomCheck>),
+    /// What a model says.
+    Judge(Box<JudgeCheck>),
     /// A type that is read, and not supported yet, by its name.
     Later(&'static str),
 }
@@ -165,8 +169,12 @@ pub struct Content {
 impl EvalSpec {
     /// The first invariant whose type of check is not supported yet, and the type.
     pub fn not_supported(&self) -> Option<(&Invariant, &'static str)> {
-        self.invariants.iter().find_map(|one| match one.check {
-            CheckKind::Later(name) => Some((one, name)),
+        self.invariants.iter().find_map(|one| match &one.check {
+            CheckKind::Later(name) => Some((one, *name)),
+            CheckKind::Judge(check) if check.input == JudgeInput::Service => Some((
+                one,
+                "llm_as_judge of a service (services are not supported yet)",
+            )),
             CheckKind::Output(_)
             | CheckKind::Trace(_)
             | CheckKind::Forbidden(_)
@@ -174,13 +182,15 @@ impl EvalSpec {
             | CheckKind::FileAbsent(_)
             | CheckKind::FileContent(_)
             | CheckKind::CommandExit(_)
-            | CheckKind::Custom(_) => None,
+            | CheckKind::Custom(_)
+            | CheckKind::Judge(_) => None,
         })
     }
 
     /// Whether any check needs the folder that a run left.
     pub fn needs_workspace(&self) -> bool {
-        self.invariants.iter().any(|one| match one.check {
+        self.invariants.iter().any(|one| match &one.check {
+            CheckKind::Judge(check) => check.input == JudgeInput::Workspace,
             CheckKind::Output(_)
             | CheckKind::Trace(_)
             | CheckKind::Forbidden(_)
@@ -191,6 +201,32 @@ impl EvalSpec {
             | CheckKind::CommandExit(_)
             | CheckKind::Custom(_) => true,
         })
+    }
+
+    /// The invariants that a model judges, with their checks.
+    pub fn judges(&self) -> impl Iterator<Item = (&Invariant, &JudgeCheck)> {
+        self.invariants.iter().filter_map(|one| match &one.check {
+            CheckKind::Judge(check) => Some((one, check.as_ref())),
+            CheckKind::Output(_)
+            | CheckKind::Trace(_)
+            | CheckKind::Forbidden(_)
+            | CheckKind::FileExists(_)
+            | CheckKind::FileAbsent(_)
+            | CheckKind::FileContent(_)
+            | CheckKind::CommandExit(_)
+            | CheckKind::Custom(_)
+            | CheckKind::Later(_) => None,
+        })
+    }
+
+    /// The model groups that judge, each once.
+    pub fn judge_groups(&self) -> BTreeSet<&str> {
+        self.judges().map(|(_, check)| &*check.group).collect()
+    }
+
+    /// Whether any check asks a model.
+    pub fn asks_models(&self) -> bool {
+        self.judges().next().is_some()
     }
 
     /// Whether any check runs a program.
@@ -217,6 +253,7 @@ impl CheckKind {
             Self::FileContent(_) => "file_content",
             Self::CommandExit(_) => "command_exit",
             Self::Custom(_) => "custom",
+            Self::Judge(_) => "llm_as_judge",
             Self::Later(name) => name,
         }
     }

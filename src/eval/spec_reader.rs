@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use crate::aggregate;
 use crate::check_reader;
+use crate::model_judge::check::{MAX_JUDGE_CALLS, MAX_SAMPLES};
 use crate::pattern::MAX_PATTERNS;
 use crate::shapes::{
     AGGREGATION, ESTIMATE, EVAL, FORBIDDEN, INVARIANT, MAX_WEIGHT, SCORING, UNUSED,
@@ -76,6 +77,7 @@ fn spec(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<EvalSpec> {
         as_json: CanonicalJson::null(),
     };
     check_total(reader, &fields, &spec);
+    check_calls(reader, &fields, &spec);
     if let Some(node) = fields.get("scoring") {
         scoring(reader, node, &mut spec);
     }
@@ -178,13 +180,19 @@ fn invariant(
         YamlValue::Text(text) => Some(text.clone()),
         _ => None,
     });
+    let check = check_reader::check(reader, fields.get("check")?)?;
+    if gate == Some(true) && matches!(check, CheckKind::Judge(_)) {
+        let place = fields.key("gate").unwrap_or(fields.place);
+        let words = format!("the gate {name} is met only if the model gives a score of 1");
+        reader.fault(Fault::new(FaultCode::BadValue, place, words).warning());
+    }
     Some(Invariant {
         index,
         name: name.to_owned(),
         description,
         weight: weight.unwrap_or(1.0),
         gate: gate.unwrap_or(false),
-        check: check_reader::check(reader, fields.get("check")?)?,
+        check,
         written: fields.get("check")?.to_value(),
     })
 }
@@ -267,6 +275,27 @@ fn check_total(reader: &mut ConfigReader<'_>, fields: &Fields<'_>, spec: &EvalSp
         let words = format!("{runs} runs have more than {MAX_CHECKS} checks together");
         reader.fault(Fault::new(FaultCode::BadValue, place, words));
     }
+}
+
+/// Reports more questions to models than an eval asks.
+fn check_calls(reader: &mut ConfigReader<'_>, fields: &Fields<'_>, spec: &EvalSpec) {
+    let samples = spec.judges().map(|(_, check)| check.samples as usize);
+    let of_run = samples.fold(0, usize::saturating_add);
+    let runs = spec.suite.as_ref().and_then(Suite::runs).unwrap_or(1);
+    let place = fields.key("invariants").unwrap_or(fields.place);
+    let words = match runs.saturating_mul(of_run) {
+        _ if of_run > MAX_SAMPLES => {
+            format!("the checks ask models {of_run} times a run, and may {MAX_SAMPLES} times")
+        }
+        all if all > MAX_JUDGE_CALLS && runs <= MAX_SCENARIOS => {
+            format!(
+                "the checks of {runs} runs ask models {all} times, and may {MAX_JUDGE_CALLS} times"
+            )
+        }
+        _ => return,
+    };
+    let fault = Fault::new(FaultCode::BadValue, place, words);
+    reader.fault(fault.hint("samples: 1"));
 }
 
 fn scoring(reader: &mut ConfigReader<'_>, node: &YamlNode, spec: &mut EvalSpec) {

@@ -1,7 +1,9 @@
 //! What a spec says, and what comes of it.
 
 mod filter_tests;
+mod judge_record_tests;
 mod judge_tests;
+mod model_judge_tests;
 mod program_tests;
 mod record_tests;
 mod replica_tests;

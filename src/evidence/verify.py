@@ -25,14 +25,14 @@ PARTS = {
     "verify_content.py": "bad42b5c9409dfb9ba9e1e85c0006f5ec857109bc1370053f32bb90c4610687e",
     "verify_outputs.py": "ed3f4c388f97fb069287556762f9f3d682b9aa649629f2327869a2a44dd38ee3",
     "verify_signed.py": "a76527081d7a889180e0266aef9bd7f0b0e2d170f8882e7e4bbce35ae4f8f53f",
-    "verify_calls.py": "5d44dcd0fae21e4a5ea847f525ddd6df49f852c5c9e4a8ce29d074b7b71cde79",
+    "verify_calls.py": "c28b12e8a1eb5b42bde20ce494b934caa2cce64b0d36c08af01c9cc9467cfcb9",
     "verify_commands.py": "004c62eca0b37acc5238c5286d9dcb9df4210f4119fcb9773c6ba8d7b727528a",
     "verify_world.py": "cb4c80816d37cce66086b7bc32914798ea4481743f9aad922b1da19b0b38dc13",
     "verify_queue.py": "e718922294c94623c8e9412aaf191b250bfe6f0d6b5e2f59307bb40b5b77317b",
     "verify_values.py": "751932e00871476c3193df28513672ebb5f863529a7e002082a17c75e314b38c",
     "verify_reviews.py": "bb3a61af1c10d105642500936dbe3cf2f7de6ffa562835e456884acb4059069d",
     "verify_suspensions.py": "caea3388b782843a65cc86b3a11b50e03919562ed09ce6559f7beb94596a14b7",
-    "verify_evals.py": "77967e6120b9aecab3eac810733433f1dc2420219e36787b0b5fd095eb684f6c",
+    "verify_evals.py": "e4c5eac7ce61a31e72bd92ec843b8f428d49715646a3bed9b2f9cf2dabfb5540",
     "verify_repeated.py": "21a4512fc7d75a20259fb091be54f657bc7e6ffb233190c9f9e8e9aac16d76c9",
 }
 # What of them this one uses; the others are used by these.

@@ -486,7 +486,7 @@ class Said:
 
     def stories(self):
         if self.known is None:
-            frames = self.evidence.frames
+            frames = [one for one in self.evidence.frames if not one.stream.startswith("eval:")]
             kinds = "llm", "tool", "approval", "review", "suspend"
             streams = {one.stream for one in frames if one.type.split(".")[0] in kinds}
             last = {one.stream: one.seq for one in frames}

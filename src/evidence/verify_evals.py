@@ -3,6 +3,7 @@ its frames, and the verdict from what they found. It makes checks of type trace 
 whose filters have no expression, and those of output that name a plain path. Everything else,
 and whether the checks are those of the text of the spec, only ktsu judges. It is used by verify.py
 and does nothing by itself."""
+import json
 import re
 from decimal import ROUND_HALF_EVEN, Decimal
 
@@ -229,6 +230,18 @@ class Run:
         if frame.data.get("stripped"): raise Unknown("an output without its reserved fields")
         return self.member(frame, "output")
 
+def score_of(text):
+    """The score of a reply, from 0 to 1."""
+    text = (text or "").strip(SPACE)
+    if text.startswith("```"):
+        text = text[3:-3] if text.endswith("```") and len(text) > 5 else text[3:]
+        text = re.sub("^[A-Za-z0-9]*", "", text).strip(SPACE)
+    try:
+        score = json.loads(text, parse_constant=lambda _: check(False))["score"]
+        check(isinstance(score, float) or type(score) is int and abs(score) < 1 << 53)
+    except BROKEN: raise Unknown("a reply that is not read here")
+    return min(max(float(score), 0.0), 1.0)
+
 def member(evidence, frame, name):
     """A member of a frame, wherever it is kept."""
     apart = next((one["hash"] for one in frame.ext if one["path"] == "/" + name), None)
@@ -242,7 +255,7 @@ class Verdicts:
     def __init__(self, evals, stream, frames):
         self.evals, self.evidence, self.stream, self.open = evals, evals.evidence, stream, None
         self.totals, self.ended = {"passed": 0, "failed": 0, "error": 0}, False
-        self.runs, self.group, self.flaky = dict(self.totals), [], 0
+        self.runs, self.group, self.flaky, self.calls = dict(self.totals), [], 0, {}
         first = frames[0]
         wrong_if(first.type != "eval.started", "an eval begins with eval.started", first.id)
         text, named = member(self.evidence, first, "spec"), first.data["spec_digest"]
@@ -262,9 +275,11 @@ class Verdicts:
         whole = self.replicas > 1 and len(self.group) == self.replicas
         between = self.open is None and not whole
         order = {"scenario.started": between, "check.result": self.open is not None,
+                 "llm.request": self.open is None, "llm.response": self.open is None,
                  "scenario.finished": self.open is not None, "eval.finished": between,
                  "scenario.aggregated": self.open is None and whole}
         wrong_if(self.ended or not order.get(frame.type), "it is out of order", frame.id)
+        if frame.type.startswith("llm."): return self.call(frame, data)
         number = sum(self.totals.values())
         place = number, 0 if whole else len(self.group)
         if frame.type != "eval.finished":
@@ -275,6 +290,20 @@ class Verdicts:
         elif frame.type == "scenario.finished": self.finish(frame, data)
         elif frame.type == "scenario.aggregated": self.aggregate(frame, data)
         else: self.end(frame, data, number)
+
+    def call(self, frame, data):
+        """A question of a check to a model, or the reply to one."""
+        if frame.type == "llm.request":
+            self.calls[frame.seq] = frame, []
+            return
+        asked, answers = self.calls.get(data["request"], (None, None))
+        right = asked and not answers and asked.scope == frame.scope
+        right = right and all(asked.data[name] == data[name] for name in ("step", "attempt"))
+        wrong_if(not right or asked.data["digest"] != data["input_hash"],
+                 "it is not the reply to its request", frame.id)
+        other = data["output_hash"] != CALLS.sha256(member(self.evidence, frame, "content"))
+        wrong_if(other, "its digest is not that of what the model replied", frame.id)
+        answers.append(frame)
 
     def end(self, frame, data, number):
         short = self.group or self.suite and self.suite["scenarios"] != number
@@ -332,6 +361,7 @@ class Verdicts:
     def again(self, frame, data, asked):
         """Makes a check again."""
         kind, looked = asked["type"], data["looked_at"]
+        if kind == "llm_as_judge": return self.median(frame, data, asked)
         if kind not in ("output", "trace", "forbidden"): raise Unknown("checks of type " + kind)
         if data["status"] == "error": raise Unknown("a check that could not be made")
         if kind == "output":
@@ -347,6 +377,46 @@ class Verdicts:
         right = right and blake3(text.encode("utf-8")) in (None, looked["digest"])
         wrong_if(not right, "the run gives another result of this check", frame.id)
         self.evals.made += 1
+
+    def asked(self, scope, data, **wanted):
+        """The last question of a check with these members, and the replies to it."""
+        found = None, []
+        for question, answers in self.calls.values():
+            own = question.scope == scope and question.data["step"] == data["name"]
+            if own and all(question.data.get(name) == wanted[name] for name in wanted):
+                found = question, answers
+        return found
+
+    def median(self, frame, data, asked):
+        """Makes the result of a check again from what a model replied."""
+        if data["status"] == "error": raise Unknown("a check that could not be made")
+        scope = "%d.%d" % (data["scenario"], data.get("replica", 0))
+        first, _ = self.asked(scope, data, attempt=1, purpose="turn", base=None)
+        wrong_if(first is None, "no model was asked", frame.id)
+        named, scores = [], []
+        for at in range(asked.get("samples", 1)):
+            base = first.seq if at else None
+            turn, answers = self.asked(scope, data, attempt=at + 1, purpose="turn", base=base)
+            wrong_if(turn is None, "the model was not asked so often", frame.id)
+            _, repaired = self.asked(scope, data, purpose="repair", base=turn.seq)
+            answers = repaired or answers
+            wrong_if(not answers, "the model has not replied", frame.id)
+            named.append(answers[0])
+            scores.append(score_of(member(self.evidence, answers[0], "content")))
+        scores.sort()
+        middle = rounded((scores[(len(scores) - 1) // 2] + scores[len(scores) // 2]) / 2)
+        replies = ",".join('[%d,"%s"]' % (one.seq, one.data["output_hash"]) for one in named)
+        prompt = blake3(CALLS.canonical(member(self.evidence, first, "messages")).encode("utf-8"))
+        text = '{"prompt":"%s","replies":[%s]}' % (prompt, replies)
+        right = middle == data["score"]
+        right = right and data["passed"] is (middle >= asked.get("pass_threshold", 0.5))
+        looked = data["looked_at"]
+        right = right and looked["count"] == len(named)
+        right = right and looked["frames"] == [one.seq for one in named[:MAX_NAMED]]
+        right = right and (prompt is None or blake3(text.encode("utf-8")) == looked["digest"])
+        wrong_if(not right, "the replies give another result of this check", frame.id)
+        self.evals.made += 1
+        raise Unknown("what a model was asked")
 
     def finish(self, frame, data):
         error = data.get("error")

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use ktsu_eval::{
-    EvalRecord, EvalSpec, FrameView, Invariant, JudgedRun, RecordFault, Subject, Workspace,
+    EvalRecord, EvalSpec, Invariant, JudgeReplies, JudgedRun, RecordFault, Subject, Workspace,
     judge_again, judge_each,
 };
 use ktsu_ledger::branch;
@@ -20,6 +20,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::checked_run::{CheckedRun, CheckedRunError};
+pub use super::judge_usage::JudgeUsage;
+pub use super::tool_outcomes::ToolOutcomes;
 
 /// What the ids of evals begin with.
 pub const EVAL: &str = "eval_";
@@ -37,30 +39,6 @@ pub struct CheckedScenario {
     pub tools: ToolOutcomes,
 }
 
-/// How tool calls ended that were sent.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct ToolOutcomes {
-    /// With a result.
-    pub ok: u64,
-    /// With an error.
-    pub errors: u64,
-}
-
-impl ToolOutcomes {
-    fn of(frames: &[FrameView]) -> Self {
-        let returned = frames.iter().filter(|frame| frame.kind == "tool.returned");
-        let mut outcomes = Self::default();
-        for frame in returned {
-            match frame.status.as_deref() {
-                Some("ok") => outcomes.ok += 1,
-                Some("error") => outcomes.errors += 1,
-                _ => {}
-            }
-        }
-        outcomes
-    }
-}
-
 /// Makes checks of a finished run, and measures how long each takes.
 ///
 /// # Errors
@@ -72,25 +50,29 @@ pub fn check(
     workspace: Option<&dyn Workspace>,
 ) -> Result<CheckedScenario, CheckedRunError> {
     let checked = CheckedRun::read(reader, run, None)?;
-    Ok(check_read(checked, run, invariants, workspace))
+    Ok(check_read(checked, run, invariants, workspace, None))
 }
 
-/// As [`check`], of a run that has been read.
+/// As [`check`], of a run that has been read, with what models replied.
 pub fn check_read(
     checked: CheckedRun,
     run: &StreamId,
     invariants: &[Invariant],
     workspace: Option<&dyn Workspace>,
+    replies: Option<&JudgeReplies>,
 ) -> CheckedScenario {
     let subject = Subject {
         envelope: &checked.envelope,
         frames: &checked.frames,
         workspace,
+        replies,
     };
     let mut results = Vec::with_capacity(invariants.len());
     let mut began = Instant::now();
     judge_each(invariants, &subject, &mut |mut result| {
-        result.duration_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let asked = replies.map_or(0, |replies| replies.duration_ms(&result.name));
+        let took = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        result.duration_ms = took.saturating_add(asked);
         results.push(result);
         began = Instant::now();
     });
@@ -125,6 +107,9 @@ pub struct EvalReport {
     pub eval_id: String,
     /// Scenarios that failed.
     pub failed: u64,
+    /// What its checks used of models; absent if none was asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub judges: Option<JudgeUsage>,
     /// Scenarios some of whose replicas passed and some failed; each counts among the others, too.
     #[serde(default)]
     pub flaky: u64,
@@ -253,7 +238,9 @@ impl EvalReport {
     /// What the record of an eval says.
     pub fn of(stream: &StreamId, record: EvalRecord) -> Self {
         let (totals, is_finished) = (record.totals(), record.finished.is_some());
+        let judges = JudgeUsage::of(record.usage());
         let mut report = Self::empty(stream, record.started, record.at, (totals, is_finished));
+        report.judges = judges;
         let mut aggregated = record.aggregated.into_iter().peekable();
         let mut runs = record.runs.into_iter().peekable();
         while let Some(first) = runs.next() {
@@ -305,6 +292,7 @@ impl EvalReport {
             errors: totals.errors.into(),
             eval_id: stream.name().to_owned(),
             failed: totals.failed.into(),
+            judges: None,
             flaky: totals.flaky.into(),
             passed: totals.passed.into(),
             replicas: totals.replicas,
@@ -568,6 +556,7 @@ impl EvalVerifier {
             envelope: &run.envelope,
             frames: &run.frames,
             workspace: None,
+            replies: None,
         };
         let again = judge_again(record, judged, spec, &subject, ENGINE)?;
         if again.is_of_another_version {

@@ -3,7 +3,7 @@
 use std::str::FromStr as _;
 
 use ktsu_ledger::appender::AppendError;
-use ktsu_ledger::event::EvalEvent;
+use ktsu_ledger::event::{AgentEvent, EvalEvent};
 use ktsu_ledger::store::{AppendRefusal, Entry, Tail};
 use ktsu_ledger::{Actor, Cause, Draft, Event, StreamId};
 use serde_json::Value;
@@ -74,15 +74,42 @@ impl Orchestrator {
         eval: &mut EvalStream,
         events: Vec<(Vec<Cause>, EvalEvent)>,
     ) -> Result<(), EvalAppendError> {
-        let shared = &self.shared;
         let drafts = events.into_iter().map(|(cause, event)| Draft {
             scope: String::new(),
             actor: Actor::Orchestrator,
             cause,
             event: Event::Eval(event),
         });
+        self.append_to_eval(eval, drafts.collect()).await
+    }
+
+    /// Appends model calls of the checks of an eval, each in the scope of the run that it is about, as
+    /// one, and returns once that is durable.
+    ///
+    /// # Errors
+    /// [`EvalAppendError`].
+    pub async fn append_eval_calls(
+        &self,
+        eval: &mut EvalStream,
+        calls: Vec<(String, Vec<Cause>, AgentEvent)>,
+    ) -> Result<(), EvalAppendError> {
+        let drafts = calls.into_iter().map(|(scope, cause, event)| Draft {
+            scope,
+            actor: Actor::Orchestrator,
+            cause,
+            event: Event::Agent(event),
+        });
+        self.append_to_eval(eval, drafts.collect()).await
+    }
+
+    async fn append_to_eval(
+        &self,
+        eval: &mut EvalStream,
+        drafts: Vec<Draft>,
+    ) -> Result<(), EvalAppendError> {
+        let shared = &self.shared;
         let (stream, after) = (&eval.stream, eval.end);
-        let entry = Entry::from_drafts(stream, after, drafts.collect(), (shared.clock)());
+        let entry = Entry::from_drafts(stream, after, drafts, (shared.clock)());
         let entry = entry.map_err(|error| EvalAppendError::Ledger(error.to_string()))?;
         let end = entry.tail();
         let appender = shared.appender.clone();

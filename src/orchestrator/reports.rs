@@ -5,7 +5,7 @@ mod error;
 mod events;
 
 use ktsu_ledger::branch::frames;
-use ktsu_ledger::event::{AgentEvent, Report, Role};
+use ktsu_ledger::event::{AgentEvent, LlmResponse, Report, Role};
 use ktsu_ledger::store::StoreError;
 use ktsu_ledger::{Event, Frame, Hash, Sealed, StreamId};
 use serde::de::DeserializeOwned;
@@ -97,6 +97,30 @@ impl Orchestrator {
             "{own}/runs/{run}/steps/{}/resume/link?token={token}",
             task.step
         )
+    }
+
+    /// What a model replied to a check, as frames have it: redacted, without its digests. `check`: the
+    /// invariant; `sample`: which question.
+    ///
+    /// # Errors
+    /// [`ReportError::Malformed`].
+    pub fn reply_to_check(
+        &self,
+        (check, sample): (&str, u32),
+        answer: wire::LlmResponse,
+    ) -> Result<LlmResponse, ReportError> {
+        let context = ReportContext {
+            attempt: sample,
+            item: None,
+            step: check,
+            report: Report {
+                digest: String::new(),
+                n: 1,
+            },
+            redactor: self.shared.secrets.redactor(),
+            routing: None,
+        };
+        context.response(answer)
     }
 
     /// Takes a report, and returns once it is durable.

@@ -22,7 +22,7 @@ use ktsu_ledger::event::{
 };
 use ktsu_ledger::removal::{PlanRemovalError, PlannedRemoval, References};
 use ktsu_ledger::store::{Cursor, Filter, Reader, StoreError};
-use ktsu_ledger::{Event, Timestamp};
+use ktsu_ledger::{Cause, Event, Timestamp};
 use ktsu_projections::index::RunRow;
 use ktsu_projections::retention::{EndedRun, Families, Holds, RetentionLimits};
 use parking_lot::Mutex;
@@ -387,7 +387,7 @@ fn children(reader: &dyn Reader) -> Result<Families, StoreError> {
     Ok(Families::of(found))
 }
 
-/// The runs that an eval judges.
+/// The runs that an eval judges, or has asked models about.
 fn judged(reader: &dyn Reader, eval: &StreamId) -> Result<BTreeSet<StreamId>, StoreError> {
     let (mut runs, mut from) = (BTreeSet::new(), 1);
     loop {
@@ -399,8 +399,18 @@ fn judged(reader: &dyn Reader, eval: &StreamId) -> Result<BTreeSet<StreamId>, St
         for frame in page.iter().filter_map(|record| record.decode_bare().ok()) {
             if let Event::Eval(EvalEvent::ScenarioStarted(scenario)) = frame.event {
                 runs.insert(scenario.run);
+            } else if let Event::Agent(_) = frame.event {
+                runs.extend(frame.cause.into_iter().filter_map(run_of));
             }
         }
+    }
+}
+
+/// The run that a cause is a frame of.
+fn run_of(cause: Cause) -> Option<StreamId> {
+    match cause {
+        Cause::There(run, _) => Some(run),
+        Cause::Here(_) => None,
     }
 }
 

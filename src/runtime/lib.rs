@@ -38,7 +38,6 @@ use tokio::sync::Notify;
 
 use self::callbacks::UnreachableWarning;
 use self::deadline::PausableDeadline;
-use self::model::ModelClient;
 use self::record::TaskRecorder;
 use self::task::TaskContext;
 use self::tasks::{StartOutcome, TaskRegistry};
@@ -46,7 +45,7 @@ use ktsu_contract::runtime::InvokeAgent;
 use ktsu_server::{InFlight, InFlightGuard};
 
 pub use callbacks::{Callbacks, LocalOrchestrator};
-pub use model::GatewayLink;
+pub use model::{GatewayLink, ModelClient};
 pub use routes::openapi;
 pub use tools::{
     BoxFuture, McpServer, ServerTool, ToolCallResult, ToolClient, ToolError, ToolErrorCode,

@@ -34,18 +34,25 @@ pub enum GatewayLink {
 
 /// The gateway, and the places at it.
 #[derive(Clone)]
-pub(super) struct ModelClient {
+pub struct ModelClient {
     gateway: GatewayLink,
     places: Option<Arc<Semaphore>>,
 }
 
 impl ModelClient {
-    pub(super) fn new(gateway: GatewayLink) -> Self {
+    /// A client of a gateway.
+    pub fn new(gateway: GatewayLink) -> Self {
         let places = match gateway {
             GatewayLink::InProcess(_) | GatewayLink::Peer(Peer::Local(_)) => None,
             GatewayLink::Peer(Peer::Remote(_)) => Some(Arc::new(Semaphore::new(MAX_REMOTE_CALLS))),
         };
         Self { gateway, places }
+    }
+
+    /// As tasks ask, for a caller that is no task.
+    pub async fn ask_alone(&self, request: u64, key: &str, call: InvokeModel) -> LlmResponse {
+        let silence = UnreachableWarning::default();
+        self.ask(request, key, call, &silence).await
     }
 
     /// Asks. No answer at all is no reason to give up (decision W4), an error answer is final. The

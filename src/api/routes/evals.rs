@@ -1,7 +1,7 @@
 //! `POST /checks` checks a finished run; `GET /evals` and `GET /evals/{id}` show verdicts.
 
-use axum::Json;
 use axum::extract::{Path, State};
+use axum::{Extension, Json};
 use serde_json::{Value, json as value};
 
 use super::command::{CommandBody, invalid};
@@ -9,12 +9,14 @@ use super::parameter::{Kind, Parameter};
 use super::query::{NoParameters, Query, QueryParameters, RawQuery};
 use super::{find_eval, find_run, wire};
 use crate::access::Caller;
-use crate::checks::{self, CheckRequest};
+use crate::checks::{self, CheckError, CheckRequest};
+use crate::judges::JudgeModels;
 use crate::problems;
 use ktsu_codes::ErrorCode;
 use ktsu_history::evals::{self, EvalReport};
-use ktsu_orchestrator::{Orchestrator, ReadKind};
+use ktsu_orchestrator::{EvalAppendError, Orchestrator, ReadKind};
 use ktsu_server::ProblemDetails;
+use tokio::task::JoinError;
 
 /// The default number of evals in a list.
 const LISTED: usize = 50;
@@ -27,12 +29,14 @@ const MAX_FILE_CHARS: usize = 500;
 /// How the file of a spec is called where the request does not say it.
 const UNNAMED: &str = "spec.eval.yaml";
 
-/// Checks a finished run by a spec, and records the verdict. Only checks that rest on the run alone:
-/// `output`, `trace` and `forbidden`.
+/// Checks a finished run by a spec, and records the verdict. Only checks that need nothing of this
+/// machine: `output`, `trace`, `forbidden`, and `llm_as_judge` of the output, which asks the models of
+/// the kit.
 #[utoipa::path(post, path = "/checks", request_body = wire::CheckPost,
     responses((status = 200, body = wire::Eval)))]
 pub(super) async fn check(
     State(orchestrator): State<Orchestrator>,
+    Extension(models): Extension<JudgeModels>,
     caller: Caller,
     _: Query<NoParameters>,
     CommandBody(body): CommandBody<wire::CheckPost>,
@@ -58,8 +62,14 @@ pub(super) async fn check(
         reads_files: false,
         without_sandbox: false,
         workspace: None,
+        models,
     };
-    let checked = checks::check(&orchestrator, request).await;
+    // Models take seconds, and what they are asked is recorded: a check is finished even if the client
+    // has gone.
+    let checking = async move { checks::check(&orchestrator, request).await };
+    let checked = tokio::spawn(checking).await;
+    let stopped = |error: JoinError| CheckError::Append(EvalAppendError::Ledger(error.to_string()));
+    let checked = checked.map_err(stopped).and_then(|checked| checked);
     checked.map(Json).map_err(problems::check_error)
 }
 

@@ -33,8 +33,9 @@ use super::tool_bridge::ToolBridge;
 use super::turns::Turns;
 use crate::assemble::Engine;
 use ktsu_api::checks;
+use ktsu_api::judges::EvalLog;
 use ktsu_environment::principals::LOCAL;
-use ktsu_eval::{EvalRecord, EvalSubject, EvalWriter, RecordedEvent, Scenario};
+use ktsu_eval::{EvalRecord, EvalSubject, EvalWriter, Scenario};
 use ktsu_history::approvals::requests_of_run;
 use ktsu_history::evals::CheckedScenario;
 use ktsu_history::fold;
@@ -42,7 +43,7 @@ use ktsu_kit::Kit;
 use ktsu_ledger::event::{Effects, Principal};
 use ktsu_ledger::store::StoreError;
 use ktsu_ledger::{StreamId, branch};
-use ktsu_orchestrator::{EvalStream, ReadKind};
+use ktsu_orchestrator::ReadKind;
 use ktsu_peer::Peer;
 use ktsu_projections::approvals::ApprovalStatus;
 use ktsu_projections::run::RunStatus;
@@ -99,13 +100,13 @@ struct Plan<'p> {
     /// What the folders of runs are copied from, if they have any.
     folders: Option<&'p Arc<RunFolders>>,
     is_resumed: bool,
+    log: &'p EvalLog,
 }
 
 /// A suite while it is judged.
 struct Judging<'s> {
     suite: &'s SuiteFile,
-    eval: EvalStream,
-    writer: EvalWriter,
+    log: EvalLog,
     scenarios: Rc<[Scenario]>,
     shown: Vec<ShownRun>,
     /// Whether an earlier process began it: runs may be there.
@@ -196,13 +197,15 @@ impl<'e> Bench<'e> {
         started.suite = Some(suite.suite.recorded(suite.only.as_deref()));
         started.sandbox = suite.sandbox_word(self.without_sandbox).map(str::to_owned);
         let folders = self.folders(suite).await?;
-        let mut eval = orchestrator.new_eval().map_err(Failure::of)?;
-        let (writer, events) = EvalWriter::begin(started, spec.pass_threshold);
-        self.append(&mut eval, events).await?;
+        let log = checks::begin(
+            orchestrator,
+            &self.engine.models,
+            started,
+            spec.pass_threshold,
+        );
         Ok(Judging {
             suite,
-            eval,
-            writer,
+            log: log.await.map_err(Failure::of)?,
             scenarios: Rc::clone(&suite.scenarios),
             shown: Vec::new(),
             is_resumed: false,
@@ -236,10 +239,11 @@ impl<'e> Bench<'e> {
                 abandoned,
             ));
         }
+        let eval = (eval.map_err(Failure::of)?, writer);
+        let (engine, before) = (self.engine, Some(record.clone()));
         Ok(Judging {
             suite,
-            eval: eval.map_err(Failure::of)?,
-            writer,
+            log: EvalLog::new(&engine.orchestrator, &engine.models, eval, before),
             scenarios: Rc::clone(&suite.scenarios),
             shown,
             is_resumed: true,
@@ -269,9 +273,9 @@ impl<'e> Bench<'e> {
     /// Runs what is left of a suite, and appends each verdict as soon as it is there.
     async fn finish<'s>(&self, mut judging: Judging<'s>) -> Result<JudgedSuite<'s>, Failure> {
         let suite = judging.suite;
-        let id = judging.eval.stream.name().to_owned();
+        let id = judging.log.stream().name().to_owned();
         self.under_way.0.replace(Some(id.clone()));
-        let places: Vec<(usize, u32)> = judging.places().collect();
+        let places = judging.places().await?;
         let mut progress = Progress::new(&judging.scenarios, suite.suite.replicas, self.is_quiet);
         if !self.is_quiet {
             let file = suite.file.spec.path.display();
@@ -281,7 +285,7 @@ impl<'e> Bench<'e> {
         let mut spent = sum(judging.shown.iter().map(ShownRun::cost));
         let limit = self.cost_limit.or(suite.suite.limits.cost_micro_usd);
         let known = std::mem::take(&mut judging.known);
-        let folders = judging.folders.clone();
+        let (folders, log) = (judging.folders.clone(), &judging.log);
         let plan = Plan {
             suite,
             id: &id,
@@ -289,13 +293,15 @@ impl<'e> Bench<'e> {
             known: &known,
             folders: folders.as_ref(),
             is_resumed: judging.is_resumed,
+            log,
         };
         let mut rest = places.iter().enumerate().peekable();
         let (mut running, mut turns) = (FuturesUnordered::new(), Turns::new());
         loop {
             while running.len() < self.parallel
                 && let Some((number, place)) = rest.next_if(|(number, place)| {
-                    let is_over = limit.is_some_and(|limit| spent >= limit);
+                    let cost = spent.saturating_add(log.cost_micro_usd());
+                    let is_over = limit.is_some_and(|limit| cost >= limit);
                     turns.may_begin(*number) && (!is_over || known.contains_key(place))
                 })
             {
@@ -308,22 +314,21 @@ impl<'e> Bench<'e> {
             spent = spent.saturating_add(judged.shown.cost());
             turns.hold(number, judged);
             while let Some(judged) = turns.take() {
-                let place = judging.writer.next_run();
-                let events = judging.writer.judged(judged.started, judged.results);
-                progress.show(place, &events, &judged.shown, spent);
+                let place = log.next_run().await.map_err(Failure::of)?;
+                let events = log.judged(judged.started, judged.results).await;
+                let cost = spent.saturating_add(log.cost_micro_usd());
+                progress.show(place, &events.map_err(Failure::of)?, &judged.shown, cost);
                 judging.shown.push(judged.shown);
-                self.append(&mut judging.eval, events).await?;
             }
         }
         progress.end();
-        let left_out = judging.places().count();
+        let left_out = judging.places().await?.len();
         if left_out == 0 {
-            let events = judging.writer.finish();
-            self.append(&mut judging.eval, events).await?;
+            log.finish().await.map_err(Failure::of)?;
             self.under_way.0.replace(None);
         }
         let orchestrator = &self.engine.orchestrator;
-        let report = checks::report(orchestrator, judging.eval.stream).await?;
+        let report = checks::report(orchestrator, log.stream().clone()).await?;
         Ok(JudgedSuite {
             suite,
             report,
@@ -349,19 +354,10 @@ impl<'e> Bench<'e> {
             }
             (None, None) => return Err(Failure::could_not_run("there is no such scenario")),
         };
-        let (ended, mut checked) = self.check(ended, plan.suite).await?;
+        let (ended, mut checked) = self.check(ended, plan.suite, (plan.log, place)).await?;
         let abandoned = self.cost_of(&ended.abandoned).await?;
         checked.started.abandoned = ended.abandoned;
         Ok(Judged::of(checked, (ended.wall_ms, abandoned), ended.error))
-    }
-
-    async fn append(
-        &self,
-        eval: &mut EvalStream,
-        events: Vec<RecordedEvent>,
-    ) -> Result<(), Failure> {
-        let appended = self.engine.orchestrator.append_eval(eval, events).await;
-        appended.map_err(Failure::of)
     }
 
     /// Runs a replica to its end, or until it waits for what nothing answers or takes too long; such a
@@ -554,13 +550,14 @@ impl<'e> Bench<'e> {
 
 impl Judging<'_> {
     /// The scenarios and replicas that have no verdict, in order.
-    fn places(&self) -> impl Iterator<Item = (usize, u32)> + use<> {
-        let (first, replica) = self.writer.next_run();
+    async fn places(&self) -> Result<Vec<(usize, u32)>, Failure> {
+        let (first, replica) = self.log.next_run().await.map_err(Failure::of)?;
         let (first, replicas) = (first as usize, self.suite.suite.replicas);
         let scenarios = first..self.scenarios.len();
-        scenarios.flat_map(move |scenario| {
+        let places = scenarios.flat_map(move |scenario| {
             let begins = if scenario == first { replica } else { 0 };
             (begins..replicas).map(move |replica| (scenario, replica))
-        })
+        });
+        Ok(places.collect())
     }
 }

@@ -215,7 +215,7 @@ impl ServiceProgram {
 impl RunFolder {
     /// What the run did to it, as its eval records it; and the folder for checks. Its services have ended, so
     /// that nothing writes to it any more.
-    pub(super) fn judged(self) -> Result<(CanonicalJson, Box<dyn Workspace>), Failure> {
+    pub(super) fn judged(self) -> Result<(CanonicalJson, Box<dyn Workspace + Send>), Failure> {
         drop(self.services);
         let after = FolderContents::read(&self.folder.workspace()).map_err(Failure::of)?;
         let mut change = after.difference_from(&self.before);

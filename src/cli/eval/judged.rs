@@ -58,9 +58,20 @@ impl JudgedSuite<'_> {
         })
     }
 
-    /// What its runs cost, in millionths of a US dollar.
+    /// What its runs and its checks cost, in millionths of a US dollar.
     pub(super) fn cost(&self) -> u64 {
+        self.cost_of_runs().saturating_add(self.cost_of_checks())
+    }
+
+    /// What its runs cost, in millionths of a US dollar.
+    pub(super) fn cost_of_runs(&self) -> u64 {
         sum(self.shown.iter().map(ShownRun::cost))
+    }
+
+    /// What its checks cost, in millionths of a US dollar.
+    pub(super) fn cost_of_checks(&self) -> u64 {
+        let judges = self.report.judges;
+        judges.map_or(0, |judges| judges.cost_micro_usd)
     }
 }
 

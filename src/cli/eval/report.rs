@@ -7,7 +7,7 @@ use ktsu_history::evals::{RunVerdict, ScenarioReport, ToolOutcomes};
 use ktsu_ledger::event::{CheckResult, EvalEvent, EvalStatus, Score};
 use serde_json::{Map, Value, json};
 
-use super::super::check::{exit_code, print_sandbox, print_scenario};
+use super::super::check::{exit_code, print_judges, print_sandbox, print_scenario};
 use super::super::layout::columns;
 use super::super::output::{
     BAD, DIM, GOOD, WARN, is_live, line, note, painted, print_failure, print_json, row, transient,
@@ -212,6 +212,7 @@ impl JudgedSuite<'_> {
         let words = format!("{share} passed, {}", text::cost(self.cost()));
         line(&format!("{}  {}", self.totals(), painted(DIM, &words)));
         print_sandbox(report.sandbox.as_deref());
+        print_judges(report);
         let id = &report.eval_id;
         note(&painted(
             DIM,
@@ -239,7 +240,7 @@ impl JudgedSuite<'_> {
         let runs_of = report.scenarios.iter().flat_map(ScenarioReport::runs);
         let violations = runs_of.flat_map(forbidden).filter(|one| is_violated(one));
         let violations = violations.count();
-        json!({
+        let mut shown = json!({
             "eval_id": report.eval_id,
             "ran_at": report.at,
             // For programs that expect the member.
@@ -262,12 +263,16 @@ impl JudgedSuite<'_> {
                 "mean_tokens": mean(total("tokens_in").saturating_add(total("tokens_out")), runs),
                 "total_cost_micro_usd": cost,
                 "total_cost_usd": usd(cost),
-                "mean_cost_per_run_usd": mean(cost, runs.saturating_mul(1_000_000)),
+                "mean_cost_per_run_usd": mean(self.cost_of_runs(), runs.saturating_mul(1_000_000)),
                 "tool_success_rate": mean(tools.ok, tools.ok.saturating_add(tools.errors)),
                 "side_effect_violations": violations,
             },
             "scenarios": scenarios,
-        })
+        });
+        if let Some(judges) = report.judges {
+            shown["judges"] = json!(judges);
+        }
+        shown
     }
 
     /// `command`: what runs the suite again.

@@ -166,6 +166,7 @@ impl SuiteFile {
     /// servers that it does not have.
     pub(super) fn can_run(&self, kit: &Kit) -> Result<(), Failure> {
         self.has_servers(kit)?;
+        self.can_ask(kit)?;
         let EvalSubject::Workflow { name, .. } = &self.suite.subject else {
             return Ok(());
         };
@@ -212,22 +213,34 @@ impl SuiteFile {
         Ok(())
     }
 
+    /// Refuses checks that ask model groups that the kit does not have.
+    fn can_ask(&self, kit: &Kit) -> Result<(), Failure> {
+        let Some(known) = kit.model_groups() else {
+            return Ok(());
+        };
+        let mut asked = self.file.spec.judges();
+        let unknown = asked.find(|(_, check)| !known.contains(&check.group));
+        let Some((invariant, check)) = unknown else {
+            return Ok(());
+        };
+        let words = format!(
+            "the invariant {} is judged by the model group {}, which the kit does not have",
+            invariant.name, check.group
+        );
+        Err(self
+            .refused(&words)
+            .hint(format!("its groups: {}", known.join(", "))))
+    }
+
     /// Refuses model groups that not only scripts answer.
     pub(super) fn is_scripted(
         &self,
         kit: &Kit,
         scripted: &BTreeSet<String>,
     ) -> Result<(), Failure> {
-        let EvalSubject::Workflow { name, .. } = &self.suite.subject else {
-            return Ok(());
-        };
-        let workflow = workflow_of(kit, name.as_deref())?;
-        let definition = kit.workflows.get(&workflow).map(|one| &one.definition);
-        let varied = self.suite.groups();
-        let used = definition.map(|definition| definition.groups());
-        let mut used = used.unwrap_or_default();
-        used.retain(|group| !varied.contains_key(group.as_str()));
-        used.extend(varied.values().flatten().map(|&group| group.to_owned()));
+        let mut used = self.groups_of_runs(kit)?;
+        let judges = self.file.spec.judge_groups().into_iter();
+        used.extend(judges.map(str::to_owned));
         match used.iter().find(|group| !scripted.contains(*group)) {
             None => Ok(()),
             Some(group) => {
@@ -237,6 +250,21 @@ impl SuiteFile {
                     .hint("a provider of type scripted, in an environment: --env FILE"))
             }
         }
+    }
+
+    /// The model groups that its runs use.
+    fn groups_of_runs(&self, kit: &Kit) -> Result<BTreeSet<String>, Failure> {
+        let EvalSubject::Workflow { name, .. } = &self.suite.subject else {
+            return Ok(BTreeSet::new());
+        };
+        let workflow = workflow_of(kit, name.as_deref())?;
+        let definition = kit.workflows.get(&workflow).map(|one| &one.definition);
+        let varied = self.suite.groups();
+        let used = definition.map(|definition| definition.groups());
+        let mut used = used.unwrap_or_default();
+        used.retain(|group| !varied.contains_key(group.as_str()));
+        used.extend(varied.values().flatten().map(|&group| group.to_owned()));
+        Ok(used)
     }
 
     fn refused(&self, words: &str) -> Failure {

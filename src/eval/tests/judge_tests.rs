@@ -235,6 +235,7 @@ fn a_call_without_an_approval_or_with_a_rejection_was_not_approved() {
             envelope: &envelope,
             frames: &run.views(),
             workspace: None,
+            replies: None,
         };
         let spec = spec(
             "invariants: {a: {description: d, check: {type: trace, no_tool_without_approval: p*}}}",
@@ -335,10 +336,10 @@ fn files_pass_fail_or_cannot_be_checked() {
 fn a_type_that_is_not_supported_yet_cannot_be_checked() {
     let found = one("{type: sql, service: db, query: q, equals: 1}");
     assert_eq!((found.status, &*found.check), (Error, "sql"));
-    let text = "invariants: {a: {description: d, check: {type: output}}, b: {description: d, check: {type: llm_as_judge, model: m, criteria: c}}}";
+    let text = "invariants: {a: {description: d, check: {type: output}}, b: {description: d, check: {type: sql, service: d, query: q, equals: 1}}}";
     let spec = spec(text);
     let (invariant, kind) = spec.not_supported().unwrap();
-    assert_eq!((&*invariant.name, kind), ("b", "llm_as_judge"));
+    assert_eq!((&*invariant.name, kind), ("b", "sql"));
 }
 
 #[test]
@@ -358,6 +359,7 @@ fn the_same_subject_gives_the_same_results_and_another_one_another_digest() {
         envelope: &other,
         frames: &frames,
         workspace: None,
+        replies: None,
     };
     let changed = judge(&spec(text), &subject);
     assert_ne!(changed[0].looked_at.digest, first[0].looked_at.digest);
@@ -379,6 +381,7 @@ fn at_most_a_hundred_frames_are_named_and_all_are_counted() {
         envelope: &envelope,
         frames: &frames,
         workspace: None,
+        replies: None,
     };
     let spec = spec(
         "invariants: {a: {description: d, check: {type: trace, where: {step: a}, count: {min: 1}}}}",
@@ -398,6 +401,7 @@ fn an_expression_that_takes_too_much_work_is_an_error_and_the_next_check_is_made
         envelope: &envelope,
         frames: &[],
         workspace: None,
+        replies: None,
     };
     let many = vec!["@"; 60].join(",");
     let slow = format!("length(output.a[*].[{many}][].[{many}][])");
@@ -426,6 +430,7 @@ fn globs_that_take_too_many_comparisons_are_an_error() {
         envelope: &envelope,
         frames: &frames,
         workspace: None,
+        replies: None,
     };
     let glob = "*".repeat(500);
     let checks: String = (0..500)

@@ -23,6 +23,7 @@ fn subject<'s>(envelope: &'s serde_json::Value, frames: &'s [crate::FrameView]) 
         envelope,
         frames,
         workspace: None,
+        replies: None,
     }
 }
 

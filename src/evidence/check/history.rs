@@ -31,7 +31,8 @@ impl EvidenceArchive {
     ) -> Result<Option<String>, ClaimFailure> {
         let about_agents: BTreeSet<String> = self
             .each()
-            .filter(|placed| is_about_agents(placed))
+            // The model calls of evals are those of checks, which evals judge.
+            .filter(|placed| is_about_agents(placed) && !placed.frame.stream.is_eval())
             .map(|placed| placed.frame.stream.to_string())
             .collect();
         let mut large = None;

@@ -66,7 +66,9 @@ impl ReportContext<'_> {
                     .map(|tools| self.json(json!(tools)))
                     .transpose()?,
             }),
-            wire::ReportEvent::Response(answer) => self.response(answer)?,
+            wire::ReportEvent::Response(answer) => {
+                AgentEvent::Response(Box::new(self.response(answer)?))
+            }
             wire::ReportEvent::Decided(decided) => {
                 if decided
                     .draft
@@ -105,9 +107,9 @@ impl ReportContext<'_> {
         })
     }
 
-    fn response(&self, answer: wire::LlmResponse) -> Result<AgentEvent, ReportError> {
+    pub(super) fn response(&self, answer: wire::LlmResponse) -> Result<LlmResponse, ReportError> {
         let text = |text: &str| self.redactor.redact_text(text);
-        Ok(AgentEvent::Response(Box::new(LlmResponse {
+        Ok(LlmResponse {
             attempt: self.attempt,
             attempts: self.attempts(answer.attempts)?,
             cached: answer.cached,
@@ -139,7 +141,7 @@ impl ReportContext<'_> {
             tokens_reasoning: answer.tokens_reasoning,
             tool_calls: self.tool_calls(answer.tool_calls)?,
             unpriced: answer.unpriced,
-        })))
+        })
     }
 
     fn attempts(&self, attempts: Vec<ModelAttempt>) -> Result<Vec<CallAttempt>, ReportError> {

@@ -36,7 +36,12 @@ pub(super) async fn all(described: &Described) -> BTreeSet<Case> {
     let file = "invariants: {f: {check: {type: file_exists, path: a.txt}}}";
     let long_file = json!({"run": run, "spec": SPEC, "file": "x".repeat(501)}).to_string();
     let later = "invariants: {f: {check: {type: command_exit, command: 'true'}}}";
+    let judge =
+        "invariants: {g: {check: {type: llm_as_judge, model: fast, criteria: Is it good?}}}";
+    let of_files = judge.replace("model: fast", "model: fast, input_from: workspace");
     for (path, body, status, code) in [
+        ("/checks", body(&run, judge), 200, ""),
+        ("/checks", body(&run, &of_files), 422, "check_not_supported"),
         ("/checks", "nope".to_owned(), 400, "invalid_json"),
         ("/checks?x=1", body(&run, SPEC), 400, "invalid_query"),
         ("/checks", body("absent", SPEC), 404, "run_not_found"),
@@ -72,6 +77,12 @@ pub(super) async fn all(described: &Described) -> BTreeSet<Case> {
             assert_eq!(answer.json()["code"], code, "{}", answer.text());
         }
     }
+    let unasked = api.post("/checks", &body(&run, judge)).await.json();
+    let reason = &unasked["scenarios"][0]["results"][0]["reason"];
+    assert_eq!(
+        reason,
+        "no model gateway is known here, so no model can judge"
+    );
     let checked = api.post("/checks", &body(&run, SPEC)).await.json();
     let id = checked["eval_id"].as_str().unwrap();
     for (path, status) in [

@@ -388,9 +388,9 @@ fn the_owner_of_the_ledger_checks_and_not_what_needs_files_of_this_machine() {
 #[test]
 fn only_finished_runs_and_checks_that_are_supported_are_taken() {
     let bench = Bench::new();
-    let judge = "check: {type: llm_as_judge, model: fast, criteria: Is it good?}";
-    let said = bench.check(&spec(&[("a", RIGHT), ("good", judge)], "1"), &[]);
-    said.is(2).warns("\"good\"").warns("llm_as_judge");
+    let later = "check: {type: sql, service: db, query: select 1, equals: 1}";
+    let said = bench.check(&spec(&[("a", RIGHT), ("good", later)], "1"), &[]);
+    said.is(2).warns("\"good\"").warns("sql");
     let unknown = bench.check(&spec(&[("a", "check: {type: ouput}")], "1"), &[]);
     unknown
         .is(2)

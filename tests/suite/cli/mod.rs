@@ -25,6 +25,7 @@ mod evidence;
 mod failing;
 mod guidance;
 mod init;
+mod judging;
 mod lock;
 mod locking_tools;
 mod names;

@@ -1,6 +1,7 @@
 //! Verdicts in archives: both verifiers judge them again by the run beside them, and find forgeries
 //! whose chain of hashes was made whole again.
 
+mod judges;
 mod replicas;
 
 use std::collections::BTreeSet;
@@ -12,7 +13,7 @@ use ktsu_evidence::export::ExportSelection;
 use ktsu_history::evals;
 use ktsu_ledger::event::{EvalStarted, Principal};
 use ktsu_ledger::store::MemoryStore;
-use ktsu_ledger::{Actor, Draft, Event, Hash, Link, StreamId, Timestamp};
+use ktsu_ledger::{Actor, Cause, Draft, Event, Hash, Link, StreamId, Timestamp};
 use serde_json::Value;
 
 use super::book::{Act, Book, rechained};
@@ -69,7 +70,25 @@ fn eval_of_runs(runs: &[(&Recorded, Option<&str>)], text: &str) -> Recorded {
         }
     }
     let (spec, _) = EvalSpec::parse(Path::new("a.eval.yaml"), text).unwrap();
-    let started = EvalStarted {
+    let started = started(&spec, text);
+    let (mut writer, mut events) = EvalWriter::begin(started, spec.pass_threshold);
+    for (run, error) in runs {
+        let checked = evals::check(&store, &run.stream, &spec.invariants, None).unwrap();
+        let results = match error {
+            None => Ok(checked.results),
+            Some(error) => Err((*error).to_owned()),
+        };
+        events.extend(writer.judged(checked.started, results));
+    }
+    events.extend(writer.finish());
+    let events = events.into_iter();
+    let plain = |(cause, event)| (String::new(), cause, Event::Eval(event));
+    sealed(&runs[0].0.stream, events.map(plain))
+}
+
+/// What an eval by a spec begins with.
+fn started(spec: &EvalSpec, text: &str) -> EvalStarted {
+    EvalStarted {
         by: Principal {
             auth: "none".to_owned(),
             id: "local".to_owned(),
@@ -81,27 +100,22 @@ fn eval_of_runs(runs: &[(&Recorded, Option<&str>)], text: &str) -> Recorded {
         spec: text.to_owned(),
         spec_digest: Hash::of(text.as_bytes()),
         suite: spec.suite.as_ref().map(|suite| suite.recorded(None)),
-    };
-    let stream: StreamId = format!("eval:eval_{}", runs[0].0.stream.name())
-        .parse()
-        .unwrap();
-    let (mut writer, mut events) = EvalWriter::begin(started, spec.pass_threshold);
-    for (run, error) in runs {
-        let checked = evals::check(&store, &run.stream, &spec.invariants, None).unwrap();
-        let results = match error {
-            None => Ok(checked.results),
-            Some(error) => Err((*error).to_owned()),
-        };
-        events.extend(writer.judged(checked.started, results));
     }
-    events.extend(writer.finish());
+}
+
+/// The stream of an eval whose first run is `run`.
+fn sealed(
+    run: &StreamId,
+    events: impl IntoIterator<Item = (String, Vec<Cause>, Event)>,
+) -> Recorded {
+    let stream: StreamId = format!("eval:eval_{}", run.name()).parse().unwrap();
     let (mut prev, mut records) = (Hash::ZERO, Vec::new());
-    for (seq, (cause, event)) in (0..).zip(events) {
+    for (seq, (scope, cause, event)) in (0..).zip(events) {
         let draft = Draft {
-            scope: String::new(),
+            scope,
             actor: Actor::Orchestrator,
             cause,
-            event: Event::Eval(event),
+            event,
         };
         let link = Link {
             stream: stream.clone(),

@@ -119,6 +119,7 @@ providers: [{{name: office, type: scripted, config: {{rules: '{rules}'}}}}]
             envelope: &checked.envelope,
             frames: &checked.frames,
             workspace: None,
+            replies: None,
         };
         let results = judge(&spec, &subject);
         let failed = results

@@ -48,6 +48,8 @@ pub struct Eval {
     pub errors: Option<u64>,
     /// Scenarios some of whose replicas passed and some failed; each counts among the others, too.
     pub flaky: Option<u64>,
+    /// What its checks used of models; absent if none was asked.
+    pub judges: Option<EvalJudgeUsage>,
     /// How replicas ended, where scenarios have several.
     pub replicas: Option<EvalReplicaTotals>,
     /// What was checked.
@@ -66,6 +68,20 @@ pub struct EvalSpecView {
     pub digest: String,
     /// The name of its file.
     pub file: String,
+}
+
+/// What checks used of models. The runs that they judge have none of it.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct EvalJudgeUsage {
+    /// Millionths of a US dollar.
+    pub cost_micro_usd: u64,
+    /// Model calls.
+    pub llm_calls: u64,
+    /// Tokens sent.
+    pub tokens_in: u64,
+    /// Tokens received.
+    pub tokens_out: u64,
 }
 
 /// How replicas ended.

@@ -1,15 +1,21 @@
 //! Judging a run that has ended, and what is read of it.
 
 use ktsu_api::checks;
-use ktsu_history::checked_run::CheckedRun;
+use ktsu_api::judges::EvalLog;
+use ktsu_eval::Workspace;
+use ktsu_history::checked_run::{CheckedRun, CheckedRunError};
 use ktsu_history::evals::{self, CheckedScenario};
-use ktsu_ledger::StreamId;
+use ktsu_ledger::{CanonicalJson, StreamId};
 use ktsu_orchestrator::ReadKind;
 
 use super::super::super::{Failure, check};
 use super::super::ended::EndedRun;
+use super::super::folders::RunFolder;
 use super::super::suites::SuiteFile;
 use super::Bench;
+
+/// What a run did to its folder, and the folder for checks.
+type LeftFolder = (Option<CanonicalJson>, Option<Box<dyn Workspace + Send>>);
 
 impl Bench<'_> {
     /// Makes the checks of a run, unless there is an error instead. Its folder is gone afterwards.
@@ -17,35 +23,49 @@ impl Bench<'_> {
         &self,
         mut ended: EndedRun,
         suite: &SuiteFile,
+        (log, (scenario, replica)): (&EvalLog, (usize, u32)),
     ) -> Result<(EndedRun, CheckedScenario), Failure> {
-        let run = ended.run.clone();
-        let readers = self.engine.orchestrator.readers();
-        let refused = |error| check::refusal(error, run.name(), "");
+        let (run, spec) = (ended.run.clone(), &suite.file.spec);
+        let refused = |error: CheckedRunError| check::refusal(error, run.name(), "");
         let invariants = match ended.error {
             Some(_) => Vec::new(),
-            None => suite.file.spec.invariants.clone(),
+            None => spec.invariants.clone(),
         };
-        let asked = run.clone();
-        let Some(folder) = ended.folder.take() else {
+        let (readers, asked) = (self.engine.orchestrator.readers(), run.clone());
+        let folder = ended.folder.take();
+        if folder.is_none() && (ended.error.is_some() || !spec.asks_models()) {
             let checked = readers.with_kind(ReadKind::Search, move |reader| {
                 evals::check(reader, &asked, &invariants, None)
             });
             return Ok((ended, checked.await.map_err(refused)?));
-        };
+        }
         let read = readers.with_kind(ReadKind::Search, move |reader| {
             CheckedRun::read(reader, &asked, None)
         });
-        let (read, asked) = (read.await.map_err(refused)?, run.clone());
-        let orchestrator = self.engine.orchestrator.clone();
+        let read = read.await.map_err(refused)?;
+        let (change, workspace) = left(folder).await?;
+        let (workspace, replies) = match ended.error.is_none() && spec.asks_models() {
+            false => (workspace, None),
+            true => {
+                let place = (u32::try_from(scenario).unwrap_or(u32::MAX), replica);
+                let (workspace, files) = checks::overview(spec, workspace)
+                    .await
+                    .map_err(Failure::of)?;
+                let replies = log.replies(place, &run, spec, &read, files).await;
+                (workspace, Some(replies.map_err(Failure::of)?))
+            }
+        };
+        let (orchestrator, asked) = (self.engine.orchestrator.clone(), run.clone());
         // Programs take minutes, and there are few readers.
         let judged = tokio::task::spawn_blocking(move || {
-            let (change, workspace) = folder.judged()?;
-            let mut checked = evals::check_read(read, &asked, &invariants, Some(&*workspace));
+            let workspace = workspace.as_ref().map(|it| it.as_ref() as &dyn Workspace);
+            let replies = replies.as_ref();
+            let mut checked = evals::check_read(read, &asked, &invariants, workspace, replies);
             checks::redact(&orchestrator, &invariants, &mut checked.results);
-            checked.started.workspace = Some(orchestrator.redacted_json(&change));
-            Ok::<_, Failure>(checked)
+            checked.started.workspace = change.map(|change| orchestrator.redacted_json(&change));
+            checked
         });
-        Ok((ended, judged.await.map_err(Failure::of)??))
+        Ok((ended, judged.await.map_err(Failure::of)?))
     }
 
     /// A run that has ended, without checks.
@@ -69,4 +89,14 @@ impl Bench<'_> {
         }
         Ok(cost)
     }
+}
+
+/// What a run left, if it had a folder.
+async fn left(folder: Option<RunFolder>) -> Result<LeftFolder, Failure> {
+    let Some(folder) = folder else {
+        return Ok((None, None));
+    };
+    let left = tokio::task::spawn_blocking(move || folder.judged());
+    let (change, workspace) = left.await.map_err(Failure::of)??;
+    Ok((Some(change), Some(workspace)))
 }

@@ -21,7 +21,7 @@ fn a_secret_that_is_escaped_in_part_is_taken_out_of_a_reply() {
         content: Some(hidden.to_owned()),
         ..wire::LlmResponse::default()
     });
-    let Ok(AgentEvent::Response(response)) = response else {
+    let Ok(response) = response else {
         panic!("it is a reply");
     };
     let redacted = json!(r#"{"t":"[REDACTED]","x":1}"#);

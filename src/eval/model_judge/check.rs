@@ -1,0 +1,44 @@
+//! What a file says of a check that a model makes.
+
+use crate::model_judge::template::{PromptTemplate, Rubric};
+
+/// The most model calls of an eval, without those that repair a reply.
+pub(crate) const MAX_JUDGE_CALLS: usize = 10_000;
+
+/// The most model calls of the checks of one run, without those that repair a reply.
+pub(crate) const MAX_SAMPLES: usize = 1_000;
+
+/// The score that passes where the file has none.
+pub(crate) const PASS_THRESHOLD: f64 = 0.5;
+
+/// A check that a model makes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct JudgeCheck {
+    /// What is evaluated.
+    pub criteria: String,
+    /// What passes, and what fails.
+    pub rubric: Rubric,
+    /// The model group.
+    pub group: String,
+    /// What is judged.
+    pub input: JudgeInput,
+    /// The temperature, in millionths.
+    pub temperature_millionths: u32,
+    /// The score that passes.
+    pub pass_threshold: f64,
+    /// How often the model is asked; the median counts.
+    pub samples: u32,
+    /// The prompt.
+    pub template: PromptTemplate,
+}
+
+/// What is judged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum JudgeInput {
+    /// The output of the run: text as it is, everything else as JSON.
+    Output,
+    /// The files that it left.
+    Workspace,
+    /// What a service has seen, which is not supported yet.
+    Service,
+}
