@@ -117,7 +117,6 @@ fn later(reader: &mut ConfigReader<'_>, fields: &Fields<'_>) {
     }
 }
 
-/// What a program may take, as far as the file says so.
 /// What a program may take, where a map says so.
 pub(crate) fn limits(reader: &mut ConfigReader<'_>, fields: &Fields<'_>) -> Option<ProgramLimits> {
     let Some(node) = fields.get("limits") else {

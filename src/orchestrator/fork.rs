@@ -206,6 +206,7 @@ impl Orchestrator {
                 params: None,
                 parent_run_id: branch.parent_run_id.clone(),
                 reason: request.reason.clone(),
+                references: Vec::new(),
                 restarts: false,
                 rules: found.rules,
                 version: None,

@@ -87,6 +87,20 @@ pub struct ServerTool {
     pub digest: String,
 }
 
+impl ServerTool {
+    /// The same tool, described in other words, with the digest of these.
+    #[must_use]
+    pub fn described(&self, description: String, input_schema: Value) -> Self {
+        let digest = listing::digest(&self.name, &description, &input_schema);
+        Self {
+            name: self.name.clone(),
+            description,
+            input_schema,
+            digest: digest.unwrap_or_else(|| self.digest.clone()),
+        }
+    }
+}
+
 /// A tool that a server lists and that is not offered to anybody.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExcludedTool {

@@ -152,7 +152,7 @@ fn read(
 }
 
 /// What a lock pins.
-fn digest(name: &str, description: &str, input_schema: &Value) -> Option<String> {
+pub(super) fn digest(name: &str, description: &str, input_schema: &Value) -> Option<String> {
     let pinned = json!({"description": description, "input_schema": input_schema, "name": name});
     let canonical = CanonicalJson::from_value(&pinned).ok()?;
     let hash = blake3::hash(canonical.as_str().as_bytes());

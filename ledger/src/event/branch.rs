@@ -45,6 +45,9 @@ pub struct BranchCreated {
     /// The reason given for the fork.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Names that stand for something of the parent alone, where no `run.created` is shared.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub references: Vec<String>,
     /// Whether unfinished steps begin afresh, because what they rest on has changed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub restarts: bool,

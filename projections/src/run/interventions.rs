@@ -70,7 +70,7 @@ impl RunState {
             effects: Effects::Execute,
             no_cache: false,
             pins: None,
-            references: Vec::new(),
+            references: branch.references.clone(),
             results: None,
         };
         let mut state = Self::pending(frame, outline, created);

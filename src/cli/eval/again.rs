@@ -2,7 +2,11 @@
 
 use std::path::Path;
 
+use ktsu_eval::EvalRecord;
+
+use super::super::Failure;
 use super::super::engine::{quoted, quoted_text};
+use super::folders::RunFolders;
 use crate::eval_file;
 
 /// What was given for an eval, and has to be given again.
@@ -11,6 +15,7 @@ pub(super) struct Again<'a> {
     pub(super) env: Option<&'a Path>,
     /// ` --ledger FILE`, if one was named.
     pub(super) ledger: &'a str,
+    pub(super) without_sandbox: bool,
 }
 
 impl Again<'_> {
@@ -36,11 +41,45 @@ impl Again<'_> {
 
     fn others(&self) -> String {
         let env = self.env.map(|env| format!(" --env {}", quoted(env)));
-        format!("{}{}", env.unwrap_or_default(), self.ledger)
+        let sandbox = if self.without_sandbox {
+            " --no-sandbox"
+        } else {
+            ""
+        };
+        format!("{}{}{sandbox}", env.unwrap_or_default(), self.ledger)
     }
 }
 
 /// ` --scenario=NAME`.
 pub(super) fn scenario_option(name: &str) -> String {
     format!(" --scenario={}", quoted_text(name))
+}
+
+/// Refuses to finish an eval in another way than it was begun: with or without a sandbox, or with other
+/// files.
+pub(super) fn is_the_same(
+    record: &EvalRecord,
+    sandbox: Option<&str>,
+    folders: Option<&RunFolders>,
+) -> Result<(), Failure> {
+    match (record.started.sandbox.as_deref(), sandbox) {
+        (None, Some(_)) => {
+            let words = "the eval was begun with a sandbox, so the rest of it has one, too";
+            return Err(Failure::could_not_run(words).hint("leave --no-sandbox out"));
+        }
+        (Some(_), None) => {
+            let words = "the eval was begun without a sandbox, and so is the rest of it";
+            return Err(Failure::could_not_run(words).hint("--no-sandbox"));
+        }
+        (Some(_), Some(_)) | (None, None) => {}
+    }
+    let changes = record.runs.iter();
+    let mut changes = changes.filter_map(|run| run.started.workspace.as_ref());
+    match (changes.next(), folders) {
+        (Some(change), Some(folders)) if !folders.is_before(change) => {
+            let words = "runs begin with other files than when the eval was begun";
+            Err(Failure::could_not_run(words).hint("ktsu eval run SPEC begins a new eval"))
+        }
+        _ => Ok(()),
+    }
 }

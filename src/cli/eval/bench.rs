@@ -22,6 +22,7 @@ use super::super::input::workflow_of;
 use super::super::output::note_dim;
 use super::super::reading::{find_run, unfinished};
 use super::super::{Failure, text};
+use super::again;
 use super::ended::{EndedRun, KnownRun, KnownRuns};
 use super::folders::{RunFolder, RunFolders, SuitePlace, fresh};
 use super::job::{BenchArguments, Job};
@@ -225,6 +226,9 @@ impl<'e> Bench<'e> {
             let words = format!("{} ends within a run", stream.name());
             return Err(Failure::could_not_run(words).hint("to see what is damaged: ktsu verify"));
         };
+        let folders = self.folders(suite).await?;
+        let word = suite.sandbox_word(self.without_sandbox);
+        again::is_the_same(record, word, folders.as_deref())?;
         let eval = self.engine.orchestrator.open_eval(stream.clone()).await;
         let mut shown = Vec::with_capacity(record.runs.len());
         for judged in &record.runs {
@@ -248,7 +252,7 @@ impl<'e> Bench<'e> {
             shown,
             is_resumed: true,
             known: KnownRuns::new(),
-            folders: self.folders(suite).await?,
+            folders,
         })
     }
 

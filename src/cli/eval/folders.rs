@@ -142,13 +142,18 @@ impl RunFolders {
 }
 
 impl RunFolders {
+    /// Whether a run that has this change began with the same files.
+    pub(super) fn is_before(&self, change: &CanonicalJson) -> bool {
+        change.to_value()["before"] == json!(self.before.digest())
+    }
+
     /// A folder as a run left it; none if that is not kept as a whole, or what the run began with is another
     /// one now.
     pub(super) fn made_again(&self, change: &CanonicalJson) -> Result<Option<RunFolder>, Failure> {
-        let change = change.to_value();
-        if change["before"] != json!(self.before.digest()) {
+        if !self.is_before(change) {
             return Ok(None);
         }
+        let change = change.to_value();
         let folder = self.fresh()?;
         let root = folder.folder.workspace();
         if apply(&root, &change).is_err() {

@@ -171,6 +171,7 @@ async fn judge(
         kit: dir,
         env: arguments.env.as_deref(),
         ledger: &place.flag,
+        without_sandbox: arguments.no_sandbox,
     };
     let judged = tokio::select! {
         judged = bench.judge(&job) => Some(judged),
@@ -241,6 +242,7 @@ fn recorded(
                 kit: &arguments.kit,
                 env: arguments.common.env.as_deref(),
                 ledger: &place.flag,
+                without_sandbox: arguments.common.no_sandbox,
             };
             let hint = format!("ktsu eval resume {name}{}", again.options());
             return Err(Failure::could_not_run(words).hint(hint));

@@ -14,7 +14,7 @@ use axum::routing::post;
 use ktsu_server::{self as server, BindError, ServerLimits};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::super::output::{WARN, painted, print_failure};
 use super::super::text;
@@ -23,8 +23,14 @@ use super::tool_process::{MAX_MESSAGE, ToolProcess};
 /// The header that names a session.
 const SESSION: &str = "mcp-session-id";
 
-/// The most sessions with a service at a time.
+/// The most sessions with a service at a time; others wait.
 const MAX_SESSIONS: usize = 64;
+
+/// The most failures of services that are shown.
+const MAX_FAILURES: usize = 20;
+
+/// The most characters of one.
+const MAX_WORDS: usize = 400;
 
 /// JSON-RPC: the server cannot answer.
 const NO_ANSWER: i32 = -32000;
@@ -62,7 +68,14 @@ struct Service {
     name: String,
     start: Box<Start>,
     /// By name; none once it is closed.
-    sessions: Mutex<Option<HashMap<String, Arc<ToolProcess>>>>,
+    sessions: Mutex<Option<HashMap<String, Session>>>,
+    places: Arc<Semaphore>,
+}
+
+/// A process, and its place among those of the service.
+struct Session {
+    process: Arc<ToolProcess>,
+    _place: OwnedSemaphorePermit,
 }
 
 impl ToolBridge {
@@ -99,6 +112,7 @@ impl ToolBridge {
             name: name.to_owned(),
             start,
             sessions: Mutex::new(Some(HashMap::new())),
+            places: Arc::new(Semaphore::new(MAX_SESSIONS)),
         });
         let mut services = self.services.by_key.lock();
         services.insert(key.clone(), Arc::clone(&service));
@@ -115,8 +129,8 @@ impl Drop for OfferedService {
     fn drop(&mut self) {
         self.services.by_key.lock().remove(&self.key);
         let sessions = self.service.sessions.lock().take();
-        for process in sessions.into_iter().flat_map(HashMap::into_values) {
-            process.stop();
+        for session in sessions.into_iter().flat_map(HashMap::into_values) {
+            session.process.stop();
         }
     }
 }
@@ -124,24 +138,28 @@ impl Drop for OfferedService {
 impl Service {
     fn session(&self, headers: &HeaderMap) -> Option<Arc<ToolProcess>> {
         let name = headers.get(SESSION)?.to_str().ok()?;
-        self.sessions.lock().as_ref()?.get(name).cloned()
+        let sessions = self.sessions.lock();
+        let session = sessions.as_ref()?.get(name)?;
+        Some(Arc::clone(&session.process))
     }
 
-    /// Starts a process for a new session, unless there are too many or the service is closed.
-    fn open(&self) -> Result<(String, Arc<ToolProcess>), String> {
-        let has_room = |sessions: &Option<HashMap<_, _>>| {
-            let count = sessions.as_ref().map(HashMap::len);
-            count.is_some_and(|count| count < MAX_SESSIONS)
-        };
-        if !has_room(&self.sessions.lock()) {
-            return Err(format!(
-                "it has {MAX_SESSIONS} sessions already, or is closed"
-            ));
+    fn is_closed(&self) -> bool {
+        self.sessions.lock().is_none()
+    }
+
+    /// Starts a process for a new session, unless the service is closed.
+    fn open(&self, place: OwnedSemaphorePermit) -> Result<(String, Arc<ToolProcess>), String> {
+        if self.is_closed() {
+            return Err("it is closed".to_owned());
         }
         let process = Arc::new((self.start)()?);
         let name = uuid::Uuid::new_v4().simple().to_string();
+        let session = Session {
+            process: Arc::clone(&process),
+            _place: place,
+        };
         match self.sessions.lock().as_mut() {
-            Some(sessions) => drop(sessions.insert(name.clone(), Arc::clone(&process))),
+            Some(sessions) => drop(sessions.insert(name.clone(), session)),
             None => {
                 process.stop();
                 return Err("it is closed".to_owned());
@@ -160,7 +178,6 @@ async fn take(
     let Some(service) = services.by_key.lock().get(&key).cloned() else {
         return StatusCode::NOT_FOUND.into_response();
     };
-    let name = service.name.clone();
     let Ok(body) = to_bytes(body, MAX_MESSAGE).await else {
         return StatusCode::PAYLOAD_TOO_LARGE.into_response();
     };
@@ -172,23 +189,30 @@ async fn take(
             None => return StatusCode::NOT_FOUND.into_response(),
             Some(process) => (process, None),
         },
-        true => {
-            let opening = tokio::task::spawn_blocking(move || service.open());
-            let lost = |_| Err("it was not started".to_owned());
-            match opening.await.unwrap_or_else(lost) {
-                Ok((name, process)) => (process, Some(name)),
-                Err(why) => return services.no_answer(&name, &message, &why),
-            }
-        }
+        true => match opened_by(&service).await {
+            Ok((name, process)) => (process, Some(name)),
+            Err(why) => return services.no_answer(&service, &message, &why),
+        },
     };
     if message.get("id").is_none() || message.get("method").is_none() {
-        process.send(&message);
-        return StatusCode::ACCEPTED.into_response();
+        return match process.send(&message) {
+            Ok(()) => StatusCode::ACCEPTED.into_response(),
+            Err(_) => StatusCode::BAD_GATEWAY.into_response(),
+        };
     }
     match process.ask(&message).await {
         Ok(answer) => reply(&answer, opened.as_deref()),
-        Err(why) => services.no_answer(&name, &message, &why),
+        Err(why) => services.no_answer(&service, &message, &why),
     }
+}
+
+/// A new session, once there is a place for it.
+async fn opened_by(service: &Arc<Service>) -> Result<(String, Arc<ToolProcess>), String> {
+    let lost = "it was not started";
+    let place = Arc::clone(&service.places).acquire_owned().await;
+    let (service, place) = (Arc::clone(service), place.map_err(|_| lost.to_owned())?);
+    let opening = tokio::task::spawn_blocking(move || service.open(place));
+    opening.await.map_err(|_| lost.to_owned())?
 }
 
 async fn end(
@@ -206,18 +230,21 @@ async fn end(
         .lock()
         .as_mut()
         .and_then(|all| all.remove(name));
-    let Some(process) = ended else {
+    let Some(session) = ended else {
         return StatusCode::NOT_FOUND.into_response();
     };
-    let _ = tokio::task::spawn_blocking(move || process.stop()).await;
+    let _ = tokio::task::spawn_blocking(move || session.process.stop()).await;
     StatusCode::NO_CONTENT.into_response()
 }
 
 impl OfferedServices {
-    /// The reply of a service that gives none; the person sees why.
-    fn no_answer(&self, name: &str, request: &Value, why: &str) -> Response {
-        let words = format!("the service {name} does not answer: {why}");
-        if self.failures.lock().insert(words.clone()) {
+    /// The reply of a service that gives none; the person sees why, unless it was ended by us.
+    fn no_answer(&self, service: &Service, request: &Value, why: &str) -> Response {
+        let why: String = why.chars().take(MAX_WORDS).collect();
+        let words = format!("the service {} does not answer: {why}", service.name);
+        let mut failures = self.failures.lock();
+        let is_shown = !service.is_closed() && failures.len() < MAX_FAILURES;
+        if is_shown && failures.insert(words.clone()) {
             let warning = painted(WARN, "warning");
             print_failure(&format!("{warning}: {}", text::line(&words)));
         }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, PipeReader, Read as _, Write as _};
 use std::process::ChildStdin;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread;
 use std::time::Duration;
 
@@ -16,6 +16,15 @@ use tokio::sync::oneshot;
 /// The most bytes of a message.
 pub(super) const MAX_MESSAGE: usize = 16 << 20;
 
+/// The most messages that wait until the program reads them.
+const MAX_WAITING: usize = 16;
+
+/// The most bytes of the id of a request that is answered.
+const MAX_ID: usize = 1_024;
+
+/// What a program does that takes no message any more.
+const READS_NOTHING: &str = "it does not read its input";
+
 /// How long a program may take to end after it has ended its output.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -26,7 +35,7 @@ const NO_METHOD: i32 = -32601;
 pub(super) struct ToolProcess {
     program: Mutex<Option<ServingProgram>>,
     /// Messages for its standard input.
-    messages: Sender<Vec<u8>>,
+    messages: SyncSender<Vec<u8>>,
     replies: Replies,
 }
 
@@ -43,7 +52,7 @@ impl ToolProcess {
     /// Speaks with a program that has been started.
     pub(super) fn new(mut program: ServingProgram) -> Self {
         let replies: Replies = Arc::new(Mutex::new(Ok(HashMap::new())));
-        let (messages, written) = channel();
+        let (messages, written) = sync_channel(MAX_WAITING);
         if let Some(input) = program.input.take() {
             thread::spawn(move || write(input, &written));
         }
@@ -72,7 +81,7 @@ impl ToolProcess {
             id: request["id"].to_string(),
         };
         let reply = waiting.reply()?;
-        self.send(request);
+        self.send(request)?;
         let lost = |_| match &*self.replies.lock() {
             Ok(_) => "it is closed".to_owned(),
             Err(why) => why.clone(),
@@ -81,9 +90,15 @@ impl ToolProcess {
     }
 
     /// Sends a message without a reply.
-    pub(super) fn send(&self, message: &Value) {
-        // Without a reader there is no reply either.
-        let _ = self.messages.send(line(message));
+    ///
+    /// # Errors
+    /// The program does not read its messages, in words.
+    pub(super) fn send(&self, message: &Value) -> Result<(), String> {
+        match self.messages.try_send(line(message)) {
+            Err(TrySendError::Full(_)) => Err(READS_NOTHING.to_owned()),
+            // Without a writer there is no reply either.
+            Ok(()) | Err(TrySendError::Disconnected(_)) => Ok(()),
+        }
     }
 
     /// Ends the program.
@@ -141,8 +156,8 @@ fn write(mut input: ChildStdin, messages: &Receiver<Vec<u8>>) {
     }
 }
 
-/// Reads messages until the program ends its output; or sends one that is too long, in words.
-fn read(output: PipeReader, replies: &Replies, answers: &Sender<Vec<u8>>) -> Option<String> {
+/// Reads messages until the program ends its output; or does what ends the conversation, in words.
+fn read(output: PipeReader, replies: &Replies, answers: &SyncSender<Vec<u8>>) -> Option<String> {
     let mut output = BufReader::new(output);
     loop {
         let mut line = Vec::new();
@@ -159,32 +174,33 @@ fn read(output: PipeReader, replies: &Replies, answers: &Sender<Vec<u8>>) -> Opt
             }
         }
         // Anything else is no message, such as what a program logs.
-        if let Ok(message) = serde_json::from_slice::<Value>(&line) {
-            take(message, replies, answers);
+        if let Ok(message) = serde_json::from_slice::<Value>(&line)
+            && !take(message, replies, answers)
+        {
+            return Some(READS_NOTHING.to_owned());
         }
     }
 }
 
-fn take(message: Value, replies: &Replies, answers: &Sender<Vec<u8>>) {
-    let (id, method) = (&message["id"], message["method"].as_str());
-    match method {
-        None => {
-            let mut replies = replies.lock();
-            let waiting = replies.as_mut().ok();
-            let waiting = waiting.and_then(|all| all.remove(&id.to_string()));
-            if let Some(waiting) = waiting {
-                let _ = waiting.send(message);
-            }
+/// Whether what follows from a message could be done.
+fn take(message: Value, replies: &Replies, answers: &SyncSender<Vec<u8>>) -> bool {
+    let (id, method) = (message["id"].to_string(), message["method"].as_str());
+    let Some(method) = method else {
+        let mut replies = replies.lock();
+        let waiting = replies.as_mut().ok();
+        if let Some(waiting) = waiting.and_then(|all| all.remove(&id)) {
+            let _ = waiting.send(message);
         }
-        Some(_) if id.is_null() => {}
-        Some("ping") => {
-            let reply = json!({"id": id, "jsonrpc": "2.0", "result": {}});
-            let _ = answers.send(line(&reply));
-        }
-        Some(_) => {
-            let error = json!({"code": NO_METHOD, "message": "not supported"});
-            let reply = json!({"error": error, "id": id, "jsonrpc": "2.0"});
-            let _ = answers.send(line(&reply));
-        }
+        return true;
+    };
+    // A notification, or a request that no client makes.
+    if message["id"].is_null() || id.len() > MAX_ID {
+        return true;
     }
+    let mut reply = json!({"id": message["id"], "jsonrpc": "2.0"});
+    match method {
+        "ping" => reply["result"] = json!({}),
+        _ => reply["error"] = json!({"code": NO_METHOD, "message": "not supported"}),
+    }
+    !matches!(answers.try_send(line(&reply)), Err(TrySendError::Full(_)))
 }

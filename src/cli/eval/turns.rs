@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 /// The most that is held until it is its turn.
-const MAX_HELD: usize = 1_000;
+const MAX_HELD: usize = 100;
 
 /// What has ended before its turn, by its number from 0.
 #[derive(Debug)]

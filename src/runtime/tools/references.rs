@@ -32,11 +32,11 @@ pub(super) fn referenced(
 
 impl ToolSession for ReferencedSession {
     fn tools(&self) -> ToolList {
-        self.session.tools()
+        self.described(&self.session.tools())
     }
 
     fn renew(&self) -> BoxFuture<'_, Result<ToolList, ToolError>> {
-        self.session.renew()
+        Box::pin(async move { Ok(self.described(&self.session.renew().await?)) })
     }
 
     fn call<'a>(
@@ -81,6 +81,19 @@ impl ReferencedSession {
                 text.replace(reference, value)
             })
         })
+    }
+
+    /// What the server offers, with references in its descriptions and schemas.
+    fn described(&self, tools: &ToolList) -> ToolList {
+        let tools = tools.iter().map(|tool| {
+            let description = self.without_values(&tool.description);
+            let schema = self.referring(&tool.input_schema);
+            match description == tool.description && schema == tool.input_schema {
+                true => Arc::clone(tool),
+                false => Arc::new(tool.described(description, schema)),
+            }
+        });
+        tools.collect()
     }
 
     fn referring(&self, value: &Value) -> Value {
@@ -136,14 +149,25 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::tools::ToolErrorCode;
+    use crate::tools::{ServerTool, ToolErrorCode};
 
     /// Answers with what it was given, and fails where there is nothing.
     struct Echo;
 
     impl ToolSession for Echo {
         fn tools(&self) -> ToolList {
-            Vec::new().into()
+            let tool = |name: &str, description: &str| ServerTool {
+                name: name.to_owned(),
+                description: description.to_owned(),
+                input_schema: json!({"default": description}),
+                digest: "its own".to_owned(),
+            };
+            [
+                tool("read", "Reads below /tmp/w-1/."),
+                tool("say", "Says it."),
+            ]
+            .map(Arc::new)
+            .into()
         }
 
         fn renew(&self) -> BoxFuture<'_, Result<ToolList, ToolError>> {
@@ -191,6 +215,18 @@ mod tests {
             assert_eq!(without_value(text, "/work", "{{ w }}"), expected);
         }
         assert_eq!(without_value("a", "", "{{ w }}"), "a");
+    }
+
+    #[test]
+    fn what_a_server_says_of_its_tools_has_references_too() {
+        let references = [("{{ workspace }}".to_owned(), "/tmp/w-1".to_owned())].into();
+        let tools = referenced(Arc::new(Echo), &references).tools();
+        assert_eq!(tools[0].description, "Reads below {{ workspace }}/.");
+        assert_eq!(
+            tools[0].input_schema["default"],
+            "Reads below {{ workspace }}/."
+        );
+        assert!(tools[0].digest != "its own" && tools[1].digest == "its own");
     }
 
     #[tokio::test]

@@ -399,6 +399,10 @@ fn branch_created(
         params: params.or_else(|| whole.then(|| state.created().params.clone())),
         parent_run_id: fork.parent_run_id.clone(),
         reason: request.reason.clone(),
+        references: match whole {
+            true => state.created().references.clone(),
+            false => Vec::new(),
+        },
         rules: state.rules(),
         version: renamed.then(|| root.plan.version.clone()),
         workflow: renamed.then(|| root.plan.name.clone()),

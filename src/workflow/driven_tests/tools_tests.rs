@@ -128,6 +128,7 @@ impl Driven {
             params: None,
             parent_run_id: "run_test".to_owned(),
             reason: None,
+            references: Vec::new(),
             restarts: false,
             rules: crate::rules::RULES,
             version: None,

@@ -141,6 +141,12 @@ fn a_service_that_ends_hangs_or_never_begins_leaves_a_verdict() {
             "the service disk does not answer: it sent a message of more than 16 MiB",
         ),
         (
+            "while True: os.write(1, b'{\"id\":1,\"method\":\"ping\",\"jsonrpc\":\"2.0\"}\\n')",
+            SERVICE.to_owned(),
+            1,
+            "the service disk does not answer: it does not read its input",
+        ),
+        (
             "pass",
             SERVICE.replace("server.py", "missing.py"),
             1,
@@ -197,4 +203,35 @@ fn services_that_cannot_be_are_refused_before_anything_runs() {
             evals.out
         );
     }
+}
+
+#[test]
+fn the_rest_of_an_eval_has_a_sandbox_if_the_beginning_had_one() {
+    let suite = format!("replicas: 2\nlimits: {{cost_usd: 0}}\n{SERVICE}");
+    let desk = desk("pass", &suite);
+    let Some(said) = run(&desk) else { return };
+    let id = said.is(2).json()["eval_id"].as_str().unwrap().to_owned();
+    let resume = |options: &[&str]| {
+        let arguments = [
+            "eval",
+            "resume",
+            &id,
+            "--kit",
+            "w",
+            "--cost-limit",
+            "9",
+            "--json",
+        ];
+        desk.ktsu(&[&arguments, options].concat())
+    };
+    let refused = resume(&["--no-sandbox"]);
+    let words = "the eval was begun with a sandbox, so the rest of it has one, too";
+    assert!(refused.is(2).err.contains(words), "{}", refused.err);
+    assert_eq!(resume(&[]).is(0).json()["passed"], 1);
+    let without = desk.ktsu(&["eval", "run", "w", "--no-sandbox"]);
+    assert!(
+        without.is(2).err.contains("--no-sandbox"),
+        "{}",
+        without.err
+    );
 }

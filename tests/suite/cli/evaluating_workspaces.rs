@@ -171,23 +171,25 @@ async fn a_branch_of_such_a_run_calls_no_tool_server_because_the_folder_is_gone(
         .lines()
         .position(|line| line.contains("\"step.started\""))
         .unwrap();
-    let at = started.to_string();
     let calls = bench.server.asked().len();
-    let forked = bench.desk.ktsu(&[
-        "fork",
-        run,
-        "--go",
-        "--at",
-        &at,
-        "--kit",
-        "w",
-        "--effects",
-        "execute",
-        "--json",
-    ]);
-    let shown = format!("{}{}", forked.out, forked.err);
-    assert!(shown.contains("reference_gone"), "{shown}");
+    for at in ["0", &started.to_string()] {
+        let forked = bench.desk.ktsu(&[
+            "fork",
+            run,
+            "--go",
+            "--at",
+            at,
+            "--kit",
+            "w",
+            "--effects",
+            "execute",
+            "--json",
+        ]);
+        let shown = format!("{}{}", forked.out, forked.err);
+        assert!(shown.contains("reference_gone"), "{at}: {shown}");
+    }
     assert_eq!(bench.server.asked().len(), calls, "nothing is called");
+    bench.desk.ktsu(&["verify"]).is(0);
 }
 
 #[test]
@@ -288,6 +290,11 @@ async fn a_run_whose_folder_went_with_a_killed_process_is_begun_anew() {
     bench.server.open("open");
     let evals = bench.desk.ktsu(&["evals", "--json"]).is(0).json();
     let id = evals["evals"][0]["eval_id"].as_str().unwrap().to_owned();
+    bench.desk.write_file("w/files/a.txt", "first and more\n");
+    let other = bench.desk.ktsu(&["eval", "resume", &id, "--kit", "w"]);
+    let words = "runs begin with other files than when the eval was begun";
+    assert!(other.is(2).err.contains(words), "{}", other.err);
+    bench.desk.write_file("w/files/a.txt", "first\n");
     let resumed = bench
         .desk
         .ktsu(&["eval", "resume", &id, "--kit", "w", "--json"]);

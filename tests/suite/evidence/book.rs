@@ -204,6 +204,7 @@ impl Book {
             params: None,
             parent_run_id: parent.stream.name().to_owned(),
             reason: None,
+            references: Vec::new(),
             restarts: false,
             rules: 1,
             version: None,

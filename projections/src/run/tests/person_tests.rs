@@ -51,6 +51,7 @@ fn branched(position: u64) -> BranchCreated {
         params: None,
         parent_run_id: "r".to_owned(),
         reason: None,
+        references: Vec::new(),
         restarts: false,
         rules: 1,
         version: None,
