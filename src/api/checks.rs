@@ -61,6 +61,9 @@ pub enum CheckError {
         "the spec checks files or runs programs, which only the machine of the workspace can do"
     )]
     NeedsWorkspace,
+    /// Checks of databases need those of a suite.
+    #[error("the invariant {0:?} queries a database, which only the runs of a suite have")]
+    NeedsSuite(String),
     /// What is recorded must hold no secret.
     #[error("the spec holds a secret of the kit, and would be recorded")]
     HoldsSecret,
@@ -107,6 +110,9 @@ pub async fn check(
     // Reading a spec takes as long as its patterns are large: not on a thread that serves others.
     let read = readers.with_kind(ReadKind::Search, move |reader| {
         let spec = spec(&file, &text)?;
+        if let Some(invariant) = spec.needs_suite() {
+            return Err(CheckError::NeedsSuite(invariant.name.clone()));
+        }
         if spec.needs_workspace() && !reads_files {
             return Err(CheckError::NeedsWorkspace);
         }

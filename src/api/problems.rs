@@ -44,6 +44,8 @@ pub(crate) fn check_error(error: CheckError) -> ProblemDetails {
             .with_hint("keep the invariant in a file of its own"),
         CheckError::NeedsWorkspace => ProblemDetails::new(ErrorCode::CheckNotSupported, words)
             .with_hint("where the files are: ktsu check RUN --spec FILE --workspace DIR"),
+        CheckError::NeedsSuite(_) => ProblemDetails::new(ErrorCode::CheckNotSupported, words)
+            .with_hint("on the machine with the kit: ktsu eval run SPEC"),
         CheckError::Run(_, CheckedRunError::Read(error)) => run_error(error),
         CheckError::Run(_, CheckedRunError::Missing) => ErrorCode::RunNotFound.into(),
         CheckError::Run(_, CheckedRunError::Unfinished(_)) => {

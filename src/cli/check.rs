@@ -68,6 +68,9 @@ pub(super) struct Arguments {
 /// Checks a run. While programs run, SIGINT and SIGTERM end them, and what was made for them is removed.
 pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
     let file = load(&arguments.spec)?;
+    if let Some(invariant) = file.spec.needs_suite() {
+        return Err(CheckError::NeedsSuite(invariant.name.clone()).into());
+    }
     let interrupt = Interrupt::default();
     if !file.spec.runs_programs() || arguments.workspace.is_none() {
         return check(common, arguments, file, &interrupt).await;
@@ -258,6 +261,7 @@ impl From<CheckError> for Failure {
             CheckError::NeedsWorkspace => {
                 "on the machine with the files: ktsu check RUN --spec FILE --workspace DIR"
             }
+            CheckError::NeedsSuite(_) => "needs a suite: ktsu eval run SPEC",
             CheckError::HoldsSecret => "describe the value by a pattern instead",
             CheckError::Spec(_)
             | CheckError::NotSupported { .. }

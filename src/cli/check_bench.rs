@@ -1,26 +1,25 @@
 //! What checks of a run need of this machine: the files that it left, and programs beside them.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use ktsu_eval::{
-    CheckProgram, CommandCheck, EvalSpec, ProgramLimits, ProgramPlaces, ProgramRun, Programs,
-    Workspace,
+    CheckProgram, CommandCheck, EvalSpec, ProgramPlaces, ProgramRun, Programs, Workspace,
 };
 use ktsu_ledger::Hash;
 use ktsu_sandbox::{
-    Execution, FolderError, Interrupt, Limits, PrivateFolder, Program, ProgramEnd, Sandbox,
-    SandboxError,
+    Execution, FolderError, Interrupt, PrivateFolder, Program, ProgramEnd, Sandbox, SandboxError,
 };
 
 use super::Failure;
+use super::databases::RunDatabases;
+use super::program_limits::limits;
+use super::spec_files;
 use super::workspace::WorkspaceFolder;
 use ktsu_api::checks::CheckError;
 
-/// The most bytes of a script.
-const MAX_SCRIPT: u64 = 1 << 20;
+/// The most MiB of a script.
+const MAX_SCRIPT_MIB: u64 = 1;
 
 /// What a script is called where it runs.
 const SCRIPT: &str = "script";
@@ -40,6 +39,8 @@ pub(super) struct CheckBench {
     /// The folder that scripts are in.
     scripts: PathBuf,
     interrupt: Interrupt,
+    /// Those of its run.
+    databases: Arc<RunDatabases>,
 }
 
 /// The workspace for the checks of a spec: the folder itself if they only read it, or else a copy, beside
@@ -64,7 +65,8 @@ pub(super) fn workspace_for(
     let copy = sandbox.copy_of(folder);
     let copy = copy.map_err(|error| not_copied(folder, &error))?;
     let scripts = folder_of(&spec.path);
-    let bench = CheckBench::beside(Arc::new(copy), sandbox, scripts, interrupt)?;
+    let databases = Arc::default();
+    let bench = CheckBench::beside(Arc::new(copy), sandbox, (scripts, databases), interrupt)?;
     Ok(Some(Box::new(bench)))
 }
 
@@ -157,6 +159,7 @@ impl Programs for CheckBench {
             workspace: shown(workspace),
             audit_log: shown(made.join(AUDIT_LOG)),
             trace: shown(made.join(TRACE)),
+            databases: self.databases.places(),
         }
     }
 
@@ -164,7 +167,11 @@ impl Programs for CheckBench {
         match program {
             CheckProgram::Command(check) => {
                 let arguments = ["sh", "-c", &check.command];
-                let ran = self.execute(&Program::new(&arguments, limits(check.limits)))?;
+                let ran = self.execute(Program::new(&arguments, limits(check.limits)))?;
+                Ok(program_run(ran, None))
+            }
+            CheckProgram::Query(check) => {
+                let ran = self.databases.query(check, &self.folder)?;
                 Ok(program_run(ran, None))
             }
             CheckProgram::Script {
@@ -173,7 +180,8 @@ impl Programs for CheckBench {
                 audit_log,
                 trace,
             } => {
-                let script = self.script(&check.script)?;
+                let script =
+                    spec_files::read(&self.scripts, &check.script, "script", MAX_SCRIPT_MIB)?;
                 for (name, bytes) in [
                     (SCRIPT, script.as_slice()),
                     (AUDIT_LOG, audit_log.as_bytes()),
@@ -194,7 +202,7 @@ impl Programs for CheckBench {
                     true => program.read_only(),
                     false => program,
                 };
-                let ran = self.execute(&program)?;
+                let ran = self.execute(program)?;
                 Ok(program_run(ran, Some(Hash::of(&script))))
             }
         }
@@ -210,7 +218,7 @@ impl CheckBench {
     pub(super) fn beside(
         folder: Arc<PrivateFolder>,
         sandbox: Sandbox,
-        scripts: PathBuf,
+        (scripts, databases): (PathBuf, Arc<RunDatabases>),
         interrupt: &Interrupt,
     ) -> Result<Self, Failure> {
         Ok(Self {
@@ -219,38 +227,15 @@ impl CheckBench {
             sandbox,
             scripts,
             interrupt: interrupt.clone(),
+            databases,
         })
     }
 
-    fn execute(&self, program: &Program<'_>) -> Result<Execution, String> {
-        let ran = self.sandbox.run(&self.folder, program);
+    fn execute(&self, program: Program<'_>) -> Result<Execution, String> {
+        let ran = self
+            .sandbox
+            .run(&self.folder, &program.reaches(self.databases.reached()));
         ran.map_err(|error| error.to_string())
-    }
-
-    /// The text of a script.
-    fn script(&self, relative: &str) -> Result<Vec<u8>, String> {
-        let found = self.scripts.canonicalize().and_then(|folder| {
-            let script = folder.join(relative).canonicalize()?;
-            Ok((script.starts_with(&folder), script))
-        });
-        let (is_within, script) = found.map_err(|_| {
-            format!(
-                "there is no script {}",
-                self.scripts.join(relative).display()
-            )
-        })?;
-        if !is_within {
-            return Err(format!(
-                "the script {relative} is a link that leads out of the folder of the spec"
-            ));
-        }
-        let about = script.metadata().map_err(|error| error.to_string())?;
-        if !about.is_file() || about.len() > MAX_SCRIPT {
-            return Err(format!(
-                "the script {relative} is not a file of at most 1 MiB"
-            ));
-        }
-        fs::read(&script).map_err(|error| format!("cannot read the script {relative}: {error}"))
     }
 }
 
@@ -260,27 +245,6 @@ fn interpreter(name: &str, script: &[u8]) -> Option<&'static str> {
         _ if script.starts_with(b"#!") => None,
         name if name.ends_with(".sh") => Some("sh"),
         _ => Some("python3"),
-    }
-}
-
-fn limits(given: ProgramLimits) -> Limits {
-    let usual = Limits::default();
-    Limits {
-        time: given.time_ms.map_or(usual.time, Duration::from_millis),
-        memory: given.memory.unwrap_or(usual.memory),
-        processes: given.processes.unwrap_or(usual.processes),
-        disk: given.disk.unwrap_or(usual.disk),
-        files: usual.files,
-        output: usual.output,
-    }
-}
-
-/// What a service may take: any time, and what its suite says.
-pub(super) fn service_limits(given: ProgramLimits) -> Limits {
-    let time = given.time_ms.map_or(Duration::MAX, Duration::from_millis);
-    Limits {
-        time,
-        ..limits(given)
     }
 }
 

@@ -16,7 +16,7 @@ use crate::judge_reader;
 use crate::numbers;
 use crate::pattern::TextPattern;
 use crate::program_reader;
-use crate::programs::{CommandCheck, CustomCheck, ProgramLimits};
+use crate::programs::{CommandCheck, CustomCheck, ProgramLimits, SqlCheck};
 use crate::shapes;
 use crate::spec::{CheckKind, Content, CountRange, OutputCheck, ToolPattern, ToolUse, TraceCheck};
 
@@ -27,7 +27,7 @@ const MAX_TOOLS: usize = 200;
 const OUTPUT: &str = "output";
 
 /// The types that are checked.
-const TYPES: [(&str, &MapShape); 9] = [
+const TYPES: [(&str, &MapShape); 10] = [
     ("output", &shapes::OUTPUT),
     ("trace", &shapes::TRACE),
     ("forbidden", &shapes::FORBIDDEN_CHECK),
@@ -37,13 +37,11 @@ const TYPES: [(&str, &MapShape); 9] = [
     ("command_exit", &shapes::COMMAND_EXIT),
     ("custom", &shapes::CUSTOM),
     ("llm_as_judge", &shapes::LLM_AS_JUDGE),
+    ("sql", &shapes::SQL),
 ];
 
 /// The types that are read, and not checked yet.
-const LATER: [(&str, &MapShape); 2] = [
-    ("sql", &shapes::SQL),
-    ("http_mock_assertions", &shapes::HTTP_MOCK),
-];
+const LATER: [(&str, &MapShape); 1] = [("http_mock_assertions", &shapes::HTTP_MOCK)];
 
 /// A map of a shape in which every key has a value: one without would leave out a condition.
 pub(crate) fn shaped<'n>(
@@ -88,6 +86,16 @@ pub(crate) fn check(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<Ch
             let check = judge_reader::judge(reader, &fields, rubric.as_ref())?;
             (reader.faults.len() == before).then(|| CheckKind::Judge(Box::new(check)))?
         }
+        "sql" => CheckKind::Sql(Box::new(SqlCheck {
+            service: text(reader, &fields, "service")?,
+            query: program_reader::query(reader, &fields)?,
+            // Null is a value.
+            equals: match fields.key("equals") {
+                Some(_) => value(reader, &fields, "equals")?,
+                None => return missing_one(reader, &fields, &["equals"], "the check"),
+            },
+            limits: limits(reader, &fields)?,
+        })),
         _ => CheckKind::FileContent(Box::new(content(reader, &fields)?)),
     })
 }
@@ -108,9 +116,7 @@ pub(crate) fn map_of(reader: &mut ConfigReader<'_>, node: &YamlNode, what: &str)
 
 /// Checks the fields of a type that is not checked yet.
 fn later(reader: &mut ConfigReader<'_>, fields: &Fields<'_>) {
-    for name in ["query", "service"] {
-        text(reader, fields, name);
-    }
+    text(reader, fields, "service");
     let assertions = fields.read("assertions", |node| reader.list(node, "assertions"));
     for node in assertions.unwrap_or_default() {
         assertion(reader, node);

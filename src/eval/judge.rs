@@ -13,6 +13,7 @@ use crate::output;
 use crate::results::Finding;
 use crate::scripts;
 use crate::spec::{CheckKind, EvalSpec, Invariant};
+use crate::sql;
 use crate::trace;
 
 /// How often the budget of expressions is filled again: no run of checks takes more than this many
@@ -86,6 +87,7 @@ fn find(
             let asked = (invariant.name.as_str(), check.as_ref());
             finding::find(asked, subject.envelope, subject.replies, bench.frames)
         }
+        CheckKind::Sql(check) => sql::find(check, subject.workspace),
         CheckKind::Later(name) => {
             let words = format!("checks of type {name} are not supported yet");
             Err(CheckError::new(words))

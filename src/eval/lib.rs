@@ -16,6 +16,7 @@ mod bench;
 mod check_reader;
 mod commands;
 mod content;
+mod database_reader;
 mod filter;
 mod frames;
 mod glob;
@@ -35,6 +36,7 @@ mod scripts;
 mod shapes;
 mod spec;
 mod spec_reader;
+mod sql;
 mod suite;
 mod suite_reader;
 mod surroundings;
@@ -53,7 +55,8 @@ pub use model_judge::check::{JudgeCheck, JudgeInput};
 pub use model_judge::finding::JudgeReplies;
 pub use model_judge::question::{JudgeMessage, JudgeQuestion, JudgeStep};
 pub use programs::{
-    CheckProgram, CommandCheck, CustomCheck, ProgramLimits, ProgramPlaces, ProgramRun, Programs,
+    CheckProgram, CommandCheck, CustomCheck, DatabasePlace, ProgramLimits, ProgramPlaces,
+    ProgramRun, Programs, SqlCheck,
 };
 pub use record::{
     EvalRecord, EvalWriter, JudgedAgain, JudgedRun, RecordFault, RecordedCall, RecordedEvent,
@@ -68,7 +71,7 @@ pub use spec::{
 };
 
 pub use suite::{EvalSubject, MAX_SCENARIOS, Scenario, Suite, SuiteLimits};
-pub use surroundings::{SuiteServices, SuiteWorkspace, ToolService, WORKSPACE};
+pub use surroundings::{DatabaseService, SuiteServices, SuiteWorkspace, ToolService, WORKSPACE};
 
 #[cfg(test)]
 mod tests;

@@ -42,12 +42,66 @@ fn with_decimal(whole: i128, decimal: f64) -> Ordering {
     }
 }
 
+/// Whether two texts are the same number, of any length.
+pub(crate) fn is_same_decimal(a: &str, b: &str) -> bool {
+    let a = parts(a);
+    a.is_some() && a == parts(b)
+}
+
+/// Whether a number is negative, its digits without zeros at either end, and the power of ten of the
+/// last one.
+fn parts(text: &str) -> Option<(bool, String, i64)> {
+    let (is_negative, unsigned) = match text.strip_prefix('-') {
+        Some(unsigned) => (true, unsigned),
+        None => (false, text),
+    };
+    let (mantissa, exponent) = unsigned.split_once(['e', 'E']).unwrap_or((unsigned, "0"));
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let digits = format!("{whole}{fraction}");
+    if digits.is_empty() || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
+        return None;
+    }
+    let significant = digits.trim_end_matches('0');
+    let zeros = i64::try_from(digits.len() - significant.len()).ok()?;
+    let after = i64::try_from(fraction.len()).ok()?;
+    let exponent: i64 = exponent.parse().ok()?;
+    let power = exponent.checked_add(zeros)?.checked_sub(after)?;
+    Some(match significant.trim_start_matches('0') {
+        "" => (false, String::new(), 0),
+        significant => (is_negative, significant.to_owned(), power),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn number(text: &str) -> Number {
         serde_json::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn decimals_are_the_same_if_all_their_digits_are() {
+        for (a, b) in [
+            ("0", "-0.000"),
+            ("1", "1.00"),
+            ("1200", "1.2e3"),
+            ("-0.10", "-0.1"),
+            ("1e+21", "1000000000000000000000"),
+        ] {
+            assert!(is_same_decimal(a, b), "{a} {b}");
+        }
+        for (a, b) in [
+            ("1", "-1"),
+            ("0.1", "0.1000000000000000055"),
+            ("12", "1.2"),
+            ("9007199254740993", "9007199254740992"),
+            ("-", "-"),
+            ("1-2", "1-2"),
+            ("2024-01-01", "2024"),
+        ] {
+            assert!(!is_same_decimal(a, b), "{a} {b}");
+        }
     }
 
     #[test]

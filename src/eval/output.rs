@@ -113,7 +113,7 @@ fn missed_schema(check: &OutputCheck, value: &Value) -> Result<Option<String>, C
 }
 
 /// Equality of JSON: numbers by their value, so 1 equals 1.0.
-fn equal(a: &Value, b: &Value) -> bool {
+pub(crate) fn equal(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) => compare(a, b) == Ordering::Equal,
         (Value::Array(a), Value::Array(b)) => {

@@ -2,6 +2,7 @@
 
 use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_config::read::{ConfigReader, Fields};
+use ktsu_config::yaml::YamlNode;
 
 use crate::programs::{CommandCheck, CustomCheck, ProgramLimits};
 use crate::shapes::MAX_PROGRAM_MS;
@@ -29,16 +30,38 @@ pub(crate) fn command(reader: &mut ConfigReader<'_>, fields: &Fields<'_>) -> Opt
     })
 }
 
+/// A query.
+pub(crate) fn query(reader: &mut ConfigReader<'_>, fields: &Fields<'_>) -> Option<String> {
+    let node = fields.get("query")?;
+    let query = reader.string(node, "query")?;
+    if query.trim().is_empty() || query.len() > MAX_COMMAND || query.contains('\0') {
+        let words = format!("query needs 1 to {MAX_COMMAND} bytes of text, without a null byte");
+        return reader.bad_value(node, words);
+    }
+    Some(query.to_owned())
+}
+
+/// A file in the folder of the spec or below it.
+pub(crate) fn file(
+    reader: &mut ConfigReader<'_>,
+    node: &YamlNode,
+    name: &str,
+    example: &str,
+) -> Option<String> {
+    let path = reader.string(node, name)?;
+    let leads_out = path.starts_with('/') || path.split('/').any(|part| part == "..");
+    if path.is_empty() || leads_out || path.contains(['\0', '\\']) {
+        let words =
+            format!("{name} must be relative to the folder of the spec, and stay within it");
+        let fault = Fault::new(FaultCode::BadValue, node.place, words);
+        return reader.reject(fault.hint(format!("{name}: {example}, for instance")));
+    }
+    Some(path.to_owned())
+}
+
 /// A script, but for its limits.
 pub(crate) fn custom(reader: &mut ConfigReader<'_>, fields: &Fields<'_>) -> Option<CustomCheck> {
-    let node = fields.get("script")?;
-    let script = reader.string(node, "script")?.to_owned();
-    let leads_out = script.starts_with('/') || script.split('/').any(|part| part == "..");
-    if script.is_empty() || leads_out || script.contains(['\0', '\\']) {
-        let words = "script must be relative to the folder of the spec, and stay within it";
-        let fault = Fault::new(FaultCode::BadValue, node.place, words);
-        return reader.reject(fault.hint("script: checks/summary.py, for instance"));
-    }
+    let script = file(reader, fields.get("script")?, "script", "checks/summary.py")?;
     let places = [("host", true), ("sandbox", false)];
     let reads_only = match fields.get("runs_in") {
         Some(node) => reader.keyword(node, "runs_in", &places)?,

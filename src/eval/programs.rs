@@ -1,6 +1,9 @@
 //! Programs that checks run, and the port through which they are run.
 
+use std::collections::BTreeMap;
+
 use ktsu_ledger::Hash;
+use serde_json::Value;
 
 /// How a command ends, in the workspace.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,6 +23,19 @@ pub struct CustomCheck {
     pub script: String,
     /// Whether it can only read the workspace: it runs beside it (`host`), not within it (`sandbox`).
     pub reads_only: bool,
+    /// What it may take.
+    pub limits: ProgramLimits,
+}
+
+/// What a query of a database gives: the first column of the first row.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SqlCheck {
+    /// The name of the database.
+    pub service: String,
+    /// A single query that reads.
+    pub query: String,
+    /// What it gives.
+    pub equals: Value,
     /// What it may take.
     pub limits: ProgramLimits,
 }
@@ -62,6 +78,17 @@ pub struct ProgramPlaces {
     pub audit_log: String,
     /// The file with the trace.
     pub trace: String,
+    /// Where databases are, by name.
+    pub databases: BTreeMap<String, DatabasePlace>,
+}
+
+/// Where a database is: as PostgreSQL has it, a folder with a socket, and a port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DatabasePlace {
+    /// The folder with its socket.
+    pub host: String,
+    /// The port, which is a part of the name of the socket.
+    pub port: u16,
 }
 
 /// A program to be run.
@@ -69,6 +96,8 @@ pub struct ProgramPlaces {
 pub enum CheckProgram<'p> {
     /// A command, its standard error with its output.
     Command(&'p CommandCheck),
+    /// A query, whose output is the value as JSON, or nothing if there is no row.
+    Query(&'p SqlCheck),
     /// A script.
     Script {
         /// Which.

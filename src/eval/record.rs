@@ -567,6 +567,7 @@ fn rests_on(invariant: &Invariant, run: &JudgedRun) -> RestsOn {
         | CheckKind::FileContent(_)
         | CheckKind::CommandExit(_)
         | CheckKind::Custom(_)
+        | CheckKind::Sql(_)
         | CheckKind::Later(_) => RestsOn::Else,
     }
 }

@@ -2,7 +2,7 @@
 
 use ktsu_ledger::Hash;
 use ktsu_ledger::event::EvalStatus;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::bench::CheckError;
 use crate::commands::{ended, errors, not_run, programs, with};
@@ -76,15 +76,22 @@ fn context(frames: &[FrameView], places: &ProgramPlaces) -> Value {
     let created = frames.first().map(FrameView::to_value).unwrap_or_default();
     let params = match &created["data"]["params"] {
         Value::Object(params) => params.clone(),
-        _ => serde_json::Map::new(),
+        _ => Map::new(),
     };
     let prompt = ["goal", "prompt"].into_iter();
     let prompt = prompt.filter_map(|name| params.get(name)?.as_str()).next();
+    let databases = places.databases.iter();
+    let services: Map<String, Value> = databases
+        .map(|(name, place)| {
+            let place = json!({"host": place.host, "port": place.port});
+            (name.clone(), place)
+        })
+        .collect();
     json!({
         "audit_log_path": places.audit_log,
         "sandbox_id": created["stream"].as_str().unwrap_or_default(),
         "scenario_params": params,
-        "services": {},
+        "services": services,
         "task": {"prompt": prompt.unwrap_or_default()},
         "trace_path": places.trace,
         "workspace_path": places.workspace,

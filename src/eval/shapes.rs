@@ -40,7 +40,7 @@ pub const EVAL: MapShape = MapShape::new(
         optional("scoring", Map(&SCORING)).doc("When the run passes"),
         optional("secrets", Any).doc("Not used by ktsu check"),
         optional("services", Any)
-            .doc("Programs beside each run of ktsu eval run: files: {type: mcp, command: [PROGRAM]}"),
+            .doc("Programs beside each run of ktsu eval run: files: {type: mcp, command: [PROGRAM]}, db: {type: postgres, init: [schema.sql]}"),
         optional("setup", Any).doc("Not used by ktsu check"),
         optional("subject", Map(&SUBJECT)).doc("What ktsu eval run runs"),
         optional("task", Any).doc("Not used by ktsu check"),
@@ -95,6 +95,21 @@ pub(crate) const TOOL_SERVICE: MapShape = MapShape::new(
         required("type", Keywords(&["mcp"])),
     ],
 );
+
+/// A PostgreSQL server beside each run.
+pub(crate) const DATABASE_SERVICE: MapShape = MapShape::new(
+    "the service",
+    &[
+        optional("image", Text).doc(
+            "postgres, with any version, in place of the type; the version that is installed runs",
+        ),
+        optional("init", Filled(&Text))
+            .doc("Files that psql runs, once, from the folder of the spec: [schema.sql]"),
+        OWN_LIMITS,
+        optional("type", Keywords(&["postgres"])),
+    ],
+)
+.any_of(&["image", "type"]);
 
 /// What may become of effects.
 pub(crate) const EFFECTS: [&str; 2] = ["execute", "suppress"];
@@ -365,12 +380,14 @@ pub(crate) const MAX_PROGRAM_MS: u64 = 3_600_000;
 pub(crate) const SQL: MapShape = MapShape::new(
     "the check",
     &[
-        required("equals", Any).doc("The first column of the first row"),
-        required("query", Text).doc("The query"),
-        required("service", Text).doc("The name of a database"),
+        optional("equals", Any).doc("The first column of the first row, which may be null"),
+        OWN_LIMITS,
+        required("query", Text).doc("The query, a single one that reads"),
+        required("service", Text).doc("The name of a service of the type postgres"),
         required("type", Keywords(&["sql"])),
     ],
-);
+)
+.any_of(&["equals"]);
 
 pub(crate) const HTTP_MOCK: MapShape = MapShape::new(
     "the check",

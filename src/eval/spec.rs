@@ -12,7 +12,7 @@ use crate::filter::Filter;
 use crate::glob::Glob;
 use crate::model_judge::check::{JudgeCheck, JudgeInput};
 use crate::pattern::TextPattern;
-use crate::programs::{CommandCheck, CustomCheck};
+use crate::programs::{CommandCheck, CustomCheck, SqlCheck};
 use crate::suite::Suite;
 
 /// The most bytes of a file.
@@ -77,6 +77,8 @@ pub enum CheckKind {
     Custom(Box<CustomCheck>),
     /// What a model says.
     Judge(Box<JudgeCheck>),
+    /// What a query of a database gives.
+    Sql(Box<SqlCheck>),
     /// A type that is read, and not supported yet, by its name.
     Later(&'static str),
 }
@@ -183,7 +185,8 @@ impl EvalSpec {
             | CheckKind::FileContent(_)
             | CheckKind::CommandExit(_)
             | CheckKind::Custom(_)
-            | CheckKind::Judge(_) => None,
+            | CheckKind::Judge(_)
+            | CheckKind::Sql(_) => None,
         })
     }
 
@@ -194,6 +197,7 @@ impl EvalSpec {
             CheckKind::Output(_)
             | CheckKind::Trace(_)
             | CheckKind::Forbidden(_)
+            | CheckKind::Sql(_)
             | CheckKind::Later(_) => false,
             CheckKind::FileExists(_)
             | CheckKind::FileAbsent(_)
@@ -215,6 +219,7 @@ impl EvalSpec {
             | CheckKind::FileContent(_)
             | CheckKind::CommandExit(_)
             | CheckKind::Custom(_)
+            | CheckKind::Sql(_)
             | CheckKind::Later(_) => None,
         })
     }
@@ -229,6 +234,12 @@ impl EvalSpec {
         self.judges().next().is_some()
     }
 
+    /// The first invariant that only a suite can check, since it has the services.
+    pub fn needs_suite(&self) -> Option<&Invariant> {
+        let mut all = self.invariants.iter();
+        all.find(|one| matches!(one.check, CheckKind::Sql(_)))
+    }
+
     /// Whether any check runs a program.
     pub fn runs_programs(&self) -> bool {
         let mut checks = self.invariants.iter().map(|one| &one.check);
@@ -239,7 +250,7 @@ impl EvalSpec {
 impl CheckKind {
     /// Whether it runs a program, whose output may hold anything.
     pub fn runs_program(&self) -> bool {
-        matches!(self, Self::CommandExit(_) | Self::Custom(_))
+        matches!(self, Self::CommandExit(_) | Self::Custom(_) | Self::Sql(_))
     }
 
     /// The type, as the file has it.
@@ -254,6 +265,7 @@ impl CheckKind {
             Self::CommandExit(_) => "command_exit",
             Self::Custom(_) => "custom",
             Self::Judge(_) => "llm_as_judge",
+            Self::Sql(_) => "sql",
             Self::Later(name) => name,
         }
     }

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use crate::aggregate;
 use crate::check_reader;
+use crate::database_reader;
 use crate::model_judge::check::{MAX_JUDGE_CALLS, MAX_SAMPLES};
 use crate::pattern::MAX_PATTERNS;
 use crate::shapes::{
@@ -78,6 +79,7 @@ fn spec(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<EvalSpec> {
     };
     check_total(reader, &fields, &spec);
     check_calls(reader, &fields, &spec);
+    database_reader::check(reader, &fields, &spec);
     if let Some(node) = fields.get("scoring") {
         scoring(reader, node, &mut spec);
     }

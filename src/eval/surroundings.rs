@@ -37,11 +37,22 @@ pub struct ToolService {
     pub servers: Vec<String>,
 }
 
+/// A PostgreSQL server beside each run, whose data are prepared once.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DatabaseService {
+    /// Files that psql runs, in order, from the folder of the spec, and never outside of it.
+    pub init: Vec<String>,
+    /// What each server may take, and what preparing the data may take.
+    pub limits: ProgramLimits,
+}
+
 /// The programs beside each run, by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SuiteServices {
     /// Those that offer tools.
     pub tools: BTreeMap<String, ToolService>,
+    /// Those that are databases.
+    pub databases: BTreeMap<String, DatabaseService>,
     /// The first of a type that is not supported yet: its name, and its type.
     pub later: Option<(String, String)>,
 }
@@ -49,7 +60,7 @@ pub struct SuiteServices {
 impl SuiteServices {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.tools.is_empty() && self.later.is_none()
+        self.tools.is_empty() && self.databases.is_empty() && self.later.is_none()
     }
 }
 

@@ -8,6 +8,7 @@ use ktsu_config::yaml::{YamlNode, YamlValue};
 use ktsu_ledger::id::is_name;
 
 use crate::check_reader;
+use crate::database_reader;
 use crate::shapes::{TOOL_SERVICE, WORKSPACE_FOLDER};
 use crate::suite::{EvalSubject, Suite};
 use crate::surroundings::{MAX_SERVICES, SuiteServices, SuiteWorkspace, ToolService, WORKSPACE};
@@ -51,6 +52,12 @@ pub(crate) fn services(reader: &mut ConfigReader<'_>, node: &YamlNode) -> SuiteS
         if !is_name(&key.text) {
             let words = format!("{:?} is not a name of a service", key.text);
             reader.fault(Fault::new(FaultCode::BadValue, key.place, words));
+            continue;
+        }
+        if database_reader::is_database(node) {
+            if let Some(database) = database_reader::service(reader, node) {
+                services.databases.insert(key.text.clone(), database);
+            }
             continue;
         }
         let kind = kind_of(node).unwrap_or_default();

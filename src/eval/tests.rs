@@ -1,5 +1,6 @@
 //! What a spec says, and what comes of it.
 
+mod database_tests;
 mod filter_tests;
 mod judge_record_tests;
 mod judge_tests;

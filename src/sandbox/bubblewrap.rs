@@ -28,6 +28,9 @@ const MADE: &str = "/check";
 /// Where programs find the folder that they are shown.
 const SHOWN: &str = "/program";
 
+/// Where programs find services, by name.
+const SERVICES: &str = "/services";
+
 /// Bytes of /tmp, and of /dev/shm.
 const TMP_BYTES: u64 = 256 << 20;
 
@@ -190,7 +193,7 @@ impl Sandbox {
                 None => without(folder, program),
             },
             has_namespace: !self.is_none(),
-            workspace: folder.workspace(),
+            workspace: watched(folder, program),
             interrupt: self.interrupt.clone(),
         };
         if self.interrupt.is_set() {
@@ -247,7 +250,7 @@ impl Sandbox {
                 None => without(folder, program),
             },
             has_namespace: !self.is_none(),
-            workspace: folder.workspace(),
+            workspace: watched(folder, program),
             interrupt: interrupt.clone(),
         };
         Ok(ServingProgram::start(process, program.limits, interrupt)?)
@@ -259,6 +262,19 @@ impl Sandbox {
             true => shown.workspace(),
             false => PathBuf::from(SHOWN),
         }
+    }
+
+    /// Where programs find what a service of this name shares.
+    pub fn place_of_service(&self, name: &str, folder: &PrivateFolder) -> PathBuf {
+        match self.is_none() {
+            true => folder.shared(),
+            false => Path::new(SERVICES).join(name),
+        }
+    }
+
+    /// Whether programs run as root.
+    pub fn runs_as_root(&self) -> bool {
+        self.is_none() && rustix::process::geteuid().is_root()
     }
 
     fn within(
@@ -299,6 +315,7 @@ impl Sandbox {
         if let Some(shown) = program.shown() {
             command.arg("--ro-bind").arg(shown.workspace()).arg(SHOWN);
         }
+        show_services(&mut command, folder, program);
         let size = TMP_BYTES.to_string();
         command.args(["--proc", "/proc", "--dev", "/dev"]);
         command.args(["--size", &size, "--tmpfs", "/dev/shm"]);
@@ -369,6 +386,27 @@ fn show(command: &mut Command, folder: &Path) {
         Ok(target) => command.arg("--symlink").arg(target).arg(folder),
         Err(_) => command.arg("--ro-bind-try").arg(folder).arg(folder),
     };
+}
+
+/// Shows what services share; only the one that offers it can write to it.
+fn show_services(command: &mut Command, folder: &PrivateFolder, program: &Program<'_>) {
+    if let Some(name) = program.offered() {
+        let place = Path::new(SERVICES).join(name);
+        command.arg("--bind").arg(folder.shared()).arg(place);
+    }
+    for service in program.reached() {
+        let place = Path::new(SERVICES).join(service.name);
+        let shared = service.folder.shared();
+        command.arg("--ro-bind").arg(shared).arg(place);
+    }
+}
+
+/// The folder whose growth is bounded: all that a program can write to.
+fn watched(folder: &PrivateFolder, program: &Program<'_>) -> PathBuf {
+    match program.offered() {
+        Some(_) => folder.root().to_path_buf(),
+        None => folder.workspace(),
+    }
 }
 
 /// A program as it is run without a sandbox.

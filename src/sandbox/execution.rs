@@ -41,6 +41,17 @@ pub struct Program<'p> {
     is_apart: bool,
     is_read_only: bool,
     shown: Option<&'p PrivateFolder>,
+    offered: Option<&'p str>,
+    reached: Vec<ReachedService<'p>>,
+}
+
+/// A service that a program reaches through what it shares.
+#[derive(Debug, Clone, Copy)]
+pub struct ReachedService<'p> {
+    /// Its name.
+    pub name: &'p str,
+    /// The folder that it runs in.
+    pub folder: &'p PrivateFolder,
 }
 
 /// A process to be started, and what is watched of it.
@@ -90,6 +101,8 @@ impl<'p> Program<'p> {
             is_apart: false,
             is_read_only: false,
             shown: None,
+            offered: None,
+            reached: Vec::new(),
         }
     }
 
@@ -98,6 +111,28 @@ impl<'p> Program<'p> {
     pub fn shows(mut self, folder: &'p PrivateFolder) -> Self {
         self.shown = Some(folder);
         self
+    }
+
+    /// The same, which offers a service of this name: it can write to what its folder shares.
+    #[must_use]
+    pub fn offers(mut self, name: &'p str) -> Self {
+        self.offered = Some(name);
+        self
+    }
+
+    pub(crate) fn offered(&self) -> Option<&'p str> {
+        self.offered
+    }
+
+    /// The same, which reaches services.
+    #[must_use]
+    pub fn reaches(mut self, services: Vec<ReachedService<'p>>) -> Self {
+        self.reached = services;
+        self
+    }
+
+    pub(crate) fn reached(&self) -> &[ReachedService<'p>] {
+        &self.reached
     }
 
     pub(crate) fn shown(&self) -> Option<&'p PrivateFolder> {

@@ -5,6 +5,7 @@
 //!   lock                  locked as long as the process lives that made the folder
 //!   work/                 the copy: the workspace of programs
 //!   made/                 files for programs, which they can only read
+//!   shared/               what programs of other folders see of a service, such as its socket
 //!   passwd, group, status of the sandbox itself
 //! ```
 
@@ -70,7 +71,7 @@ impl PrivateFolder {
             _lock: lock,
         };
         folder.give(&folder.root)?;
-        for part in [folder.workspace(), folder.made()] {
+        for part in [folder.workspace(), folder.made(), folder.shared()] {
             fs::create_dir(&part)?;
             folder.give(&part)?;
         }
@@ -88,6 +89,11 @@ impl PrivateFolder {
     /// What is made for programs.
     pub fn made(&self) -> PathBuf {
         self.root.join("made")
+    }
+
+    /// What programs of other folders see of a service that runs in this one.
+    pub fn shared(&self) -> PathBuf {
+        self.root.join("shared")
     }
 
     /// Makes a file that programs can only read.

@@ -21,7 +21,7 @@ mod serving;
 mod usage;
 
 pub use bubblewrap::{Sandbox, SandboxError};
-pub use execution::{Execution, Program, ProgramEnd, ProgramOutput};
+pub use execution::{Execution, Program, ProgramEnd, ProgramOutput, ReachedService};
 pub use folder::{FolderError, PrivateFolder};
 pub use interrupt::Interrupt;
 pub use limits::{Limit, Limits};

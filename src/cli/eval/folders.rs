@@ -12,8 +12,10 @@ use ktsu_sandbox::{FolderError, Interrupt, PrivateFolder, Program, Sandbox};
 use serde_json::json;
 
 use super::super::Failure;
-use super::super::check_bench::{CheckBench, command_in, found_sandbox, service_limits};
+use super::super::check_bench::{CheckBench, command_in, found_sandbox};
+use super::super::databases::{self, Databases, RunDatabases};
 use super::super::folder_contents::{FolderContents, apply};
+use super::super::program_limits::service_limits;
 use super::tool_bridge::{OfferedService, ToolBridge};
 use super::tool_process::ToolProcess;
 
@@ -28,6 +30,9 @@ pub(super) struct RunFolders {
     before: Arc<FolderContents>,
     services: BTreeMap<String, Arc<ServiceProgram>>,
     bridge: Option<Arc<ToolBridge>>,
+    databases: Option<Databases>,
+    /// Whether the suite has a workspace: what a run does to it is recorded.
+    has_workspace: bool,
     /// The folder of the spec.
     above: PathBuf,
     interrupt: Interrupt,
@@ -49,6 +54,8 @@ pub(super) struct RunFolder {
     sandbox: Sandbox,
     before: Arc<FolderContents>,
     services: Vec<OfferedService>,
+    databases: Arc<RunDatabases>,
+    has_workspace: bool,
     above: PathBuf,
     interrupt: Interrupt,
     /// What the run calls it.
@@ -70,9 +77,11 @@ pub(super) struct SuitePlace {
 impl RunFolders {
     /// Copies the files that a suite begins with, and runs its setup; none if its runs have no folders.
     pub(super) fn new(suite: &Suite, place: SuitePlace) -> Result<Option<Self>, Failure> {
-        let Some(workspace) = &suite.workspace else {
+        let has_workspace = suite.workspace.is_some();
+        if !has_workspace && suite.services.databases.is_empty() {
             return Ok(None);
-        };
+        }
+        let workspace = &suite.workspace.clone().unwrap_or_default();
         let sandbox = found_sandbox(place.without_sandbox, &place.interrupt)?;
         let template = match &workspace.from {
             None => sandbox.empty_folder().map_err(not_made)?,
@@ -95,12 +104,15 @@ impl RunFolders {
             Ok((name.clone(), Arc::new(program)))
         });
         let services = services.collect::<Result<_, Failure>>()?;
+        let databases = Databases::prepare(&suite.services.databases, &sandbox, &place.above)?;
         Ok(Some(Self {
             sandbox,
             template,
             before: Arc::new(before),
             services,
             bridge: place.bridge,
+            databases,
+            has_workspace,
             above: place.above,
             interrupt: place.interrupt,
         }))
@@ -110,18 +122,27 @@ impl RunFolders {
     pub(super) fn fresh(&self) -> Result<RunFolder, Failure> {
         let folder = self.sandbox.copy_of(&self.template.workspace());
         let folder = Arc::new(folder.map_err(not_made)?);
+        let databases = databases::started(self.databases.as_ref())?;
         let value = |path: PathBuf| (WORKSPACE.to_owned(), path.display().to_string());
         let mut references = References {
-            values: [value(folder.workspace())].into(),
+            values: databases.urls(false),
             ..References::default()
         };
+        if self.has_workspace {
+            references.values.extend([value(folder.workspace())]);
+        }
+        let mut within = databases.urls(true);
+        within.extend([value(self.sandbox.places(&folder).0)]);
         let mut services = Vec::new();
         for (name, program) in &self.services {
             let Some(bridge) = &self.bridge else { continue };
-            let offered = bridge.offer(name, program.starts(&self.sandbox, &folder));
+            let offered = bridge.offer(
+                name,
+                program.starts(&self.sandbox, (&folder, &databases), &within),
+            );
             let server = ReferencedServer {
                 url: offered.url.clone(),
-                values: [value(self.sandbox.places(&folder).0)].into(),
+                values: within.clone(),
             };
             let servers = program.servers.iter();
             references
@@ -134,6 +155,8 @@ impl RunFolders {
             sandbox: self.sandbox.clone(),
             before: Arc::clone(&self.before),
             services,
+            databases,
+            has_workspace: self.has_workspace,
             above: self.above.clone(),
             interrupt: self.interrupt.clone(),
             references: Arc::new(references),
@@ -193,18 +216,21 @@ impl ServiceProgram {
     fn starts(
         self: &Arc<Self>,
         sandbox: &Sandbox,
-        folder: &Arc<PrivateFolder>,
+        (folder, databases): (&Arc<PrivateFolder>, &Arc<RunDatabases>),
+        references: &BTreeMap<String, String>,
     ) -> Box<dyn Fn() -> Result<ToolProcess, String> + Send + Sync> {
         let (program, sandbox, folder) = (Arc::clone(self), sandbox.clone(), Arc::clone(folder));
-        let workspace = sandbox.places(&folder).0.display().to_string();
-        let reference = format!("{{{{ {WORKSPACE} }}}}");
-        let command = program.command.iter();
-        let command: Vec<String> = command
-            .map(|one| one.replace(&reference, &workspace))
-            .collect();
+        let databases = Arc::clone(databases);
+        let mut command = program.command.clone();
+        for (name, value) in references {
+            let reference = format!("{{{{ {name} }}}}");
+            let replaced = command.iter().map(|one| one.replace(&reference, value));
+            command = replaced.collect();
+        }
         Box::new(move || {
             let arguments: Vec<&str> = command.iter().map(String::as_str).collect();
             let one = Program::new(&arguments, service_limits(program.limits));
+            let one = one.reaches(databases.reached());
             let one = match &program.shown {
                 Some(shown) => one.shows(shown),
                 None => one,
@@ -218,17 +244,29 @@ impl ServiceProgram {
 }
 
 impl RunFolder {
-    /// What the run did to it, as its eval records it; and the folder for checks. Its services have ended, so
-    /// that nothing writes to it any more.
-    pub(super) fn judged(self) -> Result<(CanonicalJson, Box<dyn Workspace + Send>), Failure> {
+    /// What the run did to it, as its eval records it, if the suite has a workspace; and the folder for checks.
+    /// The services that work in it have ended, so that nothing writes to it any more. Databases run until the
+    /// checks have been made.
+    pub(super) fn judged(
+        self,
+    ) -> Result<(Option<CanonicalJson>, Box<dyn Workspace + Send>), Failure> {
         drop(self.services);
+        let beside = (self.above, self.databases);
+        let bench = CheckBench::beside(
+            Arc::clone(&self.folder),
+            self.sandbox,
+            beside,
+            &self.interrupt,
+        )?;
+        if !self.has_workspace {
+            return Ok((None, Box::new(bench)));
+        }
         let after = FolderContents::read(&self.folder.workspace()).map_err(Failure::of)?;
         let mut change = after.difference_from(&self.before);
         change["after"] = json!(after.digest());
         change["before"] = json!(self.before.digest());
         let change = CanonicalJson::from_value(&change).map_err(Failure::of)?;
-        let bench = CheckBench::beside(self.folder, self.sandbox, self.above, &self.interrupt)?;
-        Ok((change, Box::new(bench)))
+        Ok((Some(change), Box::new(bench)))
     }
 }
 

@@ -108,7 +108,7 @@ impl SuiteFile {
         if let Some((name, kind)) = &suite.services.later {
             let words =
                 format!("the service {name} is of the type {kind:?}, which is not supported yet");
-            return Err(refused(&words).hint("services of the type mcp are"));
+            return Err(refused(&words).hint("services of the types mcp and postgres are"));
         }
         let scenarios: Rc<[Scenario]> = Rc::from(suite.scenarios(only));
         if let (Some(only), []) = (only, &*scenarios) {

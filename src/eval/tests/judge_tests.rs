@@ -334,12 +334,17 @@ fn files_pass_fail_or_cannot_be_checked() {
 
 #[test]
 fn a_type_that_is_not_supported_yet_cannot_be_checked() {
-    let found = one("{type: sql, service: db, query: q, equals: 1}");
-    assert_eq!((found.status, &*found.check), (Error, "sql"));
-    let text = "invariants: {a: {description: d, check: {type: output}}, b: {description: d, check: {type: sql, service: d, query: q, equals: 1}}}";
+    let found = one(
+        "{type: http_mock_assertions, service: a, assertions: [{field: request_count, equals: 1}]}",
+    );
+    assert_eq!(
+        (found.status, &*found.check),
+        (Error, "http_mock_assertions")
+    );
+    let text = "invariants: {a: {description: d, check: {type: output}}, b: {description: d, check: {type: http_mock_assertions, service: a, assertions: [{field: request_count, equals: 1}]}}}";
     let spec = spec(text);
     let (invariant, kind) = spec.not_supported().unwrap();
-    assert_eq!((&*invariant.name, kind), ("b", "sql"));
+    assert_eq!((&*invariant.name, kind), ("b", "http_mock_assertions"));
 }
 
 #[test]

@@ -7,16 +7,16 @@ use ktsu_ledger::event::{CheckResult, EvalStatus};
 use serde_json::{Value, json};
 
 use super::support::one_in;
-use crate::{CheckProgram, ProgramPlaces, ProgramRun, Programs, Workspace};
+use crate::{CheckProgram, DatabasePlace, ProgramPlaces, ProgramRun, Programs, Workspace};
 
 /// Ends every program alike, and keeps what it was given.
-struct Ends {
+pub(super) struct Ends {
     run: Result<ProgramRun, String>,
     given: RefCell<Vec<String>>,
 }
 
 impl Ends {
-    fn with(end: Result<i32, &str>, output: &str, errors: &str) -> Self {
+    pub(super) fn with(end: Result<i32, &str>, output: &str, errors: &str) -> Self {
         Self {
             run: Ok(ProgramRun {
                 end: end.map_err(str::to_owned),
@@ -50,12 +50,21 @@ impl Programs for Ends {
             workspace: "/work".to_owned(),
             audit_log: "/check/audit.jsonl".to_owned(),
             trace: "/check/trace.jsonl".to_owned(),
+            databases: [(
+                "db".to_owned(),
+                DatabasePlace {
+                    host: "/services/db".to_owned(),
+                    port: 5432,
+                },
+            )]
+            .into(),
         }
     }
 
     fn run(&self, program: &CheckProgram<'_>) -> Result<ProgramRun, String> {
         let given = match program {
             CheckProgram::Command(check) => vec![check.command.clone()],
+            CheckProgram::Query(check) => vec![check.query.clone()],
             CheckProgram::Script {
                 input,
                 audit_log,
@@ -205,7 +214,7 @@ fn a_script_gets_the_run_in_seven_keys_and_two_files() {
         input,
         json!({
             "audit_log_path": "/check/audit.jsonl", "sandbox_id": "run:run_a",
-            "scenario_params": {}, "services": {}, "task": {"prompt": ""},
+            "scenario_params": {}, "services": {"db": {"host": "/services/db", "port": 5432}}, "task": {"prompt": ""},
             "trace_path": "/check/trace.jsonl", "workspace_path": "/work",
         })
     );

@@ -42,7 +42,7 @@ fn specs_with_every_type_of_check_are_read() {
     assert!(gated.needs_workspace() && gated.runs_programs());
     assert_eq!(
         spec(STATE).not_supported().map(|(_, kind)| kind),
-        Some("sql")
+        Some("http_mock_assertions")
     );
 }
 
@@ -191,7 +191,7 @@ fn faults_are_reported_at_their_place() {
             format!("{a}{{type: sql, service: db, query: q}}\n"),
             4,
             12,
-            "needs \"equals\"",
+            "needs one of equals",
         ),
         (
             format!("{a}{{type: custom, script: s, runs_in: moon}}\n"),

@@ -35,6 +35,7 @@ pub(super) async fn all(described: &Described) -> BTreeSet<Case> {
     let large = " ".repeat(1024 * 1024 + 1);
     let file = "invariants: {f: {check: {type: file_exists, path: a.txt}}}";
     let long_file = json!({"run": run, "spec": SPEC, "file": "x".repeat(501)}).to_string();
+    let query = "invariants: {f: {check: {type: sql, service: db, query: SELECT 1, equals: 1}}}";
     let later = "invariants: {f: {check: {type: command_exit, command: 'true'}}}";
     let judge =
         "invariants: {g: {check: {type: llm_as_judge, model: fast, criteria: Is it good?}}}";
@@ -69,6 +70,7 @@ pub(super) async fn all(described: &Described) -> BTreeSet<Case> {
         ("/checks", body(&run, file), 422, "check_not_supported"),
         ("/checks", long_file, 422, "invalid_request"),
         ("/checks", body(&run, later), 422, "check_not_supported"),
+        ("/checks", body(&run, query), 422, "check_not_supported"),
         ("/checks", body(&run, SPEC), 200, ""),
     ] {
         let answer = api.post(path, &body).await;

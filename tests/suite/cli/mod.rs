@@ -17,6 +17,7 @@ mod derived;
 mod diff;
 mod drift;
 mod evaluating;
+mod evaluating_databases;
 mod evaluating_models;
 mod evaluating_replicas;
 mod evaluating_services;

@@ -98,5 +98,5 @@ async fn left(folder: Option<RunFolder>) -> Result<LeftFolder, Failure> {
     };
     let left = tokio::task::spawn_blocking(move || folder.judged());
     let (change, workspace) = left.await.map_err(Failure::of)??;
-    Ok((Some(change), Some(workspace)))
+    Ok((change, Some(workspace)))
 }

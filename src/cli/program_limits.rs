@@ -1,0 +1,28 @@
+//! What programs of specs may take.
+
+use std::time::Duration;
+
+use ktsu_eval::ProgramLimits;
+use ktsu_sandbox::Limits;
+
+/// What a program may take that ends by itself.
+pub(super) fn limits(given: ProgramLimits) -> Limits {
+    let usual = Limits::default();
+    Limits {
+        time: given.time_ms.map_or(usual.time, Duration::from_millis),
+        memory: given.memory.unwrap_or(usual.memory),
+        processes: given.processes.unwrap_or(usual.processes),
+        disk: given.disk.unwrap_or(usual.disk),
+        files: usual.files,
+        output: usual.output,
+    }
+}
+
+/// What a service may take: any time, and what its suite says.
+pub(super) fn service_limits(given: ProgramLimits) -> Limits {
+    let time = given.time_ms.map_or(Duration::MAX, Duration::from_millis);
+    Limits {
+        time,
+        ..limits(given)
+    }
+}

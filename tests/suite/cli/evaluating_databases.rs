@@ -1,0 +1,418 @@
+//! Suites with databases: a PostgreSQL server for each run, and checks that query it.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::evaluating_workspaces::KIT;
+use super::{Desk, Said};
+use crate::support::not_tested;
+
+/// A tool server whose tool runs psql: each call adds a note.
+const SERVER: &str = r#"
+import glob, json, subprocess, sys
+psql = sorted(glob.glob("/usr/lib/postgresql/*/bin/psql"))[-1]
+for line in sys.stdin:
+    asked = json.loads(line)
+    if "id" not in asked or "method" not in asked:
+        continue
+    def say(result):
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), flush=True)
+    if asked["method"] == "initialize":
+        say({"protocolVersion": asked["params"]["protocolVersion"], "capabilities": {"tools": {}},
+             "serverInfo": {"name": "disk", "version": "1"}})
+    elif asked["method"] == "tools/list":
+        say({"tools": [{"name": "write", "inputSchema": {"type": "object"}}]})
+    elif asked["method"] == "tools/call":
+        given = asked["params"]["arguments"]
+        ran = subprocess.run([psql, "-X", "-d", sys.argv[1], "-c", "INSERT INTO notes VALUES ('%s')" % given["text"]],
+                             capture_output=True, text=True)
+        path = given["path"].removesuffix("/note.txt")
+        same = "same" if path == sys.argv[1] else path
+        say({"content": [{"type": "text", "text": same + " " + (ran.stdout or ran.stderr).strip()}]})
+"#;
+
+const SCHEMA: &str = "CREATE TABLE notes (text text);\n\
+    CREATE TABLE amounts (id bigint PRIMARY KEY, amount numeric(20, 3), note text);\n\
+    INSERT INTO amounts VALUES (1, 10.5, 'first'), (9007199254740993, 0.1, NULL);\n\
+    CREATE SEQUENCE numbers;\n";
+
+/// A desk with a kit whose suite has a database.
+fn desk(services: &str, checks: &[(&str, &str)]) -> Desk {
+    let desk = Desk::new();
+    for (path, text) in KIT {
+        desk.write_file(path, text);
+    }
+    let file = "name: disk\nversion: 1.0.0\nurl: http://127.0.0.1:9/mcp\n\
+        params: {root: {default: ''}}\n";
+    desk.write_file("w/servers/disk.server.yaml", file);
+    desk.write_file("w/program/server.py", SERVER);
+    desk.write_file("w/evals/sql/schema.sql", SCHEMA);
+    let checks: String = checks
+        .iter()
+        .map(|(name, check)| format!("  {name}: {{description: d, check: {check}}}\n"))
+        .collect();
+    let spec = format!(
+        "subject: {{params: {{at: '{{{{ services.db.url }}}}'}}}}\nworkspace: {{}}\n{services}\
+         invariants:\n{checks}"
+    );
+    desk.write_file("w/evals/w.eval.yaml", &spec);
+    desk
+}
+
+/// The services of a suite: the database, and a tool server that uses it. `limits`: of the database.
+fn services(limits: &str) -> String {
+    format!(
+        "services:\n  db: {{type: postgres, init: [sql/schema.sql]{limits}}}\n  \
+         disk: {{type: mcp, from: ../program, command: [python3, '{{{{ program }}}}/server.py', \
+         '{{{{ services.db.url }}}}']}}\n"
+    )
+}
+
+/// What the suite gives; none where there is no sandbox or no PostgreSQL, which is said.
+fn run(desk: &Desk) -> Option<Said> {
+    let temporary = desk.path().join("tmp");
+    fs::create_dir_all(&temporary).unwrap();
+    // The user that programs run as has to reach it.
+    for folder in temporary.ancestors().take(2) {
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        fs::set_permissions(folder, open).unwrap();
+    }
+    let mut command = desk.command(&["eval", "run", "w", "--json"]);
+    let output = command.env("TMPDIR", &temporary).output().unwrap();
+    let said = Said {
+        code: output.status.code().unwrap_or(-1),
+        out: String::from_utf8(output.stdout).unwrap(),
+        err: String::from_utf8(output.stderr).unwrap(),
+    };
+    let missing = [
+        "there is no sandbox",
+        "sandbox does not work",
+        "there is no PostgreSQL",
+    ];
+    if missing.iter().any(|words| said.err.contains(words)) {
+        not_tested(&format!("databases of suites: {}", said.err));
+        return None;
+    }
+    let left: Vec<_> = fs::read_dir(&temporary).unwrap().flatten().collect();
+    assert!(left.is_empty(), "{left:?}");
+    assert!(!is_left(&temporary), "a process has its folder there");
+    Some(said)
+}
+
+/// Whether a process that was started with this folder for temporary files is left on the machine.
+fn is_left(temporary: &Path) -> bool {
+    let words = temporary.display().to_string();
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let mut lines = processes.filter_map(|one| fs::read(one.path().join("cmdline")).ok());
+    lines.any(|line| String::from_utf8_lossy(&line).contains(&words))
+}
+
+/// The results of the only run by the names of their checks: the status and the reason.
+fn results(desk: &Desk, said: &Said) -> Vec<(String, String, String)> {
+    let report = serde_json::from_str::<Value>(&said.out);
+    let report = report.unwrap_or_else(|_| panic!("{}{}", said.out, said.err));
+    let id = report["eval_id"].as_str().unwrap();
+    let frames = desk.ktsu(&["frames", id, "--type", "check.result", "--json"]);
+    let frames = frames.is(0).out.clone();
+    let of = |line: &str| {
+        let frame: Value = serde_json::from_str(line).unwrap();
+        let text = |name: &str| frame["data"][name].as_str().unwrap().to_owned();
+        (text("name"), text("status"), text("reason"))
+    };
+    frames.lines().map(of).collect()
+}
+
+#[test]
+fn what_a_query_gives_is_compared_with_its_type() {
+    let sql = |query: &str, equals: &str| {
+        format!(
+            "{{type: sql, service: db, query: {query:?}, equals: {equals}, limits: {{time: 20s}}}}"
+        )
+    };
+    let cases = [
+        (
+            "SELECT count(*) FROM amounts;",
+            "2",
+            "passed",
+            "the value is 2",
+        ),
+        (
+            "SELECT count(*) FROM amounts",
+            "'2'",
+            "failed",
+            "the value is 2, expected \"2\"",
+        ),
+        (
+            "SELECT amount FROM amounts ORDER BY id",
+            "10.5",
+            "passed",
+            "the value is 10.500",
+        ),
+        (
+            "SELECT sum(amount) FROM amounts",
+            "10.6",
+            "passed",
+            "the value is 10.600",
+        ),
+        (
+            "SELECT 0.1000000000000000055",
+            "0.1",
+            "failed",
+            "expected 0.1",
+        ),
+        (
+            "SELECT max(id) FROM amounts",
+            "9007199254740993",
+            "passed",
+            "",
+        ),
+        (
+            "SELECT max(id) FROM amounts",
+            "9007199254740992",
+            "failed",
+            "",
+        ),
+        (
+            "SELECT note FROM amounts WHERE note IS NULL",
+            "null",
+            "passed",
+            "the value is null",
+        ),
+        (
+            "SELECT note FROM amounts WHERE false",
+            "null",
+            "failed",
+            "the query gives no row, expected null",
+        ),
+        (
+            "SELECT note, id FROM amounts ORDER BY id -- the first",
+            "first",
+            "passed",
+            "",
+        ),
+        (
+            "SELECT a.id, b.id FROM amounts a, amounts b ORDER BY 1, 2",
+            "1",
+            "passed",
+            "",
+        ),
+        (
+            "SELECT count(*) > 1 FROM amounts",
+            "true",
+            "passed",
+            "the value is true",
+        ),
+        (
+            "SELECT '{\"b\": [1.0, null]}'::jsonb",
+            "{b: [1, null]}",
+            "passed",
+            "",
+        ),
+        (
+            "SELECT '\\! touch /work/made'",
+            "'\\! touch /work/made'",
+            "passed",
+            "",
+        ),
+        (
+            "\\! touch /work/made",
+            "1",
+            "error",
+            "syntax error at or near \"\\\"",
+        ),
+        (
+            "SELECT nextval('numbers')",
+            "1",
+            "error",
+            "cannot execute nextval() in a read-only transaction",
+        ),
+        ("DROP TABLE amounts", "1", "error", "syntax error"),
+        (
+            "SELECT * FROM absent",
+            "1",
+            "error",
+            "relation \"absent\" does not exist",
+        ),
+        (
+            "SELECT repeat('x', 100000000)",
+            "1",
+            "error",
+            "the value has more than 65536 bytes",
+        ),
+        (
+            "SELECT 'NaN'::float8",
+            "NaN",
+            "passed",
+            "the value is \"NaN\"",
+        ),
+    ];
+    let names: Vec<String> = (0..cases.len()).map(|at| format!("c{at}")).collect();
+    let texts: Vec<String> = cases
+        .iter()
+        .map(|(query, equals, ..)| sql(query, equals))
+        .collect();
+    let mut checks: Vec<(&str, &str)> = names
+        .iter()
+        .map(String::as_str)
+        .zip(texts.iter().map(String::as_str))
+        .collect();
+    checks.push((
+        "slow",
+        "{type: sql, service: db, query: SELECT pg_sleep(1e9), equals: 1, limits: {time: 500ms}}",
+    ));
+    checks.push(("made", "{type: file_absent, path: made}"));
+    let desk = desk(&services(""), &checks);
+    let Some(said) = run(&desk) else { return };
+    let found = results(&desk, said.is(2));
+    for ((query, _, status, words), (_, found, reason)) in cases.iter().zip(&found) {
+        assert_eq!(found, status, "{query}: {reason}");
+        assert!(reason.contains(words), "{query}: {reason}");
+    }
+    let [slow, made] = &found[cases.len()..] else {
+        panic!("{found:?}")
+    };
+    assert!(slow.2.contains("it took longer than 500ms"), "{slow:?}");
+    assert_eq!((&*slow.1, &*made.1), ("error", "passed"));
+    desk.ktsu(&["verify"]).is(0);
+}
+
+#[test]
+fn each_replica_has_a_database_of_its_own_that_its_programs_reach_by_a_reference() {
+    let script = "import glob, json, subprocess, sys\n\
+        place = json.load(sys.stdin)['services']['db']\n\
+        psql = sorted(glob.glob('/usr/lib/postgresql/*/bin/psql'))[-1]\n\
+        ran = subprocess.run([psql, '-XAt', '-h', place['host'], '-p', str(place['port']), '-U', 'postgres', \
+        '-c', 'SELECT count(*) FROM notes'], capture_output=True, text=True)\n\
+        print(json.dumps({'passed': ran.stdout == '1\\n', 'reason': ran.stdout + ran.stderr}))\n";
+    let desk = desk(
+        &format!("replicas: 3\n{}", services("")),
+        &[
+            (
+                "one",
+                "{type: sql, service: db, query: SELECT text FROM notes, equals: one}",
+            ),
+            (
+                "alone",
+                "{type: sql, service: db, query: SELECT count(*) FROM notes, equals: 1}",
+            ),
+            ("script", "{type: custom, script: one.py}"),
+            (
+                "said",
+                "{type: output, expr: output.said, equals: same INSERT 0 1}",
+            ),
+        ],
+    );
+    desk.write_file("w/evals/one.py", script);
+    let Some(said) = run(&desk) else { return };
+    let report = said.is(0).json();
+    assert_eq!(report["replicas"]["passed"], 3, "{report:#}");
+    let runs = desk.ktsu(&["runs", "--json"]).is(0).json();
+    for run in runs["runs"].as_array().unwrap() {
+        let id = run["run_id"].as_str().unwrap();
+        let frames = desk.ktsu(&["frames", id, "--json"]).is(0).out.clone();
+        let first: Value = serde_json::from_str(frames.lines().next().unwrap()).unwrap();
+        assert_eq!(
+            first["data"]["references"],
+            json!(["servers.disk", "services.db.url", "workspace"])
+        );
+        assert!(!frames.contains("postgresql:///"), "{frames}");
+    }
+    desk.ktsu(&["verify"]).is(0);
+}
+
+#[test]
+fn a_database_that_dies_leaves_an_error_and_nothing_that_runs() {
+    let count = "{type: sql, service: db, query: SELECT count(*) FROM amounts, equals: 2}";
+    let kill = "{type: command_exit, command: \"$(ls /usr/lib/postgresql/*/bin/psql | tail -n 1) \
+        -h /services/db -U postgres -c \\\"COPY (SELECT 1) TO PROGRAM 'kill -9 -1'\\\"\", exit_code: 2}";
+    let desk = desk(
+        &services(""),
+        &[("before", count), ("kill", kill), ("after", count)],
+    );
+    let Some(said) = run(&desk) else { return };
+    let found = results(&desk, said.is(2));
+    let status: Vec<&str> = found.iter().map(|one| one.1.as_str()).collect();
+    assert_eq!(status, ["passed", "passed", "error"], "{found:?}");
+    assert!(
+        found[2]
+            .2
+            .contains("the database db ended with exit code 137"),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn a_database_that_cannot_be_prepared_ends_the_command_before_anything_runs() {
+    let check = "{type: sql, service: db, query: SELECT 1, equals: 1}";
+    for (text, limits, words) in [
+        (
+            "CREATE TABLE a (b absent);\n",
+            "",
+            "type \"absent\" does not exist",
+        ),
+        (
+            "SELECT pg_sleep(1e9);\n",
+            ", limits: {time: 5s}",
+            "it was ended: it took longer than 5s",
+        ),
+        (
+            "COPY (SELECT 1) TO PROGRAM 'rm -rf /services/db/* /work/data; ln -s / /services/db/root; exit 1';\n",
+            "",
+            "the database db is not prepared",
+        ),
+    ] {
+        let desk = desk(&services(limits), &[("one", check)]);
+        desk.write_file("w/evals/sql/schema.sql", text);
+        let Some(said) = run(&desk) else { return };
+        assert!(said.is(2).err.contains(words), "{words}: {}", said.err);
+        let runs = desk.ktsu(&["runs", "--json"]);
+        assert!(
+            runs.code != 0 || runs.json()["runs"] == json!([]),
+            "{}",
+            runs.out
+        );
+    }
+}
+
+#[test]
+fn queries_need_a_database_of_a_suite() {
+    let check = "{type: sql, service: other, query: SELECT 1, equals: 1}";
+    let desk = desk(&services(""), &[("one", check)]);
+    let said = desk.ktsu(&["eval", "run", "w"]);
+    let words = "the suite has no database \"other\"";
+    assert!(said.is(2).err.contains(words), "{}", said.err);
+    assert!(said.err.contains("w.eval.yaml:7:53"), "{}", said.err);
+    let id = desk.hello();
+    let spec = format!("invariants: {{one: {{description: d, check: {check}}}}}\n");
+    desk.write_file("alone.eval.yaml", &spec);
+    let said = desk.ktsu(&["check", &id, "--spec", "alone.eval.yaml"]);
+    let words = "queries a database, which only the runs of a suite have";
+    assert!(said.is(2).err.contains(words), "{}", said.err);
+    assert!(
+        said.err.contains("needs a suite: ktsu eval run"),
+        "{}",
+        said.err
+    );
+}
+
+#[test]
+fn without_a_sandbox_a_database_is_refused_for_root_and_runs_for_others() {
+    let check = "{type: sql, service: db, query: SELECT count(*) FROM amounts, equals: 2}";
+    let desk = desk(
+        "services: {db: {image: 'postgres:16', init: [sql/schema.sql]}}\n",
+        &[("one", check)],
+    );
+    let said = desk.ktsu(&["eval", "run", "w", "--no-sandbox", "--json"]);
+    if said.err.contains("there is no PostgreSQL") {
+        return not_tested(&format!("databases without a sandbox: {}", said.err));
+    }
+    if rustix::process::geteuid().is_root() {
+        let words = "PostgreSQL does not run as root, and without a sandbox it would";
+        assert!(said.is(2).err.contains(words), "{}", said.err);
+        return;
+    }
+    let found = results(&desk, &said);
+    assert_eq!(found[0].1, "passed", "{found:?}");
+}
