@@ -1,105 +1,89 @@
 //! What is in a folder, and how it differs from what was there before.
 
+mod change;
+mod listing;
+
 use std::collections::BTreeMap;
-use std::fs::{self, File, Metadata};
 use std::io::{self, Read as _};
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ktsu_ledger::{CanonicalJson, Hash};
+use ktsu_sandbox::{Interrupt, OpenFolder};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-/// The most files, folders and links of a folder.
-const MAX_ENTRIES: usize = 200_000;
+pub(super) use self::change::apply;
+use self::listing::{Bounds, Entry, Listing};
 
 /// The most bytes of a file whose content a difference has.
 const MAX_CONTENT: u64 = 1 << 20;
 
-/// The most bytes of paths and contents in a difference.
+/// The most bytes of a difference as JSON.
 const MAX_DIFFERENCE: u64 = 4 << 20;
 
 /// What is in a folder, by paths within it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct FolderContents {
     root: PathBuf,
     entries: BTreeMap<String, Entry>,
-    /// Entries whose path is not UTF-8, and those that are too many.
-    unnamed: u64,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Entry {
-    File {
-        bytes: u64,
-        digest: Hash,
-        executable: bool,
-    },
-    Folder,
-    Link(String),
-    /// A pipe, a socket, a device, or a file that cannot be read.
-    Other,
+    /// Entries, folders and contents of files that are not looked at.
+    left_out: u64,
 }
 
 impl FolderContents {
-    /// Reads a folder. Links are not followed.
+    /// Reads a folder, unless it is interrupted. No link is followed, even if something writes to it
+    /// meanwhile.
     ///
     /// # Errors
-    /// The folder itself cannot be read.
-    pub(super) fn read(root: &Path) -> io::Result<Self> {
-        let mut contents = Self {
+    /// The folder itself cannot be read, or the interrupt is set.
+    pub(super) fn read(root: &Path, interrupt: &Interrupt) -> io::Result<Self> {
+        Self::within(root, Bounds::default(), interrupt)
+    }
+
+    fn within(root: &Path, bounds: Bounds, interrupt: &Interrupt) -> io::Result<Self> {
+        let listing = Listing::read(&OpenFolder::open(root)?, bounds, interrupt)?;
+        Ok(Self {
             root: root.to_path_buf(),
-            ..Self::default()
-        };
-        let mut folders = vec![root.to_path_buf()];
-        let mut is_root = true;
-        while let Some(folder) = folders.pop() {
-            let entries = match fs::read_dir(&folder) {
-                Ok(entries) => entries,
-                Err(error) if is_root => return Err(error),
-                // A program may take its rights away.
-                Err(_) => continue,
-            };
-            is_root = false;
-            for entry in entries.flatten() {
-                let path = entry.path();
-                let relative = path.strip_prefix(root).ok().and_then(Path::to_str);
-                let Some(relative) = relative.filter(|_| contents.entries.len() < MAX_ENTRIES)
-                else {
-                    contents.unnamed += 1;
-                    continue;
-                };
-                let found = Entry::of(&path).unwrap_or(Entry::Other);
-                contents.entries.insert(relative.to_owned(), found.clone());
-                if found == Entry::Folder {
-                    folders.push(path);
-                }
-            }
-        }
-        Ok(contents)
+            entries: listing.entries,
+            left_out: listing.left_out,
+        })
     }
 
     /// BLAKE3 of all of it, as canonical JSON: `{PATH: {bytes, digest, executable, kind}}`.
     pub(super) fn digest(&self) -> Hash {
-        let entries = self.entries.iter();
-        let entries: Map<String, Value> = entries
-            .map(|(path, entry)| (path.clone(), entry.shown()))
-            .collect();
-        let text = CanonicalJson::from_value(&Value::Object(entries)).unwrap_or_default();
-        Hash::of(text.as_str().as_bytes())
+        let mut hasher = blake3::Hasher::new();
+        let mut before = "{";
+        for (path, entry) in &self.entries {
+            let entry = CanonicalJson::from_value(&entry.shown()).unwrap_or_default();
+            for part in [before, CanonicalJson::string(path).as_str(), ":"] {
+                hasher.update(part.as_bytes());
+            }
+            hasher.update(entry.as_str().as_bytes());
+            before = ",";
+        }
+        if self.entries.is_empty() {
+            hasher.update(b"{");
+        }
+        hasher.update(b"}");
+        Hash::from_bytes(hasher.finalize().as_bytes()).unwrap_or(Hash::ZERO)
     }
 
     /// How it differs from what was there before: `{added, modified, removed}`, with the contents of files.
     /// `whole` says whether all of it is there.
-    pub(super) fn difference_from(&self, before: &Self) -> Value {
+    ///
+    /// # Errors
+    /// The folder itself cannot be read any more.
+    pub(super) fn difference_from(&self, before: &Self) -> io::Result<Value> {
+        let root = OpenFolder::open(&self.root)?;
         let mut kept = Kept::default();
         let (mut added, mut modified) = (Map::new(), Map::new());
         for (path, entry) in &self.entries {
             match before.entries.get(path) {
                 Some(was) if was == entry => {}
                 was => {
-                    let Some(shown) = kept.shown(&self.root, path, entry) else {
+                    let Some(shown) = kept.shown(&root, path, entry) else {
                         continue;
                     };
                     match was {
@@ -111,130 +95,21 @@ impl FolderContents {
         }
         let gone = before.entries.keys();
         let gone = gone.filter(|path| !self.entries.contains_key(*path));
-        let removed: Vec<&String> = gone.filter(|path| kept.has_room(path)).collect();
+        let removed: Vec<&String> = gone.filter(|path| kept.has_room(path, &())).collect();
         let mut difference = json!({"added": added, "modified": modified, "removed": removed,
-            "whole": kept.left_out == 0 && self.unnamed + before.unnamed == 0});
-        let left_out = kept.left_out.saturating_add(self.unnamed);
+            "whole": kept.left_out == 0 && self.left_out == 0 && before.left_out == 0});
+        let left_out = kept.left_out.saturating_add(self.left_out);
         if left_out > 0 {
             difference["left_out"] = json!(left_out);
         }
-        difference
-    }
-}
-
-impl Entry {
-    fn of(path: &Path) -> io::Result<Self> {
-        let about = path.symlink_metadata()?;
-        Ok(match about.file_type() {
-            kind if kind.is_dir() => Self::Folder,
-            kind if kind.is_symlink() => {
-                match fs::read_link(path)?.into_os_string().into_string() {
-                    Ok(target) => Self::Link(target),
-                    Err(_) => Self::Other,
-                }
-            }
-            kind if kind.is_file() => Self::File {
-                bytes: about.len(),
-                digest: digest(path)?,
-                executable: is_executable(&about),
-            },
-            _ => Self::Other,
-        })
-    }
-
-    fn shown(&self) -> Value {
-        match self {
-            Self::File {
-                bytes,
-                digest,
-                executable,
-            } => {
-                json!({"bytes": bytes, "digest": digest, "executable": executable, "kind": "file"})
-            }
-            Self::Folder => json!({"kind": "folder"}),
-            Self::Link(target) => json!({"kind": "link", "target": target}),
-            Self::Other => json!({"kind": "other"}),
-        }
-    }
-}
-
-/// Makes a difference to a folder. Nothing is changed outside of it, whatever the difference says.
-///
-/// # Errors
-/// The difference does not fit, or is not whole.
-pub(super) fn apply(root: &Path, difference: &Value) -> io::Result<()> {
-    let root = root.canonicalize()?;
-    let removed = difference["removed"].as_array().into_iter().flatten();
-    // What is within a folder comes after it.
-    for path in removed.rev() {
-        let path = place(&root, path.as_str().unwrap_or_default())?;
-        match path.symlink_metadata()?.is_dir() {
-            true => fs::remove_dir(&path)?,
-            false => fs::remove_file(&path)?,
-        }
-    }
-    for members in ["added", "modified"] {
-        let entries = difference[members].as_object().into_iter().flatten();
-        for (path, entry) in entries {
-            put(&place(&root, path)?, entry)?;
-        }
-    }
-    Ok(())
-}
-
-/// Where a path of a difference is: in a folder that is within the root, and no link leads there.
-fn place(root: &Path, path: &str) -> io::Result<PathBuf> {
-    let outside = || io::Error::other("a path leads out of the folder");
-    let path = Path::new(path);
-    let is_plain = |part| matches!(part, std::path::Component::Normal(_));
-    let name = path.file_name().filter(|_| path.components().all(is_plain));
-    let above = root.join(path.parent().unwrap_or(Path::new("")));
-    let above = above.canonicalize().ok();
-    let above = above.filter(|above| above.starts_with(root));
-    above
-        .zip(name)
-        .map(|(above, name)| above.join(name))
-        .ok_or_else(outside)
-}
-
-fn put(path: &Path, entry: &Value) -> io::Result<()> {
-    let is_folder = path.symlink_metadata().map(|about| about.is_dir());
-    match (is_folder, entry["kind"].as_str()) {
-        (Ok(true), Some("folder")) => return Ok(()),
-        (Ok(true), _) => fs::remove_dir(path)?,
-        (Ok(false), _) => fs::remove_file(path)?,
-        (Err(_), _) => {}
-    }
-    match entry["kind"].as_str() {
-        Some("folder") => fs::create_dir(path),
-        Some("link") => symlink(entry["target"].as_str().unwrap_or_default(), path),
-        Some("file") => {
-            fs::write(path, content(entry)?)?;
-            let mode = if entry["executable"] == true {
-                0o755
-            } else {
-                0o644
-            };
-            fs::set_permissions(path, fs::Permissions::from_mode(mode))
-        }
-        _ => Err(io::Error::other(
-            "it is neither a file, a folder nor a link",
-        )),
-    }
-}
-
-fn content(entry: &Value) -> io::Result<Vec<u8>> {
-    let missing = || io::Error::other("its content is not kept");
-    match (entry["text"].as_str(), entry["base64"].as_str()) {
-        (Some(text), _) => Ok(text.as_bytes().to_vec()),
-        (None, Some(bytes)) => STANDARD.decode(bytes).map_err(|_| missing()),
-        (None, None) => Err(missing()),
+        Ok(difference)
     }
 }
 
 /// How much a difference has so far.
 #[derive(Default)]
 struct Kept {
+    /// Of JSON.
     bytes: u64,
     /// Entries, and contents of files, that it does not have.
     left_out: u64,
@@ -242,69 +117,99 @@ struct Kept {
 
 impl Kept {
     /// Whether there is room for an entry of this path.
-    fn has_room(&mut self, path: &str) -> bool {
-        // The entry itself has about as many.
-        let bytes = self.bytes.saturating_add(path.len() as u64 + 128);
+    fn has_room(&mut self, path: &str, entry: &impl Serialize) -> bool {
+        let length = json_length(&path).saturating_add(json_length(entry));
+        let has_room = self.takes(length);
+        self.left_out += u64::from(!has_room);
+        has_room
+    }
+
+    fn takes(&mut self, length: u64) -> bool {
+        let bytes = self.bytes.saturating_add(length).saturating_add(BETWEEN);
         let has_room = bytes <= MAX_DIFFERENCE;
-        match has_room {
-            true => self.bytes = bytes,
-            false => self.left_out += 1,
+        if has_room {
+            self.bytes = bytes;
         }
         has_room
     }
 
     /// An entry, with its content.
-    fn shown(&mut self, root: &Path, path: &str, entry: &Entry) -> Option<Value> {
-        if !self.has_room(path) {
+    fn shown(&mut self, root: &OpenFolder, path: &str, entry: &Entry) -> Option<Value> {
+        let mut shown = entry.shown();
+        if !self.has_room(path, &shown) {
             return None;
         }
-        let mut shown = entry.shown();
-        if let Entry::File { digest, .. } = entry {
-            match self.content(&root.join(path), digest) {
-                Some(Ok(text)) => shown["text"] = json!(text),
-                Some(Err(bytes)) => shown["base64"] = json!(STANDARD.encode(bytes)),
+        if let Entry::File {
+            digest: Some(digest),
+            bytes,
+            ..
+        } = entry
+        {
+            match self.content(root, Path::new(path), (*bytes, digest)) {
+                Some((name, content)) => shown[name] = content,
                 None => self.left_out += 1,
             }
         }
         Some(shown)
     }
 
-    /// The content of a file, if it is small enough and what was looked at before.
-    fn content(&mut self, path: &Path, digest: &Hash) -> Option<Result<String, Vec<u8>>> {
-        let most = MAX_CONTENT.min(MAX_DIFFERENCE.saturating_sub(self.bytes));
-        let mut bytes = Vec::new();
-        let read = open(path).ok()?.take(most + 1).read_to_end(&mut bytes);
-        if read.ok()? as u64 > most || Hash::of(&bytes) != *digest {
+    /// The content of a file, if there is room for it and it is what was looked at before.
+    fn content(
+        &mut self,
+        root: &OpenFolder,
+        path: &Path,
+        (length, digest): (u64, &Hash),
+    ) -> Option<(&'static str, Value)> {
+        if length > MAX_CONTENT.min(MAX_DIFFERENCE.saturating_sub(self.bytes)) {
             return None;
         }
-        self.bytes += bytes.len() as u64;
-        Some(String::from_utf8(bytes).map_err(|error| error.into_bytes()))
+        let folder = root.below(path.parent().unwrap_or(Path::new("")));
+        let opened = folder.and_then(|folder| folder.file(path.file_name().unwrap_or_default()));
+        let (file, _) = opened.ok()?;
+        let mut bytes = Vec::new();
+        file.take(length + 1).read_to_end(&mut bytes).ok()?;
+        if Hash::of(&bytes) != *digest {
+            return None;
+        }
+        let (name, content) = match String::from_utf8(bytes) {
+            Ok(text) => ("text", json!(text)),
+            Err(error) => ("base64", json!(STANDARD.encode(error.as_bytes()))),
+        };
+        self.takes(json_length(&content)).then_some((name, content))
     }
 }
 
-fn is_executable(about: &Metadata) -> bool {
-    about.permissions().mode() & 0o111 != 0
-}
+/// Bytes of names, quotes and commas around an entry and its content.
+const BETWEEN: u64 = 16;
 
-/// Opens a file, and neither what a link leads to nor a pipe that would be waited for.
-fn open(path: &Path) -> io::Result<File> {
-    let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
-    let flags = i32::try_from(flags.bits()).unwrap_or_default();
-    fs::OpenOptions::new()
-        .read(true)
-        .custom_flags(flags)
-        .open(path)
-}
+/// The length of a value as JSON: a control character is six bytes.
+fn json_length(value: &impl Serialize) -> u64 {
+    struct Length(u64);
+    impl io::Write for Length {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 = self.0.saturating_add(bytes.len() as u64);
+            Ok(bytes.len())
+        }
 
-fn digest(path: &Path) -> io::Result<Hash> {
-    let mut hasher = blake3::Hasher::new();
-    hasher.update_reader(open(path)?)?;
-    Ok(Hash::from_bytes(hasher.finalize().as_bytes()).unwrap_or(Hash::ZERO))
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut length = Length(0);
+    let _ = serde_json::to_writer(&mut length, value);
+    length.0
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
     use super::*;
+
+    fn read(root: &Path) -> io::Result<FolderContents> {
+        FolderContents::read(root, &Interrupt::default())
+    }
 
     fn folder(files: &[(&str, &[u8])]) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
@@ -319,14 +224,14 @@ mod tests {
     #[test]
     fn a_difference_has_what_was_added_modified_and_removed_and_nothing_else() {
         let folder = folder(&[("same", b"1"), ("other", b"1"), ("gone/a", b"1")]);
-        let before = FolderContents::read(folder.path()).unwrap();
+        let before = read(folder.path()).unwrap();
         fs::write(folder.path().join("other"), "2").unwrap();
         fs::write(folder.path().join("new"), [0xff, 0]).unwrap();
         fs::remove_dir_all(folder.path().join("gone")).unwrap();
         symlink("/etc/passwd", folder.path().join("link")).unwrap();
-        let after = FolderContents::read(folder.path()).unwrap();
+        let after = read(folder.path()).unwrap();
         assert_ne!(before.digest(), after.digest());
-        let difference = after.difference_from(&before);
+        let difference = after.difference_from(&before).unwrap();
         assert_eq!(difference["removed"], json!(["gone", "gone/a"]));
         assert_eq!(difference["modified"]["other"]["text"], "2");
         assert_eq!(difference["added"]["new"]["base64"], "/wA=");
@@ -337,14 +242,14 @@ mod tests {
         assert_eq!(modified.as_object().unwrap().len(), 1);
         assert_eq!(difference["whole"], true);
         let none = json!({"added": {}, "modified": {}, "removed": [], "whole": true});
-        assert_eq!(after.difference_from(&after), none);
+        assert_eq!(after.difference_from(&after).unwrap(), none);
     }
 
     #[test]
     fn a_difference_that_is_made_to_what_was_before_gives_what_was_after() {
         let files: &[(&str, &[u8])] = &[("a/b/c", b"1"), ("d", b"1"), ("e", b"1"), ("f/g", b"1")];
         let (first, second) = (folder(files), folder(files));
-        let before = FolderContents::read(first.path()).unwrap();
+        let before = read(first.path()).unwrap();
         let root = first.path();
         fs::remove_dir_all(root.join("a")).unwrap();
         fs::write(root.join("a"), "now a file").unwrap();
@@ -352,10 +257,10 @@ mod tests {
         fs::set_permissions(root.join("e"), fs::Permissions::from_mode(0o755)).unwrap();
         fs::create_dir_all(root.join("n/m")).unwrap();
         symlink("/nowhere", root.join("n/l")).unwrap();
-        let after = FolderContents::read(root).unwrap();
-        let difference = after.difference_from(&before);
+        let after = read(root).unwrap();
+        let difference = after.difference_from(&before).unwrap();
         apply(second.path(), &difference).unwrap();
-        let made = FolderContents::read(second.path()).unwrap();
+        let made = read(second.path()).unwrap();
         assert_eq!(made.digest(), after.digest());
         assert!(
             apply(second.path(), &difference).is_err(),
@@ -391,8 +296,8 @@ mod tests {
     fn what_is_too_large_is_listed_without_its_content() {
         let large = vec![b'x'; 1 + usize::try_from(MAX_CONTENT).unwrap()];
         let folder = folder(&[("large", &large)]);
-        let after = FolderContents::read(folder.path()).unwrap();
-        let difference = after.difference_from(&FolderContents::default());
+        let after = read(folder.path()).unwrap();
+        let difference = after.difference_from(&FolderContents::default()).unwrap();
         let file = &difference["added"]["large"];
         assert_eq!(file["bytes"], large.len());
         assert!(file.get("text").is_none());
@@ -400,5 +305,60 @@ mod tests {
             (&difference["whole"], &difference["left_out"]),
             (&json!(false), &json!(1))
         );
+    }
+
+    #[test]
+    fn a_digest_is_that_of_the_canonical_json_of_all_entries() {
+        let empty = folder(&[]);
+        assert_eq!(read(empty.path()).unwrap().digest(), Hash::of(b"{}"));
+        let files: &[(&str, &[u8])] =
+            &[("a\"\u{1}", b"1"), ("\u{ffff}", b"2"), ("\u{10000}/b", b"")];
+        let folder = folder(files);
+        symlink("\n", folder.path().join("link")).unwrap();
+        let contents = read(folder.path()).unwrap();
+        let entries = contents.entries.iter();
+        let entries = entries.map(|(path, entry)| (path.clone(), entry.shown()));
+        let whole = CanonicalJson::from_value(&Value::Object(entries.collect())).unwrap();
+        assert_eq!(contents.entries.len(), 5);
+        assert_eq!(contents.digest(), Hash::of(whole.as_str().as_bytes()));
+    }
+
+    #[test]
+    fn a_difference_is_as_large_as_it_is_as_json() {
+        let control = vec![1; 500_000];
+        let names = ["a", "b", "c", "d"];
+        let folder = folder(&names.map(|name| (name, control.as_slice())));
+        let after = read(folder.path()).unwrap();
+        let difference = after.difference_from(&FolderContents::default()).unwrap();
+        assert_eq!(difference["left_out"], 3);
+        assert!(json_length(&difference) < MAX_DIFFERENCE);
+        assert_eq!(
+            json_length(&difference),
+            difference.to_string().len() as u64
+        );
+    }
+
+    #[test]
+    fn a_file_that_changes_after_it_was_looked_at_is_left_out() {
+        let folder = folder(&[("a", b"1")]);
+        let after = read(folder.path()).unwrap();
+        fs::write(folder.path().join("a"), "2").unwrap();
+        let difference = after.difference_from(&FolderContents::default()).unwrap();
+        assert!(difference["added"]["a"].get("text").is_none());
+        assert_eq!(difference["whole"], false);
+    }
+
+    #[test]
+    fn two_versions_that_are_not_looked_at_are_not_the_same() {
+        let folder = folder(&[("a", b"12")]);
+        let bounds = Bounds {
+            bytes: 1,
+            ..Bounds::default()
+        };
+        let read = || FolderContents::within(folder.path(), bounds, &Interrupt::default());
+        let before = read().unwrap();
+        fs::write(folder.path().join("a"), "34").unwrap();
+        let difference = read().unwrap().difference_from(&before).unwrap();
+        assert_eq!(difference["whole"], false);
     }
 }

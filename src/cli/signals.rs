@@ -70,6 +70,28 @@ impl Signals {
     }
 }
 
+/// Another signal exits the process at once from now on, even while its runtime waits for work that cannot
+/// be cancelled.
+pub(super) fn exit_by_another() {
+    let (ready, is_ready) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        let Ok(runtime) = runtime else { return };
+        runtime.block_on(async {
+            let Ok(mut signals) = Signals::new() else {
+                return;
+            };
+            let _ = ready.send(());
+            signals.next().await;
+            std::process::exit(CUT)
+        });
+    });
+    // Without it, the process ends all the same, only later.
+    let _ = is_ready.recv();
+}
+
 /// Closes the engine of a command. The calls in flight are recorded first, so that nothing is paid for
 /// twice; a webhook without an answer is sent again by the next start, under its delivery id.
 pub(super) async fn drain_and_close(engine: Engine) -> Result<(), String> {
@@ -86,4 +108,48 @@ pub(super) async fn drain_and_close(engine: Engine) -> Result<(), String> {
         () = notice => {}
     }
     engine.close().await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead as _, BufReader, Write as _};
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    /// Makes this test a process that waits without an end.
+    const WAITS: &str = "KTSU_TEST_WAITS";
+
+    #[test]
+    fn another_signal_ends_a_process_that_waits_for_its_runtime() {
+        if std::env::var_os(WAITS).is_some() {
+            let runtime = tokio::runtime::Runtime::new().unwrap();
+            runtime.block_on(async {
+                let _first = Signals::new();
+                exit_by_another();
+                tokio::task::spawn_blocking(|| {
+                    loop {
+                        std::thread::park();
+                    }
+                });
+            });
+            writeln!(std::io::stdout(), "it now waits").unwrap();
+            // Waits for what blocks.
+            drop(runtime);
+        }
+        let name = "another_signal_ends_a_process_that_waits_for_its_runtime";
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--nocapture", name])
+            .env(WAITS, "1")
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let mut lines = output.lines().map(Result::unwrap);
+        assert!(lines.any(|line| line.contains("it now waits")));
+        let id = i32::try_from(child.id()).ok();
+        let id = id.and_then(rustix::process::Pid::from_raw).unwrap();
+        rustix::process::kill_process(id, rustix::process::Signal::INT).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(CUT));
+    }
 }

@@ -4,7 +4,6 @@ use std::fs;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::copying::copy;
@@ -13,8 +12,9 @@ use crate::folder::{FIRST_USER, FolderError, LAST_USER, PrivateFolder, USERS};
 use crate::interrupt::Interrupt;
 use crate::left_behind;
 use crate::limits::{Limit, Limits};
-use crate::serving::ServingProgram;
-use crate::usage::{self, FolderUsage};
+use crate::serving::{ServingPlace, ServingProgram};
+use crate::status::StatusFile;
+use crate::usage::FolderUsage;
 
 /// How to install what is needed.
 pub(crate) const INSTALL: &str = "apt-get install -y bubblewrap";
@@ -82,6 +82,9 @@ pub enum SandboxError {
     /// There is no folder for the program.
     #[error(transparent)]
     Folder(#[from] FolderError),
+    /// Programs serve in the folder no more.
+    #[error("its folder is closed")]
+    Closed,
     /// The person wants to stop.
     #[error("it was interrupted")]
     Interrupted,
@@ -95,7 +98,11 @@ impl SandboxError {
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Self::Missing => Some(INSTALL),
-            Self::Broken(_) | Self::Folder(_) | Self::Interrupted | Self::Start(_) => None,
+            Self::Broken(_)
+            | Self::Folder(_)
+            | Self::Closed
+            | Self::Interrupted
+            | Self::Start(_) => None,
         }
     }
 }
@@ -186,14 +193,15 @@ impl Sandbox {
         folder: &PrivateFolder,
         program: &Program<'_>,
     ) -> Result<Execution, SandboxError> {
-        let status = status_file(folder);
+        let status = StatusFile::new(folder.root());
         let process = Process {
             command: match &self.program {
-                Some(bubblewrap) => self.within(bubblewrap, folder, program, &status),
+                Some(bubblewrap) => self.within(bubblewrap, folder, program, status.path()),
                 None => without(folder, program),
             },
             has_namespace: !self.is_none(),
             workspace: watched(folder, program),
+            before: None,
             interrupt: self.interrupt.clone(),
         };
         if self.interrupt.is_set() {
@@ -201,13 +209,9 @@ impl Sandbox {
         }
         let mut ran = execution::run(process, program)?;
         if !self.is_none() {
-            let said = fs::read_to_string(&status).unwrap_or_default();
-            let _ = fs::remove_file(&status);
-            ran.take_code(member(&said, "exit-code"));
-            // Bubblewrap may end before the namespace has.
-            if let Some(first) = member(&said, "child-pid")
-                && !usage::has_ended(first)
-            {
+            let status = status.take();
+            ran.take_code(status.exit_code);
+            if !status.has_ended() {
                 let words = "processes of the program do not end";
                 return Err(SandboxError::Broken(words.to_owned()));
             }
@@ -243,17 +247,27 @@ impl Sandbox {
         if self.interrupt.is_set() {
             return Err(SandboxError::Interrupted);
         }
+        let is_within = program.offered().is_none();
+        let occupant = match is_within {
+            true => Some(folder.occupancy.enter().ok_or(SandboxError::Closed)?),
+            false => None,
+        };
         let interrupt = self.interrupt.part();
+        let status = StatusFile::new(folder.root());
         let process = Process {
             command: match &self.program {
-                Some(bubblewrap) => self.within(bubblewrap, folder, program, &status_file(folder)),
+                Some(bubblewrap) => self.within(bubblewrap, folder, program, status.path()),
                 None => without(folder, program),
             },
             has_namespace: !self.is_none(),
             workspace: watched(folder, program),
+            // A database has a folder of its own.
+            before: is_within.then(|| folder.usage_before_serving()),
             interrupt: interrupt.clone(),
         };
-        Ok(ServingProgram::start(process, program.limits, interrupt)?)
+        let place = ServingPlace { occupant, status };
+        let started = ServingProgram::start(process, program.limits, interrupt, place);
+        Ok(started?)
     }
 
     /// Where a program finds the folder that it is shown.
@@ -340,13 +354,6 @@ impl Sandbox {
     }
 }
 
-/// A file that bubblewrap writes about itself to, one for each program.
-fn status_file(folder: &PrivateFolder) -> PathBuf {
-    static NUMBER: AtomicU64 = AtomicU64::new(0);
-    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    folder.root().join(format!("status-{number}"))
-}
-
 /// What programs find programs by.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -421,14 +428,6 @@ fn without(folder: &PrivateFolder, program: &Program<'_>) -> Command {
         command.envs(std::env::var_os(name).map(|value| (name, value)));
     }
     command
-}
-
-/// A number in what bubblewrap writes about itself: `{"exit-code": 3}`.
-fn member(status: &str, name: &str) -> Option<i32> {
-    let (_, number) = status.rsplit_once(&format!("\"{name}\":"))?;
-    let digits = number.trim_start();
-    let end = digits.find(|c: char| !c.is_ascii_digit());
-    digits.get(..end?)?.parse().ok()
 }
 
 fn on_the_path(name: &str) -> Option<PathBuf> {

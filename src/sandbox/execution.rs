@@ -60,6 +60,8 @@ pub(crate) struct Process {
     /// Whether the first process below it takes all others with it.
     pub(crate) has_namespace: bool,
     pub(crate) workspace: PathBuf,
+    /// What was in the workspace when its limits began to count; none if they do when it starts.
+    pub(crate) before: Option<FolderUsage>,
     pub(crate) interrupt: Interrupt,
 }
 
@@ -236,7 +238,7 @@ pub(crate) fn run(mut process: Process, program: &Program<'_>) -> io::Result<Exe
     let drains = 1 + usize::from(errors.is_some());
     let errors = errors.map(|reader| drain(reader, kept, started.sender.clone()));
     let (end, drained) = started.wait()?;
-    wait_for_output(&started.reports, drains.saturating_sub(drained));
+    started.wait_for_output(drains.saturating_sub(drained));
     let taken = |drain: &Drain| {
         let mut output = drain.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut *output)
@@ -328,7 +330,8 @@ pub(crate) fn start<'w>(
 ) -> io::Result<Started<'w>> {
     let command = &mut process.command;
     command.stdin(Stdio::piped()).stdout(output).stderr(errors);
-    let before = FolderUsage::of(&process.workspace, u64::MAX);
+    let before = process.before;
+    let before = before.unwrap_or_else(|| FolderUsage::of(&process.workspace, u64::MAX));
     let mut child = command.spawn()?;
     // The command holds the pipes that it was given, and they end with their last holder.
     process.command = Command::new("");
@@ -358,6 +361,11 @@ impl Started<'_> {
     /// Waits for the end of the process; also how many outputs have ended before.
     pub(crate) fn wait(&self) -> io::Result<(ProgramEnd, usize)> {
         self.watch.wait(&self.reports)
+    }
+
+    /// Waits for the end of so many outputs, but not for long.
+    pub(crate) fn wait_for_output(&self, open: usize) {
+        wait_for_output(&self.reports, open);
     }
 }
 

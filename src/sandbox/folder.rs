@@ -9,10 +9,17 @@
 //!   passwd, group, status of the sandbox itself
 //! ```
 
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Permissions};
 use std::io;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, lchown};
+use std::os::unix::fs::{PermissionsExt as _, lchown};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use crate::occupancy::Occupancy;
+use crate::open_folder::{EntryKind, EntryStatus, OpenFolder};
+use crate::usage::FolderUsage;
 
 /// What the names of private folders begin with.
 pub(crate) const PREFIX: &str = "ktsu-check-";
@@ -30,12 +37,19 @@ pub(crate) const USERS: u32 = 1 << 22;
 /// A user that has nothing, where there are fewer.
 pub(crate) const LAST_USER: u32 = 65_534;
 
+/// How long the end of programs that serve in a folder is waited for.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(15);
+
 /// A folder of its own, removed when it is dropped.
 #[derive(Debug)]
 pub struct PrivateFolder {
     root: PathBuf,
     /// Who owns everything in it, if that is not this process.
     owner: Option<u32>,
+    /// The programs that serve in it.
+    pub(crate) occupancy: Occupancy,
+    /// What was in the workspace when the first of them was started.
+    began: OnceLock<FolderUsage>,
     /// Locked until the folder is removed.
     _lock: File,
 }
@@ -63,11 +77,18 @@ pub enum FolderError {
 impl PrivateFolder {
     /// An empty one, which belongs to a user, or to this process.
     pub(crate) fn new(owner: Option<u32>) -> Result<Self, FolderError> {
-        let made = tempfile::Builder::new().prefix(PREFIX).tempdir()?;
+        // From the start, whatever the umask is: a program could leave something for other users to run.
+        let private = Permissions::from_mode(0o700);
+        let made = tempfile::Builder::new()
+            .prefix(PREFIX)
+            .permissions(private)
+            .tempdir()?;
         let lock = lock(made.path())?;
         let folder = Self {
             root: made.keep(),
             owner,
+            occupancy: Occupancy::default(),
+            began: OnceLock::new(),
             _lock: lock,
         };
         folder.give(&folder.root)?;
@@ -109,17 +130,35 @@ impl PrivateFolder {
     /// # Errors
     /// Something cannot be given.
     pub fn give_all(&self) -> io::Result<()> {
-        let mut folders = vec![self.workspace()];
-        while let Some(folder) = folders.pop().filter(|_| self.owner.is_some()) {
-            for entry in fs::read_dir(&folder)? {
-                let entry = entry?;
-                self.give(&entry.path())?;
-                if entry.file_type()?.is_dir() {
-                    folders.push(entry.path());
+        let Some(owner) = self.owner else {
+            return Ok(());
+        };
+        let root = OpenFolder::open(&self.workspace())?;
+        let mut folders = vec![PathBuf::new()];
+        while let Some(path) = folders.pop() {
+            let folder = root.below(&path)?;
+            for name in folder.names()? {
+                let name = name?;
+                folder.give(&name, owner)?;
+                if folder.status(&name)?.kind == EntryKind::Folder {
+                    folders.push(path.join(name));
                 }
             }
         }
         Ok(())
+    }
+
+    /// Lets no further program serve in it, and waits until none does any more, so that nothing writes to
+    /// it; false if one does not end.
+    pub fn close(&self) -> bool {
+        self.occupancy.close(CLOSE_TIMEOUT)
+    }
+
+    /// What was in the workspace before any program served in it. Their limits count from there, however
+    /// often one is started.
+    pub(crate) fn usage_before_serving(&self) -> FolderUsage {
+        let usage = || FolderUsage::of(&self.workspace(), u64::MAX);
+        *self.began.get_or_init(usage)
     }
 
     pub(crate) fn root(&self) -> &Path {
@@ -163,65 +202,77 @@ fn lock(root: &Path) -> io::Result<File> {
 }
 
 /// Removes a folder, however deep it is: folders within it are moved to its top one after another, so
-/// that neither paths nor the stack grow. What cannot be removed is left. No other user can change
-/// its top meanwhile, so that no link is followed in place of a folder; its lock is removed last.
+/// that neither paths nor the stack grow. What cannot be removed is left. No link is followed, even if
+/// programs write to it meanwhile; its lock is removed last.
 pub(crate) fn remove(root: &Path) {
     let own = rustix::process::geteuid().as_raw();
     let _ = lchown(root, Some(own), None);
-    let is_own = |about: fs::Metadata| about.is_dir() && about.uid() == own;
-    if !root.symlink_metadata().is_ok_and(is_own) {
-        return;
+    let is_own = |about: EntryStatus| about.owner == own;
+    if let Ok(top) = OpenFolder::open(root)
+        && top.own_status().is_ok_and(is_own)
+    {
+        empty(&top);
+        let _ = top.remove(OsStr::new(LOCK), false);
+        let _ = fs::remove_dir(root);
     }
-    let _ = fs::set_permissions(root, Permissions::from_mode(0o700));
-    let mut folders: Vec<PathBuf> = Vec::new();
-    let mut moved = 0_u64;
-    let mut open = Some(root.to_path_buf());
-    while let Some(folder) = open {
-        let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
-        let entries: Vec<fs::DirEntry> = entries.collect();
-        for entry in entries {
-            let path = entry.path();
-            if folder == root && entry.file_name() == LOCK {
-                continue;
-            }
-            if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                let _ = fs::remove_file(&path);
-                continue;
-            }
-            let to = top(root, &mut moved);
-            if move_folder(&path, &to).is_ok() && is_folder(&to) {
-                let _ = fs::set_permissions(&to, Permissions::from_mode(0o700));
-                folders.push(to);
-            }
-        }
-        if folder != root {
-            let _ = fs::remove_dir(&folder);
-        }
-        open = folders.pop();
-    }
-    let _ = fs::remove_file(root.join(LOCK));
-    let _ = fs::remove_dir(root);
 }
 
-/// A name at the top of a folder that nothing has.
-fn top(root: &Path, moved: &mut u64) -> PathBuf {
+/// Removes what is in a folder, but for its lock.
+fn empty(top: &OpenFolder) {
+    let (mut folders, mut moved) = (Vec::new(), 0_u64);
+    for name in names(top) {
+        if name != LOCK {
+            remove_or_move(top, &name, top, &mut moved, &mut folders);
+        }
+    }
+    while let Some(name) = folders.pop() {
+        if let Ok(folder) = top.folder(&name) {
+            for within in names(&folder) {
+                remove_or_move(&folder, &within, top, &mut moved, &mut folders);
+            }
+        }
+        let _ = top.remove(&name, true);
+    }
+}
+
+/// The names in a folder, before it changes.
+fn names(folder: &OpenFolder) -> Vec<OsString> {
+    folder.names().into_iter().flatten().flatten().collect()
+}
+
+/// Removes an entry that is not a folder. A folder is moved to the top, and noted there.
+fn remove_or_move(
+    from: &OpenFolder,
+    name: &OsStr,
+    top: &OpenFolder,
+    moved: &mut u64,
+    folders: &mut Vec<OsString>,
+) {
+    let is_folder = |about: EntryStatus| about.kind == EntryKind::Folder;
+    if !from.status(name).is_ok_and(is_folder) {
+        let _ = from.remove(name, false);
+        return;
+    }
+    let to = unused(top, moved);
+    // Its owner has to be able to write what is moved.
+    let renamed = from.rename(name, top, &to);
+    let renamed = renamed.or_else(|_| {
+        from.unlock(name)?;
+        from.rename(name, top, &to)
+    });
+    if renamed.is_ok() {
+        let _ = top.unlock(&to);
+        folders.push(to);
+    }
+}
+
+/// A name that nothing in a folder has.
+fn unused(top: &OpenFolder, moved: &mut u64) -> OsString {
     loop {
         *moved += 1;
-        let to = root.join(format!("removed-{moved}"));
-        if to.symlink_metadata().is_err() {
+        let to = OsString::from(format!("removed-{moved}"));
+        if top.status(&to).is_err() {
             return to;
         }
     }
-}
-
-/// Moves a folder, which its owner has to be able to write for that.
-fn move_folder(from: &Path, to: &Path) -> io::Result<()> {
-    fs::rename(from, to).or_else(|_| {
-        fs::set_permissions(from, Permissions::from_mode(0o700))?;
-        fs::rename(from, to)
-    })
-}
-
-fn is_folder(path: &Path) -> bool {
-    path.symlink_metadata().is_ok_and(|about| about.is_dir())
 }

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! [`Sandbox`] knows bubblewrap, [`execution`] the life of a process, [`usage`] what it takes,
-//! [`PrivateFolder`] the files, [`left_behind`] those of killed processes, [`Interrupt`] the wish to
+//! [`PrivateFolder`] the files, [`OpenFolder`] how they are read while
+//! programs may write to them, [`left_behind`] those of killed processes, [`Interrupt`] the wish to
 //! stop. None of them knows what a check is. The sandbox exists on Linux only.
 
 mod bubblewrap;
@@ -17,7 +18,10 @@ mod folder;
 mod interrupt;
 mod left_behind;
 mod limits;
+mod occupancy;
+mod open_folder;
 mod serving;
+mod status;
 mod usage;
 
 pub use bubblewrap::{Sandbox, SandboxError};
@@ -25,6 +29,7 @@ pub use execution::{Execution, Program, ProgramEnd, ProgramOutput, ReachedServic
 pub use folder::{FolderError, PrivateFolder};
 pub use interrupt::Interrupt;
 pub use limits::{Limit, Limits};
+pub use open_folder::{EntryKind, EntryStatus, OpenFolder};
 pub use serving::{Ending, ServingProgram};
 
 #[cfg(test)]

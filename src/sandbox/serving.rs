@@ -10,12 +10,14 @@ use std::time::Duration;
 use crate::execution::{self, Drain, Process, ProgramEnd};
 use crate::interrupt::Interrupt;
 use crate::limits::Limits;
+use crate::occupancy::Occupant;
+use crate::status::StatusFile;
 
 /// The least time between looks at what a program takes.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// A program that serves through its standard input and output, until it ends, is dropped, or meets a
-/// limit. Once it is dropped, nothing of it runs.
+/// limit. Once it is dropped, nothing of it runs, or the folder that it serves in cannot be closed.
 #[derive(Debug)]
 pub struct ServingProgram {
     /// Its standard input.
@@ -34,6 +36,15 @@ pub struct Ending {
     end: Arc<(Mutex<Option<ProgramEnd>>, Condvar)>,
 }
 
+/// Where a program serves.
+#[derive(Debug)]
+pub(crate) struct ServingPlace {
+    /// Its place in the workspace; none of a program that has a folder of its own.
+    pub(crate) occupant: Option<Occupant>,
+    /// Says when nothing of it runs; it is never written without a sandbox.
+    pub(crate) status: StatusFile,
+}
+
 /// What the thread that watches a program gives back once it runs.
 type Began = io::Result<(Option<ChildStdin>, Drain)>;
 
@@ -43,6 +54,7 @@ impl ServingProgram {
         process: Process,
         limits: Limits,
         interrupt: Interrupt,
+        place: ServingPlace,
     ) -> io::Result<Self> {
         let (output, writer) = io::pipe()?;
         let (sender, began) = channel();
@@ -54,6 +66,7 @@ impl ServingProgram {
             let (end, changed) = &*ended;
             *end.lock().unwrap_or_else(PoisonError::into_inner) = found;
             changed.notify_all();
+            place.leave();
         });
         let lost = |_| io::Error::other("the program was not started");
         let (input, errors) = began.recv().map_err(lost)??;
@@ -69,6 +82,16 @@ impl ServingProgram {
     /// How it ends.
     pub fn ending(&self) -> Ending {
         self.ending.clone()
+    }
+}
+
+impl ServingPlace {
+    /// Leaves the folder, once nothing of the program runs.
+    fn leave(self) {
+        let has_ended = self.status.take().has_ended();
+        if let Some(occupant) = self.occupant.filter(|_| !has_ended) {
+            occupant.stay();
+        }
     }
 }
 
@@ -108,7 +131,10 @@ fn watch(
     };
     let errors = execution::drain(errors, limits.output, started.sender.clone());
     let _ = began.send(Ok((started.input.take(), errors)));
-    started.wait().ok().map(|(end, _)| end)
+    let (end, drained) = started.wait().ok()?;
+    // What it wrote last may still be on its way.
+    started.wait_for_output(1_usize.saturating_sub(drained));
+    Some(end)
 }
 
 impl Drop for ServingProgram {

@@ -3,8 +3,9 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod serving;
+
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
@@ -233,6 +234,10 @@ fn a_program_that_fills_the_disk_meets_its_limit() {
     assert_eq!(bench.sh("exec cat /dev/zero > large", limits()).end(), disk);
     let many = "i=0; while :; do i=$((i+1)); head -c 1000000 /dev/zero > f$i; done";
     assert_eq!(bench.sh(many, limits()).end(), disk);
+    // Holes take no place, but the time to read them.
+    let holes = "for i in 1 2 3; do truncate -s 3M s$i; done; sleep 86399.9";
+    assert_eq!(exited(&bench.sh("rm -f *", limits())), 0);
+    assert_eq!(bench.sh(holes, limits()).end(), disk);
     // What has no name any more is written all the same.
     let hidden = "while :; do head -c 4000000 /dev/zero > f; exec 5>>f; rm -f f; done";
     let ran = bench.sh(&format!("rm -f *; {hidden}"), limits());
@@ -323,6 +328,20 @@ fn a_program_cannot_leave_a_folder_that_is_not_removed() {
     assert!(root.exists());
     drop(bench.folder);
     assert!(!root.exists(), "{:?}", ran.end());
+}
+
+#[test]
+fn no_other_user_can_enter_a_private_folder() {
+    let folder = Sandbox::none().empty_folder().unwrap();
+    let mode = folder.root().metadata().unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
+}
+
+#[test]
+fn a_workspace_lends_no_rights_of_its_owner() {
+    let Some(bench) = Bench::new() else { return };
+    let ran = bench.sh("grep ' /work ' /proc/self/mountinfo", limits());
+    assert!(printed(&ran).contains("nosuid"), "{}", printed(&ran));
 }
 
 #[test]
@@ -470,55 +489,6 @@ fn folders_that_killed_processes_have_left_are_removed_and_nothing_else() {
     let folder = Sandbox::none().empty_folder().unwrap();
     left_behind::remove(&std::env::temp_dir());
     assert!(folder.workspace().exists());
-}
-
-#[test]
-fn a_program_that_serves_is_asked_through_its_input_and_ends_with_everything_once_it_is_dropped() {
-    let Some(bench) = Bench::new() else { return };
-    let script =
-        "(setsid sleep 86395.5 &) ; while read line; do echo \"$line\"; cat a.txt; echo; done";
-    let arguments = ["sh", "-c", script];
-    let program = Program::new(&arguments, limits());
-    let mut serving = bench.sandbox.serve(&bench.folder, &program).unwrap();
-    let mut input = serving.input.take().unwrap();
-    let mut output = BufReader::new(serving.output.take().unwrap());
-    input.write_all(b"hello\n").unwrap();
-    let mut lines = String::new();
-    output.read_line(&mut lines).unwrap();
-    output.read_line(&mut lines).unwrap();
-    assert_eq!(lines, "hello\nfirst\n");
-    let ending = serving.ending();
-    assert!(ending.wait(Duration::ZERO).is_none() && is_left("86395.5"));
-    drop(serving);
-    assert!(!is_left("86395.5"));
-}
-
-#[test]
-fn a_program_that_serves_meets_its_limits_and_says_how_it_ended() {
-    let Some(bench) = Bench::new() else { return };
-    let limits = Limits {
-        time: Duration::from_millis(300),
-        ..limits()
-    };
-    for (script, end, last) in [
-        ("echo broken >&2; exit 7", ProgramEnd::Exited(7), "broken"),
-        (
-            "sleep 86394.5",
-            ProgramEnd::Stopped(Limit::Time(limits.time)),
-            "",
-        ),
-    ] {
-        let arguments = ["sh", "-c", script];
-        let program = Program::new(&arguments, limits);
-        let mut serving = bench.sandbox.serve(&bench.folder, &program).unwrap();
-        let mut printed = String::new();
-        // Ends with the program.
-        let mut output = serving.output.take().unwrap();
-        output.read_to_string(&mut printed).unwrap();
-        let ended = serving.ending().wait(Duration::from_secs(20));
-        assert_eq!(ended, Some((end, last.to_owned())));
-    }
-    assert!(!is_left("86394.5"));
 }
 
 #[test]

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use crate::open_folder::{EntryKind, EntryStatus, OpenFolder};
 
 /// The longest path that is followed, in bytes.
 const MAX_PATH: usize = 3_000;
@@ -24,9 +25,9 @@ pub(crate) struct ProcessUsage {
 }
 
 /// What is in a folder.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct FolderUsage {
-    /// Bytes on the disk.
+    /// Bytes on the disk, or the length of a file that has holes.
     pub(crate) bytes: u64,
     /// The length of its largest file.
     pub(crate) largest: u64,
@@ -119,29 +120,43 @@ impl FolderUsage {
     /// What is in a folder now, of so many files at most. A program may be changing it.
     pub(crate) fn of(folder: &Path, most: u64) -> Self {
         let mut usage = Self::default();
-        let mut open: Vec<PathBuf> = vec![folder.to_path_buf()];
-        while let Some(folder) = open.pop() {
-            for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+        let Ok(root) = OpenFolder::open(folder) else {
+            return usage;
+        };
+        let mut open = vec![PathBuf::new()];
+        while let Some(path) = open.pop() {
+            let Ok(folder) = root.below(&path) else {
+                continue;
+            };
+            for name in folder.names().into_iter().flatten().flatten() {
                 usage.files += 1;
                 if usage.files > most {
                     return usage;
                 }
-                let path = entry.path();
-                if path.as_os_str().len() > MAX_PATH {
+                let below = path.join(&name);
+                if below.as_os_str().len() > MAX_PATH {
                     usage.is_too_deep = true;
                     continue;
                 }
-                let Ok(about) = entry.metadata() else {
+                let Ok(about) = folder.status(&name) else {
                     continue;
                 };
-                usage.bytes = usage.bytes.saturating_add(about.blocks() * 512);
-                if about.is_dir() {
-                    open.push(path);
-                } else {
-                    usage.largest = usage.largest.max(about.len());
+                usage.take(about);
+                if about.kind == EntryKind::Folder {
+                    open.push(below);
                 }
             }
         }
         usage
+    }
+
+    /// Counts an entry. A file that has holes takes as long to be read as one that has none.
+    fn take(&mut self, about: EntryStatus) {
+        let length = match about.kind {
+            EntryKind::File => about.bytes,
+            EntryKind::Folder | EntryKind::Link | EntryKind::Other => 0,
+        };
+        self.bytes = self.bytes.saturating_add(about.on_disk.max(length));
+        self.largest = self.largest.max(length);
     }
 }

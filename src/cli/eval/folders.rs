@@ -97,8 +97,15 @@ impl RunFolders {
                 Failure::could_not_run(format!("the setup of the workspace {why}"))
                     .hint("workspace.setup is run with sh -c, without a network, in the sandbox")
             })?;
+            // What it has made is copied for each run: more than can be is seen before the first one.
+            let copy = sandbox.copy_of(&template.workspace());
+            drop(copy.map_err(|error| {
+                let words = "the setup of the workspace leaves what cannot be copied for runs";
+                Failure::could_not_run(format!("{words}: {error}"))
+            })?);
         }
-        let before = FolderContents::read(&template.workspace()).map_err(Failure::of)?;
+        let before = FolderContents::read(&template.workspace(), &place.interrupt);
+        let before = before.map_err(Failure::of)?;
         let services = suite.services.tools.iter().map(|(name, service)| {
             let program = ServiceProgram::new(service, &sandbox, &place)?;
             Ok((name.clone(), Arc::new(program)))
@@ -183,7 +190,7 @@ impl RunFolders {
             return Ok(None);
         }
         folder.folder.give_all().map_err(Failure::of)?;
-        let after = FolderContents::read(&root).map_err(Failure::of)?;
+        let after = FolderContents::read(&root, &self.interrupt).map_err(Failure::of)?;
         Ok((change["after"] == json!(after.digest())).then_some(folder))
     }
 }
@@ -251,6 +258,10 @@ impl RunFolder {
         self,
     ) -> Result<(Option<CanonicalJson>, Box<dyn Workspace + Send>), Failure> {
         drop(self.services);
+        if !self.folder.close() {
+            let words = "a service of a run does not end, so that its files cannot be judged";
+            return Err(Failure::could_not_run(words));
+        }
         let beside = (self.above, self.databases);
         let bench = CheckBench::beside(
             Arc::clone(&self.folder),
@@ -261,8 +272,10 @@ impl RunFolder {
         if !self.has_workspace {
             return Ok((None, Box::new(bench)));
         }
-        let after = FolderContents::read(&self.folder.workspace()).map_err(Failure::of)?;
-        let mut change = after.difference_from(&self.before);
+        let after = FolderContents::read(&self.folder.workspace(), &self.interrupt);
+        let after = after.map_err(Failure::of)?;
+        let change = after.difference_from(&self.before);
+        let mut change = change.map_err(Failure::of)?;
         change["after"] = json!(after.digest());
         change["before"] = json!(self.before.digest());
         let change = CanonicalJson::from_value(&change).map_err(Failure::of)?;

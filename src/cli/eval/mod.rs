@@ -39,7 +39,7 @@ use super::engine::{
 use super::logging::{self, LogFormat};
 use super::output::print_failure;
 use super::reading::{find_eval, open_at};
-use super::signals::{Signals, drain_and_close};
+use super::signals::{Signals, drain_and_close, exit_by_another};
 use super::{Common, Failure};
 use crate::assemble::{LedgerPlace, Setup};
 use crate::eval_file::{self, EvalFile};
@@ -177,6 +177,10 @@ async fn judge(
         judged = bench.judge(&job) => Some(judged),
         () = signals.next() => None,
     };
+    if judged.is_none() {
+        // Copies of files may still be made or removed.
+        exit_by_another();
+    }
     // What still runs beside runs is of no use any more.
     interrupt.set();
     let closed = signals.unless_again(drain_and_close(engine)).await;

@@ -201,7 +201,7 @@ fn a_setup_runs_once_and_what_it_made_is_in_every_copy() {
     desk.write_file("w/files/a.txt", "first\n");
     let spec = |setup: &str| {
         let text = format!(
-            "subject: {{}}\nworkspace: {{from: ../files, setup: '{setup}'}}\nreplicas: 2\ninvariants:\n  \
+            "subject: {{}}\nworkspace: {{from: ../files, setup: '{setup}', limits: {{disk_mb: 2000}}}}\nreplicas: 2\ninvariants:\n  \
              made: {{description: d, check: {{type: command_exit, command: 'grep -q more a.txt && echo x >> own'}}}}\n  \
              own: {{description: d, check: {{type: file_content, path: own, pattern: '\\Ax\\n\\z'}}}}\n"
         );
@@ -226,11 +226,15 @@ fn a_setup_runs_once_and_what_it_made_is_in_every_copy() {
         "{}",
         said.err
     );
+    spec("truncate -s 600M a b");
+    let said = desk.ktsu(&["eval", "run", "w"]);
+    let words = "leaves what cannot be copied for runs: it has more than 1024 MiB";
+    assert!(said.is(2).err.contains(words), "{}", said.err);
     let evals = desk.ktsu(&["evals", "--json"]).is(0).json();
     assert_eq!(
         evals["evals"].as_array().unwrap().len(),
         1,
-        "nothing is recorded of the second"
+        "nothing is recorded of the others"
     );
     spec("echo more >> a.txt");
     let said = desk.ktsu(&["eval", "run", "w", "--no-sandbox"]);
