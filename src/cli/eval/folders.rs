@@ -177,10 +177,10 @@ impl RunFolders {
         change.to_value()["before"] == json!(self.before.digest())
     }
 
-    /// A folder as a run left it; none if that is not kept as a whole, or what the run began with is another
-    /// one now.
+    /// A folder as a run left it; none if that is not kept as a whole, as of databases, or what the run began
+    /// with is another one now.
     pub(super) fn made_again(&self, change: &CanonicalJson) -> Result<Option<RunFolder>, Failure> {
-        if !self.is_before(change) {
+        if self.databases.is_some() || !self.is_before(change) {
             return Ok(None);
         }
         let change = change.to_value();

@@ -416,3 +416,17 @@ fn without_a_sandbox_a_database_is_refused_for_root_and_runs_for_others() {
     let found = results(&desk, &said);
     assert_eq!(found[0].1, "passed", "{found:?}");
 }
+
+#[test]
+fn what_a_run_did_to_a_database_is_not_kept_and_never_guessed() {
+    let count = "{type: sql, service: db, query: SELECT count(*) FROM notes, equals: 1}";
+    let desk = desk(&services(""), &[("noted", count)]);
+    let Some(said) = run(&desk) else { return };
+    let id = said.is(0).json()["eval_id"].as_str().unwrap().to_owned();
+    let again = |command: &str| desk.ktsu(&["eval", command, &id, "--kit", "w", "--json"]);
+    let scored = again("score").is(2).json();
+    assert_eq!(scored["scenarios"][0]["error"], "not_kept", "{scored:#}");
+    let retried = again("retry").is(0).json();
+    let run = |report: &Value| report["scenarios"][0]["run_id"].clone();
+    assert_ne!(run(&retried), run(&said.json()), "it runs again");
+}
