@@ -71,7 +71,9 @@ pub use spec::{
 };
 
 pub use suite::{EvalSubject, MAX_SCENARIOS, Scenario, Suite, SuiteLimits};
-pub use surroundings::{DatabaseService, SuiteServices, SuiteWorkspace, ToolService, WORKSPACE};
+pub use surroundings::{
+    DatabaseService, PROGRAM, SuiteServices, SuiteWorkspace, ToolService, WORKSPACE,
+};
 
 #[cfg(test)]
 mod tests;

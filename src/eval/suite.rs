@@ -6,7 +6,7 @@ use ktsu_ledger::event::{EvalSuite, ReplicaAggregation};
 use serde_json::{Map, Value};
 
 use crate::answers::Answers;
-use crate::surroundings::{SuiteServices, SuiteWorkspace, mentions};
+use crate::surroundings::{SuiteServices, SuiteWorkspace, texts};
 
 /// The most scenarios of a suite.
 pub const MAX_SCENARIOS: usize = 10_000;
@@ -107,15 +107,14 @@ impl Suite {
         each.saturating_mul(self.count().unwrap_or(usize::MAX))
     }
 
-    /// Whether any of its params has a text within it.
-    pub(crate) fn mentions(&self, text: &str) -> bool {
+    /// The texts of its params, those that vary among them.
+    pub(crate) fn texts(&self) -> impl Iterator<Item = &str> {
         let given = match &self.subject {
             EvalSubject::Workflow { params, .. } => Some(params.values()),
             EvalSubject::Run(_) => None,
         };
         let varied = self.matrix.iter().flat_map(|(_, values)| values);
-        let mut all = given.into_iter().flatten().chain(varied);
-        all.any(|value| mentions(value, text))
+        given.into_iter().flatten().chain(varied).flat_map(texts)
     }
 
     /// The model groups that vary, and all that are used in place of each.

@@ -1,6 +1,6 @@
 //! What each run of a suite has for itself: a folder, and programs that serve it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
@@ -8,6 +8,9 @@ use crate::programs::ProgramLimits;
 
 /// The reference in params that stands for the folder of a run.
 pub const WORKSPACE: &str = "workspace";
+
+/// The reference in commands of services that stands for the folder that they can read.
+pub const PROGRAM: &str = "program";
 
 /// The most services of a suite.
 pub(crate) const MAX_SERVICES: usize = 16;
@@ -64,12 +67,34 @@ impl SuiteServices {
     }
 }
 
-/// Whether a text is anywhere in a value. The value comes from YAML, whose depth is bounded.
-pub(crate) fn mentions(value: &Value, text: &str) -> bool {
+/// The texts of a value. The value comes from YAML, whose depth is bounded.
+pub(crate) fn texts(value: &Value) -> Vec<&str> {
     match value {
-        Value::String(one) => one.contains(text),
-        Value::Array(items) => items.iter().any(|item| mentions(item, text)),
-        Value::Object(members) => members.values().any(|member| mentions(member, text)),
-        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+        Value::String(text) => vec![text],
+        Value::Array(items) => items.iter().flat_map(texts).collect(),
+        Value::Object(members) => members.values().flat_map(texts).collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => Vec::new(),
     }
+}
+
+/// The first reference in a text that looks like one of a suite, such as `ours`, and is none of `known`: as it
+/// is written, and its name.
+pub(crate) fn unknown_reference<'t>(
+    text: &'t str,
+    ours: &[&str],
+    known: &BTreeSet<String>,
+) -> Option<(&'t str, &'t str)> {
+    let mut rest = text;
+    while let Some((_, begun)) = rest.split_once("{{") {
+        let (inner, after) = begun.split_once("}}")?;
+        let name = inner.trim();
+        let is_ours = ours.contains(&name) || name.starts_with("services.");
+        let is_exact = inner.len() == name.len() + 2 && inner.starts_with(' ');
+        if is_ours && !(is_exact && known.contains(name)) {
+            let written = text.len() - begun.len() - 2..text.len() - after.len();
+            return Some((text.get(written)?, name));
+        }
+        rest = after;
+    }
+    None
 }

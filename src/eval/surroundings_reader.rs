@@ -11,7 +11,9 @@ use crate::check_reader;
 use crate::database_reader;
 use crate::shapes::{TOOL_SERVICE, WORKSPACE_FOLDER};
 use crate::suite::{EvalSubject, Suite};
-use crate::surroundings::{MAX_SERVICES, SuiteServices, SuiteWorkspace, ToolService, WORKSPACE};
+use crate::surroundings::{
+    MAX_SERVICES, PROGRAM, SuiteServices, SuiteWorkspace, ToolService, WORKSPACE, unknown_reference,
+};
 
 /// The type of services that offer tools.
 const MCP: &str = "mcp";
@@ -150,14 +152,47 @@ pub(crate) fn check(reader: &mut ConfigReader<'_>, fields: &Fields<'_>, suite: &
         if !suite.services.is_empty() {
             misplaced("services", "a recorded run has no services");
         }
-    } else if suite.workspace.is_none() {
-        if !suite.services.tools.is_empty() {
-            let words = "services of the type mcp work in a workspace: workspace: {}";
-            misplaced("services", words);
-        }
-        if suite.mentions(&format!("{{{{ {WORKSPACE} }}}}")) {
-            let words = "params mention {{ workspace }}, and there is none: workspace: {}";
-            misplaced("subject", words);
+    } else if suite.workspace.is_none() && !suite.services.tools.is_empty() {
+        let words = "services of the type mcp work in a workspace: workspace: {}";
+        misplaced("services", words);
+    }
+    check_references(reader, fields, suite);
+}
+
+/// Reports references in params and in commands of services that stand for nothing.
+fn check_references(reader: &mut ConfigReader<'_>, fields: &Fields<'_>, suite: &Suite) {
+    let databases = suite.services.databases.keys();
+    let mut known: BTreeSet<String> = databases
+        .map(|name| format!("services.{name}.url"))
+        .collect();
+    known.extend(suite.workspace.as_ref().map(|_| WORKSPACE.to_owned()));
+    let mut report = |key: &str, (written, name): (&str, &str), known: &BTreeSet<String>| {
+        let place = fields.key(key).unwrap_or(fields.place);
+        let words = match known.contains(name) {
+            true => format!("{written} is written {{{{ {name} }}}}"),
+            false => format!("{written} stands for nothing here"),
+        };
+        let known: Vec<&str> = known.iter().map(String::as_str).collect();
+        let hint = match known.is_empty() {
+            true => "workspace: {} gives each run a folder, {{ workspace }}".to_owned(),
+            false => format!("known: {}", known.join(", ")),
+        };
+        reader.fault(Fault::new(FaultCode::BadValue, place, words).hint(hint));
+    };
+    let unknown = |text| unknown_reference(text, &[WORKSPACE], &known);
+    if let Some(found) = suite.texts().find_map(unknown) {
+        report("subject", found, &known);
+    }
+    for service in suite.services.tools.values() {
+        let mut known = known.clone();
+        known.extend(service.from.as_ref().map(|_| PROGRAM.to_owned()));
+        let unknown = |text| unknown_reference(text, &[WORKSPACE, PROGRAM], &known);
+        if let Some(found) = service
+            .command
+            .iter()
+            .find_map(|text| unknown(text.as_str()))
+        {
+            report("services", found, &known);
         }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ktsu_eval::{CommandCheck, ProgramLimits, Suite, ToolService, WORKSPACE, Workspace};
+use ktsu_eval::{CommandCheck, PROGRAM, ProgramLimits, Suite, ToolService, WORKSPACE, Workspace};
 use ktsu_ledger::CanonicalJson;
 use ktsu_orchestrator::{ReferencedServer, References};
 use ktsu_sandbox::{FolderError, Interrupt, PrivateFolder, Program, Sandbox};
@@ -18,9 +18,6 @@ use super::super::folder_contents::{FolderContents, apply};
 use super::super::program_limits::service_limits;
 use super::tool_bridge::{OfferedService, ToolBridge};
 use super::tool_process::ToolProcess;
-
-/// The reference in commands of services that stands for the folder that they are shown.
-const PROGRAM: &str = "{{ program }}";
 
 /// What folders of runs are copied from.
 pub(super) struct RunFolders {
@@ -210,9 +207,9 @@ impl ServiceProgram {
         let shown = shown.map(|from| copied(sandbox, from, place)).transpose()?;
         let path = shown.as_ref().map(|shown| sandbox.place_of_shown(shown));
         let path = path.map_or_else(String::new, |path| path.display().to_string());
-        let command = service.command.iter();
+        let (command, reference) = (service.command.iter(), format!("{{{{ {PROGRAM} }}}}"));
         Ok(Self {
-            command: command.map(|one| one.replace(PROGRAM, &path)).collect(),
+            command: command.map(|one| one.replace(&reference, &path)).collect(),
             shown,
             limits: service.limits,
             servers: service.servers.clone(),

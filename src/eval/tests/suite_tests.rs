@@ -243,6 +243,26 @@ fn slips_are_reported_at_their_places() {
             2,
             "params.a has the value \"x\" twice",
         ),
+        (
+            "subject: {params: {at: ['a {{ workspace }}/b']}}",
+            1,
+            "{{ workspace }} stands for nothing here",
+        ),
+        (
+            "subject: {params: {at: '{{workspace}}'}}\nworkspace: {}",
+            1,
+            "{{workspace}} is written {{ workspace }}",
+        ),
+        (
+            "subject: {}\nworkspace: {}\nservices: {a: {type: mcp, command: [x, '{{ program }}/y']}}",
+            3,
+            "{{ program }} stands for nothing here",
+        ),
+        (
+            "subject: {}\nmatrix: {params.a: ['{{ services.db.url }}']}\nworkspace: {}",
+            1,
+            "{{ services.db.url }} stands for nothing here",
+        ),
         ("subject: {}\neffects: send", 2, "effects"),
         ("subject: {}\nreplicas: 0", 2, "replicas"),
         ("subject: {}\nlimits: {}", 2, "limits"),
