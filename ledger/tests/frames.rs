@@ -353,6 +353,7 @@ fn samples(text: &str, value: &CanonicalJson) -> Vec<Event> {
             replica: 2,
             run: run("a"),
             scenario: 1,
+            services: None,
             workspace: None,
         })),
         Event::Eval(EvalEvent::Checked(Box::new(CheckResult {

@@ -84,6 +84,7 @@ pub fn check_read(
             replica: 0,
             run: run.clone(),
             scenario: 0,
+            services: None,
             workspace: None,
         },
         results,

@@ -121,6 +121,9 @@ pub struct ScenarioStarted {
     pub run: StreamId,
     /// Its place in the eval, from 0.
     pub scenario: u32,
+    /// What services of the suite received and hold, by their names; see `docs/ledger-format.md`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub services: Option<CanonicalJson>,
     /// What it did to its workspace, if it had one: `{added, after, before, modified, removed, whole}`. The
     /// first and the third are BLAKE3 of all that was in it; see `docs/ledger-format.md`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

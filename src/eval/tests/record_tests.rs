@@ -52,6 +52,7 @@ pub(super) fn checked(run: &str, frames: &[crate::FrameView]) -> ScenarioStarted
         replica: 0,
         run: StreamId::run(run).unwrap(),
         scenario: 0,
+        services: None,
         workspace: None,
     }
 }
