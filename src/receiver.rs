@@ -191,6 +191,7 @@ mod tests {
             body,
             timeout,
             keep: 1024,
+            is_to_itself: false,
         };
         let answer = Client::new(&policy).expect("a policy").send(request).await;
         let answer = answer.expect("an answer");

@@ -62,5 +62,6 @@ fn request(url: &str) -> EgressRequest {
         body: Bytes::from(plans::params().to_string()),
         timeout: Duration::from_secs(10),
         keep: 1024,
+        is_to_itself: false,
     }
 }

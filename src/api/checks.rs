@@ -6,7 +6,7 @@ use crate::judges::{EvalLog, JudgeModels};
 use ktsu_config::fault::{Fault, Faults, Severity};
 use ktsu_eval::{EvalSpec, EvalWriter, Invariant, JudgeCheck, JudgeInput, Workspace};
 use ktsu_history::checked_run::{CheckedRun, CheckedRunError};
-use ktsu_history::evals::{self, EvalReadError, EvalReport};
+use ktsu_history::evals::{self, BesideRun, EvalReadError, EvalReport};
 use ktsu_ledger::event::{CheckResult, EvalStarted, Principal};
 use ktsu_ledger::store::StoreError;
 use ktsu_ledger::{Hash, StreamId};
@@ -46,23 +46,13 @@ pub enum CheckError {
     /// The spec is not valid: where, and what is wrong.
     #[error("{0}")]
     Spec(String),
-    /// The type of check of this invariant is not supported.
-    #[error(
-        "the invariant {invariant:?} has a check of type {kind}, which this version of ktsu does not make"
-    )]
-    NotSupported {
-        /// The invariant.
-        invariant: String,
-        /// The type of its check.
-        kind: &'static str,
-    },
     /// Checks of files, and those that run programs, need a folder.
     #[error(
         "the spec checks files or runs programs, which only the machine of the workspace can do"
     )]
     NeedsWorkspace,
-    /// Checks of databases need those of a suite.
-    #[error("the invariant {0:?} queries a database, which only the runs of a suite have")]
+    /// Checks of services need those of a suite.
+    #[error("the invariant {0:?} looks at a service, which only the runs of a suite have")]
     NeedsSuite(String),
     /// What is recorded must hold no secret.
     #[error("the spec holds a secret of the kit, and would be recorded")]
@@ -132,7 +122,9 @@ pub async fn check(
             let (workspace, files) = overview(&spec, workspace).await?;
             let log = begin(orchestrator, &models, started, threshold).await?;
             let place = log.next_run().await?;
-            let replies = log.replies(place, &run, &spec, &checked, files).await?;
+            let replies = log
+                .replies(place, &run, &spec, &checked, (files, None))
+                .await?;
             (workspace, Ok(log), Some(replies))
         }
     };
@@ -140,7 +132,15 @@ pub async fn check(
     let judge = move || {
         let workspace = workspace.as_ref().map(|it| it.as_ref() as &dyn Workspace);
         let invariants = &spec.invariants;
-        let mut checked = evals::check_read(checked, &run, invariants, workspace, replies.as_ref());
+        let mut checked = {
+            let replies = replies.as_ref();
+            let beside = BesideRun {
+                workspace,
+                services: None,
+                replies,
+            };
+            evals::check_read(checked, &run, invariants, beside)
+        };
         if workspace.is_some_and(is_interrupted) {
             return Err(CheckError::Interrupted);
         }
@@ -199,7 +199,7 @@ pub async fn overview(
     spec: &EvalSpec,
     workspace: Option<Box<dyn Workspace + Send>>,
 ) -> Result<Files, EvalAppendError> {
-    let wants_files = |check: &JudgeCheck| check.input == JudgeInput::Workspace;
+    let wants_files = |check: &JudgeCheck| matches!(check.input, JudgeInput::Workspace);
     let wanted = spec.judges().any(|(_, check)| wants_files(check));
     let workspace = match (workspace, wanted) {
         (Some(workspace), true) => workspace,
@@ -285,13 +285,7 @@ fn name_of(file: &str) -> String {
 fn spec(file: &str, text: &str) -> Result<EvalSpec, CheckError> {
     let parsed = EvalSpec::parse(Path::new(file), text);
     let (spec, _) = parsed.map_err(|faults| CheckError::Spec(first_fault(&faults)))?;
-    match spec.not_supported() {
-        None => Ok(spec),
-        Some((invariant, kind)) => Err(CheckError::NotSupported {
-            invariant: invariant.name.clone(),
-            kind,
-        }),
-    }
+    Ok(spec)
 }
 
 /// `evals/a.eval.yaml:3:5: …`, with what to type next.

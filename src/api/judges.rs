@@ -12,7 +12,7 @@ use ktsu_contract::gateway::{ChatMessage, InvokeModel};
 use ktsu_contract::report::{FailureDetails, LlmResponse};
 use ktsu_eval::{
     EvalRecord, EvalSpec, EvalWriter, JudgeCall, JudgeQuestion, JudgeReplies, JudgeStep,
-    RecordedCall, RecordedEvent,
+    JudgeSubject, RecordedCall, RecordedEvent, ServiceRecords,
 };
 use ktsu_history::checked_run::CheckedRun;
 use ktsu_ledger::StreamId;
@@ -216,7 +216,7 @@ impl EvalLog {
     }
 
     /// What models reply to the checks of a run: what is recorded, and what is asked now. `files`: the
-    /// text of its files, or why there is none.
+    /// text of its files, or why there is none. `services`: what those of the suite received.
     ///
     /// # Errors
     /// [`EvalAppendError`]: a call cannot be recorded, so it is not made.
@@ -226,7 +226,7 @@ impl EvalLog {
         run: &StreamId,
         spec: &EvalSpec,
         checked: &CheckedRun,
-        files: Option<Result<String, String>>,
+        (files, services): (Option<Result<String, String>>, Option<&ServiceRecords>),
     ) -> Result<JudgeReplies, EvalAppendError> {
         let frames = checked.frames.len() as u64;
         let before = self.before.as_ref();
@@ -240,11 +240,18 @@ impl EvalLog {
                 Some(Err(why)) => Err(why.clone()),
                 None => Ok(None),
             };
-            let (name, envelope) = (&invariant.name, &checked.envelope);
-            let asked = text.and_then(|text| JudgeQuestion::of(name, check, envelope, text));
+            let asked = text.and_then(|files| {
+                let envelope = &checked.envelope;
+                let subject = JudgeSubject {
+                    envelope,
+                    files,
+                    services,
+                };
+                JudgeQuestion::of(&invariant.name, check, &subject)
+            });
             match asked.and_then(|question| self.permitted(question)) {
                 Ok(question) => questions.push(question),
-                Err(why) => drop(refused.insert(name.clone(), why)),
+                Err(why) => drop(refused.insert(invariant.name.clone(), why)),
             }
         }
         let last = (run.clone(), frames.saturating_sub(1));

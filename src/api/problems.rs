@@ -40,8 +40,6 @@ pub(crate) fn check_error(error: CheckError) -> ProblemDetails {
             .with_hint("ktsu schema eval prints what the file may have"),
         CheckError::HoldsSecret => ProblemDetails::new(ErrorCode::EvalInvalid, words)
             .with_hint("describe the value by a pattern instead"),
-        CheckError::NotSupported { .. } => ProblemDetails::new(ErrorCode::CheckNotSupported, words)
-            .with_hint("keep the invariant in a file of its own"),
         CheckError::NeedsWorkspace => ProblemDetails::new(ErrorCode::CheckNotSupported, words)
             .with_hint("where the files are: ktsu check RUN --spec FILE --workspace DIR"),
         CheckError::NeedsSuite(_) => ProblemDetails::new(ErrorCode::CheckNotSupported, words)

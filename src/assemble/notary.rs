@@ -106,6 +106,7 @@ fn post(egress: &egress::Client) -> Post {
             body: Bytes::from(note),
             timeout: WITNESS_TIMEOUT,
             keep: 0,
+            is_to_itself: false,
         };
         let answer = runtime.block_on(egress.send(request));
         let answer = answer.map_err(|error| error.to_string())?;

@@ -264,7 +264,6 @@ impl From<CheckError> for Failure {
             CheckError::NeedsSuite(_) => "needs a suite: ktsu eval run SPEC",
             CheckError::HoldsSecret => "describe the value by a pattern instead",
             CheckError::Spec(_)
-            | CheckError::NotSupported { .. }
             | CheckError::Run(..)
             | CheckError::Interrupted
             | CheckError::Append(_)
@@ -360,18 +359,7 @@ pub(super) fn load(path: &Path) -> Result<EvalFile, Failure> {
             text::line(&warning.message)
         ));
     }
-    match loaded.spec.not_supported() {
-        None => Ok(loaded),
-        Some((invariant, kind)) => {
-            let words = format!(
-                "{}: the invariant {:?} has a check of type {kind}, which this version of ktsu does \
-                 not make",
-                path.display(),
-                invariant.name
-            );
-            Err(Failure::could_not_run(words).hint("keep the invariant in a file of its own"))
-        }
-    }
+    Ok(loaded)
 }
 
 pub(super) fn refusal(error: CheckedRunError, run: &str, flag: &str) -> Failure {

@@ -1,31 +1,31 @@
-//! Databases of suites: PostgreSQL servers in the sandbox, one for each run, with a copy of data that are
-//! prepared once. Programs of the run reach them through sockets.
+//! Databases of suites: servers in the sandbox, one for each run, with a copy of data that are prepared
+//! once. Programs of the run reach them through sockets. What a run left in them is dumped, and a dump makes
+//! them again.
+
+mod engine;
+mod kept;
+mod mariadb;
+mod postgres;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use ktsu_eval::{DatabasePlace, DatabaseService, ProgramLimits, SqlCheck};
+use ktsu_eval::{DatabaseKind, DatabasePlace, DatabaseService, ProgramLimits, SqlCheck};
 use ktsu_sandbox::{
-    Ending, Execution, PrivateFolder, Program, ProgramEnd, ReachedService, Sandbox, ServingProgram,
+    Ending, Execution, Limits, PrivateFolder, Program, ProgramEnd, ReachedService, Sandbox,
+    SandboxError, ServingProgram,
 };
+use serde_json::{Map, Value};
 
+use self::engine::{Engine, EngineProgram, ServerPlace};
+use self::kept::{Dumped, MAX_SERVICES_JSON};
+use self::mariadb::MariaDb;
+use self::postgres::Postgres;
 use super::Failure;
 use super::program_limits::{limits, service_limits};
 use super::spec_files;
-
-/// How to install what is needed.
-const INSTALL: &str = "apt-get install -y --no-install-recommends postgresql";
-
-/// Where Debian has the programs of each version.
-const VERSIONS: &str = "/usr/lib/postgresql";
-
-/// What is needed of PostgreSQL.
-const PROGRAMS: [&str; 5] = ["initdb", "pg_ctl", "pg_isready", "postgres", "psql"];
-
-/// The port, which is a part of the name of the socket.
-const PORT: u16 = 5432;
 
 /// The most MiB of a file that prepares a database.
 const MAX_INIT_MIB: u64 = 64;
@@ -39,32 +39,18 @@ const READY_INTERVAL: Duration = Duration::from_millis(10);
 /// How long a server that has closed its socket may take to end.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Makes the data and runs files, once. Its arguments: the folder of the programs, that of the data, that
-/// of the socket, and the files.
-const PREPARE: &str = r#"bin="$1"; data="$2"; socket="$3"; shift 3
-log="$data.log"
-stop() { "$bin/pg_ctl" -D "$data" -s -w -m "$1" stop >>"$log" 2>&1; }
-"$bin/initdb" -D "$data" -U postgres -A trust --no-sync --no-locale -E UTF8 --wal-segsize=1 >"$log" 2>&1 ||
-    { cat "$log"; exit 1; }
-"$bin/pg_ctl" -D "$data" -s -w -l "$log" -o "-c listen_addresses= -c fsync=off -k '$socket'" start ||
-    { cat "$log"; exit 1; }
-for file; do
-    "$bin/psql" -X -q -w -v ON_ERROR_STOP=1 -h "$socket" -U postgres -d postgres -f "$file" </dev/null ||
-        { stop immediate; exit 1; }
-done
-stop fast || { cat "$log"; exit 1; }
-rm "$log""#;
-
 /// The databases of a suite, with data that each run gets a copy of.
 pub(super) struct Databases {
     sandbox: Sandbox,
-    /// Where the programs are.
-    programs: PathBuf,
     prepared: BTreeMap<String, PreparedDatabase>,
 }
 
 struct PreparedDatabase {
-    folder: PrivateFolder,
+    engine: Arc<dyn Engine>,
+    /// What each run begins with.
+    data: PrivateFolder,
+    /// What a dump is restored in, once one is.
+    empty: OnceLock<Result<PrivateFolder, String>>,
     limits: ProgramLimits,
 }
 
@@ -78,9 +64,14 @@ struct RunDatabase {
     server: ServingProgram,
     folder: PrivateFolder,
     sandbox: Sandbox,
-    programs: PathBuf,
+    engine: Arc<dyn Engine>,
+    name: String,
     /// The folder with its socket, as programs see it.
-    host: String,
+    socket: String,
+    /// What preparing the data, dumping them, and restoring them may take.
+    limits: Limits,
+    /// What it was restored from: that is what it holds until checks are made.
+    restored: Option<String>,
 }
 
 impl Databases {
@@ -93,28 +84,28 @@ impl Databases {
         if services.is_empty() {
             return Ok(None);
         }
-        if sandbox.runs_as_root() {
-            let words = "PostgreSQL does not run as root, and without a sandbox it would";
-            return Err(Failure::could_not_run(words)
-                .hint("leave out --no-sandbox, or run ktsu as another user"));
-        }
-        let programs = programs().ok_or_else(|| {
-            Failure::could_not_run("there is no PostgreSQL for the databases of the suite")
-                .hint(INSTALL)
-        })?;
         let mut prepared = BTreeMap::new();
         for (name, service) in services {
-            let folder = prepare(name, service, (sandbox, &programs, above));
-            let folder = folder.map_err(|why| {
-                Failure::could_not_run(format!("the database {name} is not prepared: {why}"))
-                    .hint("files of init are run by psql, in the sandbox, without a network")
+            let engine = found(service.kind, sandbox)?;
+            let files = init_files(service, above);
+            let data = files.and_then(|files| {
+                prepare(name, (&*engine, &files), sandbox, limits(service.limits))
+            });
+            let data = data.map_err(|why| {
+                let words = format!("the database {name} is not prepared: {why}");
+                Failure::could_not_run(words)
+                    .hint("files of init are run in the sandbox, without a network")
             })?;
-            let limits = service.limits;
-            prepared.insert(name.clone(), PreparedDatabase { folder, limits });
+            let database = PreparedDatabase {
+                engine,
+                data,
+                empty: OnceLock::new(),
+                limits: service.limits,
+            };
+            prepared.insert(name.clone(), database);
         }
         Ok(Some(Self {
             sandbox: sandbox.clone(),
-            programs,
             prepared,
         }))
     }
@@ -122,33 +113,49 @@ impl Databases {
     /// Starts a server for each database, with a copy of its data, and waits until they are ready.
     pub(super) fn start(&self) -> Result<RunDatabases, Failure> {
         let all = self.prepared.iter().map(|(name, prepared)| {
-            let started = self.start_one(name, prepared).map_err(|why| {
-                Failure::could_not_run(format!("the database {name} does not start: {why}"))
-            })?;
+            let started = self.start_one(name, prepared, &prepared.data);
+            let started = started.map_err(|why| not_started(name, &why))?;
             Ok((name.clone(), started))
         });
         Ok(RunDatabases(all.collect::<Result<_, Failure>>()?))
     }
 
-    fn start_one(&self, name: &str, prepared: &PreparedDatabase) -> Result<RunDatabase, String> {
+    /// Starts a server for each database with what a run left in it; none if that is not kept as a whole, or
+    /// cannot be made again.
+    pub(super) fn restore(&self, recorded: &Value) -> Result<Option<RunDatabases>, Failure> {
+        let mut all = BTreeMap::new();
+        for (name, prepared) in &self.prepared {
+            let Some(dump) = kept::dump_of(recorded, name) else {
+                return Ok(None);
+            };
+            let empty = prepared.empty.get_or_init(|| {
+                let limits = limits(prepared.limits);
+                prepare(name, (&*prepared.engine, &[]), &self.sandbox, limits)
+            });
+            let empty = empty.as_ref().map_err(|why| not_started(name, why))?;
+            let started = self.start_one(name, prepared, empty);
+            let mut database = started.map_err(|why| not_started(name, &why))?;
+            if !database.restore(dump)? {
+                return Ok(None);
+            }
+            all.insert(name.clone(), database);
+        }
+        Ok(Some(RunDatabases(all)))
+    }
+
+    fn start_one(
+        &self,
+        name: &str,
+        prepared: &PreparedDatabase,
+        data: &PrivateFolder,
+    ) -> Result<RunDatabase, String> {
         let words = |error: &dyn std::fmt::Display| error.to_string();
-        let folder = self.sandbox.copy_of(&prepared.folder.workspace());
+        let folder = self.sandbox.copy_of(&data.workspace());
         let folder = folder.map_err(|error| words(&error))?;
-        let data = data_of(&self.sandbox, &folder);
-        let host = host_of(&self.sandbox, name, &folder);
-        let server = program(&self.programs, "postgres");
-        let arguments = [
-            &server,
-            "-D",
-            &data,
-            "-k",
-            &host,
-            "-c",
-            "listen_addresses=",
-            "-c",
-            "fsync=off",
-        ];
-        let server = Program::new(&arguments, service_limits(prepared.limits)).offers(name);
+        let place = place_of(&self.sandbox, name, &folder);
+        let server = prepared.engine.serve(&place);
+        let server: Vec<&str> = server.iter().map(String::as_str).collect();
+        let server = Program::new(&server, service_limits(prepared.limits)).offers(name);
         let server = self.sandbox.serve(&folder, &server);
         let mut server = server.map_err(|error| words(&error))?;
         // It logs to its standard error.
@@ -157,27 +164,27 @@ impl Databases {
             server,
             folder,
             sandbox: self.sandbox.clone(),
-            programs: self.programs.clone(),
-            host,
+            engine: Arc::clone(&prepared.engine),
+            name: name.to_owned(),
+            socket: place.socket,
+            limits: limits(prepared.limits),
+            restored: None,
         };
-        database.wait_until_ready(name)?;
+        database.wait_until_ready()?;
         Ok(database)
     }
 }
 
 impl RunDatabase {
-    fn wait_until_ready(&self, name: &str) -> Result<(), String> {
-        let ready = program(&self.programs, "pg_isready");
-        let arguments = [&ready, "-q", "-h", &self.host, "-t", "5"];
+    fn wait_until_ready(&self) -> Result<(), String> {
+        let ready = self.engine.ready(&self.socket);
         let limits = limits(ProgramLimits::default());
         let (began, ending) = (Instant::now(), self.server.ending());
         while began.elapsed() < READY_TIMEOUT {
             if let Some(end) = ending.wait(READY_INTERVAL) {
                 return Err(ended(&end));
             }
-            let asked = Program::new(&arguments, limits).reaches(vec![self.reached(name)]);
-            let asked = asked.read_only();
-            let ran = self.sandbox.run(&self.folder, &asked);
+            let ran = self.run(&ready, limits, &self.folder);
             let ran = ran.map_err(|error| error.to_string())?;
             if ran.end() == ProgramEnd::Exited(0) {
                 return Ok(());
@@ -186,24 +193,86 @@ impl RunDatabase {
         Err(format!("it is not ready after {READY_TIMEOUT:?}"))
     }
 
-    fn reached<'r>(&'r self, name: &'r str) -> ReachedService<'r> {
-        let folder = &self.folder;
-        ReachedService { name, folder }
+    /// Runs a client of it, which can only read a folder.
+    fn run(
+        &self,
+        program: &EngineProgram,
+        limits: Limits,
+        folder: &PrivateFolder,
+    ) -> Result<Execution, SandboxError> {
+        let arguments: Vec<&str> = program.arguments.iter().map(String::as_str).collect();
+        let client = Program::new(&arguments, limits).with_input(&program.input);
+        let client = client.read_only().reaches(vec![self.reached()]);
+        self.sandbox.run(folder, &client)
+    }
+
+    /// What a client gives, if it ends as it should.
+    fn finished(
+        &self,
+        program: &EngineProgram,
+        limits: Limits,
+    ) -> Result<Option<Execution>, Failure> {
+        match self.run(program, limits, &self.folder) {
+            Ok(ran) => Ok((ran.end() == ProgramEnd::Exited(0)).then_some(ran)),
+            Err(SandboxError::Interrupted) => Err(Failure::of(SandboxError::Interrupted)),
+            Err(_) => Ok(None),
+        }
+    }
+
+    fn reached(&self) -> ReachedService<'_> {
+        ReachedService {
+            name: &self.name,
+            folder: &self.folder,
+        }
+    }
+
+    /// What it holds.
+    fn dump(&self) -> Result<Dumped, Failure> {
+        if let Some(restored) = &self.restored {
+            return Ok(Dumped::Whole(restored.clone()));
+        }
+        if self.server.ending().wait(Duration::ZERO).is_some() {
+            return Ok(Dumped::Nothing);
+        }
+        let limits = Limits {
+            output: usize::try_from(MAX_SERVICES_JSON).unwrap_or(usize::MAX),
+            ..self.limits
+        };
+        let Some(ran) = self.finished(&self.engine.dump(&self.socket), limits)? else {
+            return Ok(Dumped::Nothing);
+        };
+        if ran.output.total > ran.output.kept.len() as u64 {
+            return Ok(Dumped::TooLarge(ran.output.total));
+        }
+        Ok(match String::from_utf8(ran.output.kept) {
+            Ok(dump) => Dumped::Whole(self.engine.stable(&dump)),
+            Err(_) => Dumped::Nothing,
+        })
+    }
+
+    /// Makes a dump again, in a database without data; false if something else came of it.
+    fn restore(&mut self, dump: &str) -> Result<bool, Failure> {
+        let program = self.engine.restore(&self.socket, dump);
+        if self.finished(&program, self.limits)?.is_none() {
+            return Ok(false);
+        }
+        let is_same = self.dump()? == Dumped::Whole(dump.to_owned());
+        self.restored = is_same.then(|| dump.to_owned());
+        Ok(is_same)
     }
 }
 
 impl RunDatabases {
     /// What programs of the run reach.
     pub(super) fn reached(&self) -> Vec<ReachedService<'_>> {
-        let all = self.0.iter();
-        all.map(|(name, database)| database.reached(name)).collect()
+        self.0.values().map(RunDatabase::reached).collect()
     }
 
     /// Where they are, as programs of the run see it.
     pub(super) fn places(&self) -> BTreeMap<String, DatabasePlace> {
         let all = self.0.iter().map(|(name, database)| {
-            let host = database.host.clone();
-            (name.clone(), DatabasePlace { host, port: PORT })
+            let place = database.engine.place(&database.socket);
+            (name.clone(), place)
         });
         all.collect()
     }
@@ -211,13 +280,19 @@ impl RunDatabases {
     /// Their URLs by the name of the reference: for programs of the run, or else for this process.
     pub(super) fn urls(&self, is_within: bool) -> BTreeMap<String, String> {
         let all = self.0.iter().map(|(name, database)| {
-            let url = match is_within {
-                true => url(&database.host),
-                false => url(&database.folder.shared().display().to_string()),
-            };
-            (format!("services.{name}.url"), url)
+            let shared = database.folder.shared().display().to_string();
+            let socket = if is_within { &database.socket } else { &shared };
+            (format!("services.{name}.url"), database.engine.url(socket))
         });
         all.collect()
+    }
+
+    /// What they hold before checks are made, as it is recorded; none if there are none.
+    pub(super) fn recorded(&self) -> Result<Option<Map<String, Value>>, Failure> {
+        let dumps = self.0.iter();
+        let dumps = dumps.map(|(name, database)| Ok((name.clone(), database.dump()?)));
+        let dumps = dumps.collect::<Result<BTreeMap<_, _>, Failure>>()?;
+        Ok((!dumps.is_empty()).then(|| kept::recorded(&dumps)))
     }
 
     /// Runs a query in a transaction that only reads. What it gives is printed as JSON.
@@ -237,49 +312,28 @@ impl RunDatabases {
             return Err(format!("the database {} {}", check.service, ended(&end)));
         }
         let limits = limits(check.limits);
-        // What psql leaves ends soon after it.
-        let most = (limits.time + Duration::from_secs(1)).as_millis();
-        let url = format!(
-            "{}&connect_timeout=10&options=-c%20default_transaction_read_only%3Don\
-             %20-c%20statement_timeout%3D{most}",
-            url(&database.host)
-        );
-        let (psql, statement) = (program(&database.programs, "psql"), statement(&check.query));
-        let arguments = [
-            &psql,
-            "-X",
-            "-q",
-            "-A",
-            "-t",
-            "-w",
-            "-v",
-            "ON_ERROR_STOP=1",
-            "-d",
-            &url,
-            "-c",
-            &statement,
-        ];
-        let asked = Program::new(&arguments, limits).with_input(b"").read_only();
-        let asked = asked.reaches(vec![database.reached(&check.service)]);
-        let ran = database.sandbox.run(folder, &asked);
+        // What the client leaves ends soon after it.
+        let most = limits.time + Duration::from_secs(1);
+        let engine = &database.engine;
+        let program = engine.query(&database.socket, &check.query, most);
+        let ran = database.run(&program, limits, folder);
         let ran = ran.map_err(|error| error.to_string())?;
         match ran.end() {
             ProgramEnd::Exited(0) | ProgramEnd::Stopped(_) => Ok(ran),
-            ProgramEnd::Exited(_) => match end_after(&ending, &ran) {
-                Some(end) => Err(format!("the database {} {end}", check.service)),
-                None => Ok(ran),
-            },
+            ProgramEnd::Exited(code) => {
+                let errors = String::from_utf8_lossy(&ran.errors.kept);
+                match end_after(&ending, engine.has_lost_server(code, &errors)) {
+                    Some(end) => Err(format!("the database {} {end}", check.service)),
+                    None => Ok(ran),
+                }
+            }
         }
     }
 }
 
 /// How a server ended, if a query failed because it has lost it.
-fn end_after(ending: &Ending, ran: &Execution) -> Option<String> {
-    const LOST: i32 = 2;
-    let patience = match ran.end() {
-        ProgramEnd::Exited(LOST) => END_TIMEOUT,
-        ProgramEnd::Exited(_) | ProgramEnd::Stopped(_) => Duration::ZERO,
-    };
+fn end_after(ending: &Ending, is_lost: bool) -> Option<String> {
+    let patience = if is_lost { END_TIMEOUT } else { Duration::ZERO };
     ending.wait(patience).map(|end| ended(&end))
 }
 
@@ -291,42 +345,65 @@ fn ended((end, last): &(ProgramEnd, String)) -> String {
     }
 }
 
-/// A single statement that gives the first column of the first row as JSON. Only a server reads it: psql
-/// takes a text that begins with a backslash for a command of its own.
-fn statement(query: &str) -> String {
-    let query = query.trim().trim_end_matches(';');
-    format!(
-        "SELECT coalesce(to_json(ktsu_value)::text, 'null') FROM (\n{query}\n) AS ktsu_row(ktsu_value) LIMIT 1"
-    )
+fn not_started(name: &str, why: &str) -> Failure {
+    Failure::could_not_run(format!("the database {name} does not start: {why}"))
+}
+
+/// What runs databases of a kind here.
+fn found(kind: DatabaseKind, sandbox: &Sandbox) -> Result<Arc<dyn Engine>, Failure> {
+    let (engine, name, install) = match kind {
+        DatabaseKind::Postgres => {
+            let found = Postgres::find().map(shared);
+            (found, postgres::NAME, postgres::INSTALL)
+        }
+        DatabaseKind::MariaDb => {
+            let found = MariaDb::find().map(shared);
+            (found, mariadb::NAME, mariadb::INSTALL)
+        }
+    };
+    if sandbox.runs_as_root() {
+        let words = format!("{name} does not run as root, and without a sandbox it would");
+        return Err(Failure::could_not_run(words)
+            .hint("leave out --no-sandbox, or run ktsu as another user"));
+    }
+    engine.ok_or_else(|| {
+        let words = format!("there is no {name} for the databases of the suite");
+        Failure::could_not_run(words).hint(install)
+    })
+}
+
+fn shared(engine: impl Engine + 'static) -> Arc<dyn Engine> {
+    Arc::new(engine)
+}
+
+/// The files that prepare a database: what they are called, and their bytes.
+fn init_files(service: &DatabaseService, above: &Path) -> Result<Vec<(String, Vec<u8>)>, String> {
+    let files = service.init.iter().enumerate();
+    let files = files.map(|(at, file)| {
+        let bytes = spec_files::read(above, file, "file", MAX_INIT_MIB)?;
+        let (_, short) = file.rsplit_once('/').unwrap_or(("", file));
+        Ok((format!("{}-{short}", at + 1), bytes))
+    });
+    files.collect()
 }
 
 /// Makes the data of a database; why that failed, in words.
 fn prepare(
     name: &str,
-    service: &DatabaseService,
-    (sandbox, programs, above): (&Sandbox, &Path, &Path),
+    (engine, files): (&dyn Engine, &[(String, Vec<u8>)]),
+    sandbox: &Sandbox,
+    limits: Limits,
 ) -> Result<PrivateFolder, String> {
     let folder = sandbox.empty_folder().map_err(|error| error.to_string())?;
     let (_, made) = sandbox.places(&folder);
-    let mut arguments = vec![
-        "sh".to_owned(),
-        "-c".to_owned(),
-        PREPARE.to_owned(),
-        "prepare".to_owned(),
-        programs.display().to_string(),
-        data_of(sandbox, &folder),
-        host_of(sandbox, name, &folder),
-    ];
-    for (at, file) in service.init.iter().enumerate() {
-        let bytes = spec_files::read(above, file, "file", MAX_INIT_MIB)?;
-        let (_, short) = file.rsplit_once('/').unwrap_or(("", file));
-        let short = format!("{}-{short}", at + 1);
-        let put = folder.make(&short, &bytes);
+    let mut arguments = engine.prepare(&place_of(sandbox, name, &folder));
+    for (short, bytes) in files {
+        let put = folder.make(short, bytes);
         put.map_err(|error| error.to_string())?;
         arguments.push(made.join(short).display().to_string());
     }
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let program = Program::new(&arguments, limits(service.limits)).offers(name);
+    let program = Program::new(&arguments, limits).offers(name);
     let ran = sandbox.run(&folder, &program);
     let ran = ran.map_err(|error| error.to_string())?;
     let printed = String::from_utf8_lossy(&ran.output.kept).trim().to_owned();
@@ -337,50 +414,12 @@ fn prepare(
     }
 }
 
-fn data_of(sandbox: &Sandbox, folder: &PrivateFolder) -> String {
+fn place_of(sandbox: &Sandbox, name: &str, folder: &PrivateFolder) -> ServerPlace {
     let (workspace, _) = sandbox.places(folder);
-    workspace.join("data").display().to_string()
-}
-
-fn host_of(sandbox: &Sandbox, name: &str, folder: &PrivateFolder) -> String {
-    let place = sandbox.place_of_service(name, folder);
-    place.display().to_string()
-}
-
-/// The URL of a database, as libpq reads it.
-fn url(host: &str) -> String {
-    let mut encoded = String::with_capacity(host.len());
-    for byte in host.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'.' | b'_' | b'-' => {
-                encoded.push(char::from(byte));
-            }
-            other => encoded.push_str(&format!("%{other:02X}")),
-        }
+    ServerPlace {
+        data: workspace.join("data").display().to_string(),
+        socket: sandbox.place_of_service(name, folder).display().to_string(),
     }
-    format!("postgresql:///postgres?host={encoded}&user=postgres")
-}
-
-fn program(folder: &Path, name: &str) -> String {
-    folder.join(name).display().to_string()
-}
-
-/// The folder with the programs of PostgreSQL: of the newest version of Debian's, or on the path.
-fn programs() -> Option<PathBuf> {
-    let has_all = |folder: &PathBuf| PROGRAMS.iter().all(|name| folder.join(name).is_file());
-    let versions = std::fs::read_dir(VERSIONS).into_iter().flatten().flatten();
-    let mut versions: Vec<(u32, PathBuf)> = versions
-        .filter_map(|version| {
-            let number = version.file_name().to_str()?.parse().ok()?;
-            Some((number, version.path().join("bin")))
-        })
-        .collect();
-    versions.sort();
-    let debian = versions.into_iter().rev().map(|(_, folder)| folder);
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let on_the_path = std::env::split_paths(&path).filter(|folder| folder.is_absolute());
-    let on_the_path: Vec<PathBuf> = on_the_path.collect();
-    debian.chain(on_the_path).find(has_all)
 }
 
 /// Those of a run whose suite has some.
@@ -388,24 +427,5 @@ pub(super) fn started(databases: Option<&Databases>) -> Result<Arc<RunDatabases>
     match databases {
         None => Ok(Arc::default()),
         Some(databases) => databases.start().map(Arc::new),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{statement, url};
-
-    #[test]
-    fn a_url_has_the_folder_of_the_socket_encoded() {
-        assert_eq!(
-            url("/tmp/a b&c/é"),
-            "postgresql:///postgres?host=/tmp/a%20b%26c/%C3%A9&user=postgres"
-        );
-    }
-
-    #[test]
-    fn a_query_is_one_statement_and_never_a_command_of_psql() {
-        assert!(statement("\\! id").starts_with("SELECT "));
-        assert!(statement("SELECT 1; -- one\n;").contains("SELECT 1; -- one\n\n)"));
     }
 }

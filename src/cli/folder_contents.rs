@@ -183,7 +183,7 @@ impl Kept {
 const BETWEEN: u64 = 16;
 
 /// The length of a value as JSON: a control character is six bytes.
-fn json_length(value: &impl Serialize) -> u64 {
+pub(super) fn json_length(value: &impl Serialize) -> u64 {
     struct Length(u64);
     impl io::Write for Length {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {

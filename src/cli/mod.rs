@@ -45,6 +45,7 @@ mod mcp;
 mod origin;
 mod output;
 mod owner;
+mod port_forward;
 mod posts;
 mod program_limits;
 mod reading;
@@ -233,6 +234,9 @@ const MAX_BLOCKING_THREADS: usize = 16;
 /// Runs the command line and returns its exit code (decision C1: 0 success, 1 a negative result, 2
 /// could not run).
 pub fn main() -> ExitCode {
+    if let Some(code) = port_forward::main() {
+        return code;
+    }
     let arguments = parsed();
     if arguments.common.json || arguments.command.is_quiet() {
         output::be_quiet();

@@ -187,21 +187,28 @@ impl AddressRules {
 
     /// Reads and judges a URL. A name is judged again when it resolves, see [`AddressRules::permits`].
     pub(super) fn target(&self, url: &str) -> Result<RequestTarget, EgressError> {
-        let refused = |message: String| EgressError::new(EgressErrorCode::Refused, message);
-        let url = Url::parse(url).map_err(|_| refused("the URL cannot be read".to_owned()))?;
-        if !matches!(url.scheme(), "http" | "https") {
-            return Err(refused("only http and https are sent to".to_owned()));
-        }
-        let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else {
-            return Err(refused("the URL has no host".to_owned()));
-        };
-        let listed = self.lists(host, port);
-        if let Some(address) = literal(host) {
+        let (url, host, port) = read(url)?;
+        let listed = self.lists(&host, port);
+        if let Some(address) = literal(&host) {
             self.permits(address, listed)
                 .map_err(|kind| refused(format!("{address} is {kind}")))?;
         }
         let place = format!("{host}:{port}");
         Ok(RequestTarget { url, place, listed })
+    }
+
+    /// Reads a URL that leads to this process itself: a loopback address, whether the policy allows it or
+    /// not.
+    pub(super) fn own_target(&self, url: &str) -> Result<RequestTarget, EgressError> {
+        let (url, host, port) = read(url)?;
+        let listed = self.lists(&host, port);
+        match literal(&host) {
+            Some(address) if address.is_loopback() => {
+                let place = format!("{host}:{port}");
+                Ok(RequestTarget { url, place, listed })
+            }
+            Some(_) | None => Err(refused(format!("{host} is not this process"))),
+        }
     }
 
     /// Judges a name that is always this machine, before anything resolves it.
@@ -243,6 +250,23 @@ impl AddressRules {
             .iter()
             .any(|(name, only)| name == bare(host) && only.is_none_or(|only| only == port))
     }
+}
+
+fn refused(message: String) -> EgressError {
+    EgressError::new(EgressErrorCode::Refused, message)
+}
+
+/// Reads a URL that can be sent to: with its host and port.
+fn read(url: &str) -> Result<(Url, String, u16), EgressError> {
+    let url = Url::parse(url).map_err(|_| refused("the URL cannot be read".to_owned()))?;
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err(refused("only http and https are sent to".to_owned()));
+    }
+    let host = url.host_str().map(str::to_owned);
+    let (Some(host), Some(port)) = (host, url.port_or_known_default()) else {
+        return Err(refused("the URL has no host".to_owned()));
+    };
+    Ok((url, host, port))
 }
 
 /// Whether a name is always this machine: those of RFC 6761, and those that systems give it.

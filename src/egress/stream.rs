@@ -109,7 +109,14 @@ impl Client {
     /// # Errors
     /// [`EgressErrorCode::Refused`].
     pub async fn acquire_slot(&self, url: &str, of: SlotKind) -> Result<RequestSlot, EgressError> {
-        let target = self.0.rules.target(url)?;
+        self.acquire_slot_at(self.0.rules.target(url)?, of).await
+    }
+
+    pub(super) async fn acquire_slot_at(
+        &self,
+        target: RequestTarget,
+        of: SlotKind,
+    ) -> Result<RequestSlot, EgressError> {
         let held = match of.places(self.0.per_host) {
             None => None,
             Some((name, count)) => {

@@ -81,6 +81,7 @@ fn request(url: &str) -> EgressRequest {
         body: Bytes::from_static(b"{\"a\":1}"),
         timeout: PATIENCE,
         keep: MAX_KEPT_BYTES,
+        is_to_itself: false,
     }
 }
 

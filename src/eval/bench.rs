@@ -61,10 +61,10 @@ impl<'r, 't> Bench<'r, 't> {
         }
     }
 
-    /// Counts comparisons against the budget.
-    pub(crate) fn spend(&mut self, cost: u64) -> Result<(), CheckError> {
+    /// Counts comparisons of frames, or of something else, against the budget.
+    pub(crate) fn spend(&mut self, cost: u64, what: &str) -> Result<(), CheckError> {
         let left = self.comparisons.checked_sub(cost);
-        let words = "the checks compare too many frames";
+        let words = format!("the checks look at too many {what}");
         self.comparisons = left.ok_or_else(|| CheckError::new(words))?;
         Ok(())
     }
@@ -84,7 +84,7 @@ impl<'r, 't> Bench<'r, 't> {
     /// The frames that match a filter.
     pub(crate) fn matches(&mut self, filter: &Filter) -> Result<Vec<&'r FrameView>, CheckError> {
         let frames = self.frames;
-        self.spend(filter.cost().saturating_mul(frames.len() as u64))?;
+        self.spend(filter.cost().saturating_mul(frames.len() as u64), "frames")?;
         let mut found = Vec::new();
         for frame in frames {
             let matches = filter.matches_within(frame, &mut self.evaluator);

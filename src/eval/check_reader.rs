@@ -1,22 +1,20 @@
 //! Reads a single check.
 
-use std::cmp::Ordering;
-
 use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_config::read::{ConfigReader, Fields, rounded};
 use ktsu_config::shape::MapShape;
 use ktsu_config::yaml::{YamlNode, YamlValue};
-use ktsu_schema::Schema;
 use ktsu_workflow::expression::Expression;
-use serde_json::{Number, Value};
 
-use crate::filter::{self, Filter, FilterError, GLOB_KEYS};
+use crate::field_reader::{
+    conditions, limits, missing_one, only_one, pattern, refuse, shaped, text, value,
+};
+use crate::filter::{self, Filter, GLOB_KEYS};
 use crate::glob::{Glob, MAX_GLOB_BYTES};
+use crate::http_mock_reader;
 use crate::judge_reader;
-use crate::numbers;
-use crate::pattern::TextPattern;
 use crate::program_reader;
-use crate::programs::{CommandCheck, CustomCheck, ProgramLimits, SqlCheck};
+use crate::programs::{CommandCheck, CustomCheck, SqlCheck};
 use crate::shapes;
 use crate::spec::{CheckKind, Content, CountRange, OutputCheck, ToolPattern, ToolUse, TraceCheck};
 
@@ -27,7 +25,7 @@ const MAX_TOOLS: usize = 200;
 const OUTPUT: &str = "output";
 
 /// The types that are checked.
-const TYPES: [(&str, &MapShape); 10] = [
+const TYPES: [(&str, &MapShape); 11] = [
     ("output", &shapes::OUTPUT),
     ("trace", &shapes::TRACE),
     ("forbidden", &shapes::FORBIDDEN_CHECK),
@@ -38,30 +36,14 @@ const TYPES: [(&str, &MapShape); 10] = [
     ("custom", &shapes::CUSTOM),
     ("llm_as_judge", &shapes::LLM_AS_JUDGE),
     ("sql", &shapes::SQL),
+    ("http_mock_assertions", &shapes::HTTP_MOCK),
 ];
-
-/// The types that are read, and not checked yet.
-const LATER: [(&str, &MapShape); 1] = [("http_mock_assertions", &shapes::HTTP_MOCK)];
-
-/// A map of a shape in which every key has a value: one without would leave out a condition.
-pub(crate) fn shaped<'n>(
-    reader: &mut ConfigReader<'_>,
-    node: &'n YamlNode,
-    shape: &MapShape,
-) -> Option<Fields<'n>> {
-    reader.filled(node, shape, &["contains", "equals", "not_equals"])
-}
 
 /// Reads a check.
 pub(crate) fn check(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<CheckKind> {
     let fields = reader.open_map(node, "the check")?;
     let kind = reader.required(&fields, "type", "the check")?;
     let word = reader.string(kind, "type")?;
-    if let Some((name, shape)) = LATER.iter().find(|(name, _)| *name == word) {
-        let fields = shaped(reader, node, shape)?;
-        later(reader, &fields);
-        return Some(CheckKind::Later(name));
-    }
     let Some((_, shape)) = TYPES.iter().find(|(name, _)| *name == word) else {
         return unknown_type(reader, kind, word);
     };
@@ -96,82 +78,19 @@ pub(crate) fn check(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<Ch
             },
             limits: limits(reader, &fields)?,
         })),
+        "http_mock_assertions" => {
+            CheckKind::HttpMock(Box::new(http_mock_reader::check(reader, &fields)?))
+        }
         _ => CheckKind::FileContent(Box::new(content(reader, &fields)?)),
     })
 }
 
 fn unknown_type<T>(reader: &mut ConfigReader<'_>, node: &YamlNode, word: &str) -> Option<T> {
-    let known: Vec<&str> = TYPES.iter().chain(&LATER).map(|(name, _)| *name).collect();
+    let known: Vec<&str> = TYPES.iter().map(|(name, _)| *name).collect();
     let words = format!("there is no type of checks {word:?}");
     let fault = Fault::new(FaultCode::BadValue, node.place, words);
     let otherwise = format!("known types: {}", known.join(", "));
     reader.reject(fault.suggest_or(word, known, otherwise))
-}
-
-/// A map with any keys, as JSON.
-pub(crate) fn map_of(reader: &mut ConfigReader<'_>, node: &YamlNode, what: &str) -> Option<Value> {
-    reader.open_map(node, what)?;
-    Some(node.to_value())
-}
-
-/// Checks the fields of a type that is not checked yet.
-fn later(reader: &mut ConfigReader<'_>, fields: &Fields<'_>) {
-    text(reader, fields, "service");
-    let assertions = fields.read("assertions", |node| reader.list(node, "assertions"));
-    for node in assertions.unwrap_or_default() {
-        assertion(reader, node);
-    }
-}
-
-/// What a program may take, where a map says so.
-pub(crate) fn limits(reader: &mut ConfigReader<'_>, fields: &Fields<'_>) -> Option<ProgramLimits> {
-    let Some(node) = fields.get("limits") else {
-        return Some(ProgramLimits::default());
-    };
-    let fields = shaped(reader, node, &shapes::PROGRAM_LIMITS)?;
-    program_reader::limits(reader, &fields)
-}
-
-fn assertion(reader: &mut ConfigReader<'_>, node: &YamlNode) {
-    let Some(fields) = shaped(reader, node, &shapes::ASSERTION) else {
-        return;
-    };
-    text(reader, &fields, "field");
-    fields.read("filters", |node| map_of(reader, node, "filters"));
-    only_one(reader, &fields, &["contains", "equals"], "the assertion");
-}
-
-fn text(reader: &mut ConfigReader<'_>, fields: &Fields<'_>, name: &str) -> Option<String> {
-    fields.read(name, |node| reader.string(node, name).map(str::to_owned))
-}
-
-/// The one key of some that is there; reports none or several.
-pub(crate) fn only_one<'k>(
-    reader: &mut ConfigReader<'_>,
-    fields: &Fields<'_>,
-    keys: &[&'k str],
-    what: &str,
-) -> Option<&'k str> {
-    let mut given = keys.iter().filter(|key| fields.key(key).is_some());
-    match (given.next(), given.next()) {
-        (Some(key), None) => Some(key),
-        (Some(_), Some(second)) => {
-            let place = fields.key(second).unwrap_or(fields.place);
-            let words = format!("{what} has more than one of {}", keys.join(", "));
-            reader.reject(Fault::new(FaultCode::BadValue, place, words))
-        }
-        (None, _) => missing_one(reader, fields, keys, what),
-    }
-}
-
-pub(crate) fn missing_one<T>(
-    reader: &mut ConfigReader<'_>,
-    fields: &Fields<'_>,
-    keys: &[&str],
-    what: &str,
-) -> Option<T> {
-    let words = format!("{what} needs one of {}", keys.join(", "));
-    reader.reject(Fault::new(FaultCode::MissingKey, fields.place, words))
 }
 
 /// Reads a filter of frames.
@@ -214,18 +133,6 @@ fn glob_text(reader: &mut ConfigReader<'_>, node: &YamlNode, key: &str) -> Optio
     }
 }
 
-fn refuse(reader: &mut ConfigReader<'_>, node: &YamlNode, is_expression: bool, error: FilterError) {
-    let code = match is_expression {
-        true => FaultCode::BadExpression,
-        false => FaultCode::BadValue,
-    };
-    let fault = Fault::new(code, node.place, error.message);
-    reader.fault(match error.hint {
-        Some(hint) => fault.hint(hint),
-        None => fault,
-    });
-}
-
 fn expression(
     reader: &mut ConfigReader<'_>,
     fields: &Fields<'_>,
@@ -242,72 +149,12 @@ fn expression(
     }
 }
 
-fn pattern(reader: &mut ConfigReader<'_>, fields: &Fields<'_>) -> Option<TextPattern> {
-    let node = fields.get("pattern")?;
-    let text = reader.string(node, "pattern")?;
-    match TextPattern::compile(text) {
-        Some(pattern) => Some(pattern),
-        None => {
-            let words = "pattern is not a regular expression, or takes too much room";
-            reader.bad_value(node, words)
-        }
-    }
-}
-
 fn output(reader: &mut ConfigReader<'_>, fields: &Fields<'_>) -> Option<OutputCheck> {
-    let before = reader.faults.len();
     let expression = match fields.get("expr") {
         Some(_) => expression(reader, fields, "expr"),
         None => filter::expression(OUTPUT).ok(),
     };
-    let check = OutputCheck {
-        expression: expression?,
-        schema: fields.read("schema", |node| schema(reader, node)),
-        equals: value(reader, fields, "equals"),
-        not_equals: value(reader, fields, "not_equals"),
-        min: number(reader, fields, "min"),
-        max: number(reader, fields, "max"),
-        contains: value(reader, fields, "contains"),
-        pattern: pattern(reader, fields),
-    };
-    if let (Some(min), Some(max)) = (&check.min, &check.max)
-        && numbers::compare(min, max) == Ordering::Greater
-    {
-        let place = fields.key("min").unwrap_or(fields.place);
-        let words = "the check has a min above its max";
-        reader.fault(Fault::new(FaultCode::BadValue, place, words));
-    }
-    (reader.faults.len() == before).then_some(check)
-}
-
-/// A value that may be null.
-fn value(reader: &mut ConfigReader<'_>, fields: &Fields<'_>, name: &str) -> Option<Value> {
-    fields.key(name)?;
-    let node = fields.get(name);
-    if let Some(node) = node {
-        reader.report_nested_duplicates(node);
-    }
-    Some(node.map_or(Value::Null, YamlNode::to_value))
-}
-
-fn number(reader: &mut ConfigReader<'_>, fields: &Fields<'_>, name: &str) -> Option<Number> {
-    let node = fields.get(name)?;
-    reader.number(node, name, f64::MIN, f64::MAX)?;
-    match &node.data {
-        YamlValue::Number(number) => Some(number.clone()),
-        _ => None,
-    }
-}
-
-fn schema(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<Schema> {
-    reader.report_nested_duplicates(node);
-    match Schema::of_value(&node.to_value()) {
-        Ok(schema) => Some(schema),
-        Err(error) => {
-            let place = node.at(&error.pointer).place;
-            reader.reject(Fault::new(FaultCode::BadSchema, place, error.message))
-        }
-    }
+    conditions(reader, fields, expression)
 }
 
 fn trace(reader: &mut ConfigReader<'_>, fields: &Fields<'_>) -> Option<TraceCheck> {

@@ -62,15 +62,32 @@ pub(crate) fn not_run(words: String) -> CheckError {
 }
 
 /// An error because of a limit.
-pub(crate) fn ended(limit: &str, said: &str) -> Finding {
+fn ended(limit: &str, said: &str) -> Finding {
     Finding {
         reason: with(format!("the program was ended: {limit}"), said),
         ..Finding::error("")
     }
 }
 
+/// An error because of how a program ended that has to end with 0; none if it did. `what`: what it is, in words.
+pub(crate) fn not_ended_well(ran: &ProgramRun, what: &str) -> Option<Finding> {
+    match &ran.end {
+        Ok(0) => None,
+        Ok(code) => Some(failed(ran, format!("{what} ended with exit code {code}"))),
+        Err(limit) => Some(ended(limit, &errors(ran))),
+    }
+}
+
+/// An error with what a program printed to its standard error.
+pub(crate) fn failed(ran: &ProgramRun, words: String) -> Finding {
+    Finding {
+        reason: with(words, &errors(ran)),
+        ..Finding::error("")
+    }
+}
+
 /// A reason, with what was printed.
-pub(crate) fn with(reason: String, said: &str) -> String {
+fn with(reason: String, said: &str) -> String {
     match said.is_empty() {
         true => reason,
         false => format!("{reason}; it printed:\n{said}"),
@@ -78,6 +95,6 @@ pub(crate) fn with(reason: String, said: &str) -> String {
 }
 
 /// What a program printed to its standard error.
-pub(crate) fn errors(ran: &ProgramRun) -> String {
+fn errors(ran: &ProgramRun) -> String {
     end_of(&printed(&ran.errors), MAX_PRINTED)
 }

@@ -4,32 +4,52 @@ use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_config::read::{ConfigReader, Fields};
 use ktsu_config::yaml::{YamlNode, YamlValue};
 
-use crate::check_reader;
+use crate::field_reader;
 use crate::program_reader;
 use crate::shapes::DATABASE_SERVICE;
 use crate::spec::{CheckKind, EvalSpec};
-use crate::surroundings::DatabaseService;
+use crate::surroundings::{DatabaseKind, DatabaseService};
 
-/// The type of databases, and what their images are called.
-const POSTGRES: &str = "postgres";
+/// The types of databases, which are also what their images are called.
+const TYPES: [(&str, DatabaseKind); 3] = [
+    ("postgres", DatabaseKind::Postgres),
+    ("mysql", DatabaseKind::MariaDb),
+    ("mariadb", DatabaseKind::MariaDb),
+];
 
 /// The most files that prepare a database.
 const MAX_INIT: usize = 100;
 
 /// Whether a service is a database: by its type, or by its image.
 pub(crate) fn is_database(node: &YamlNode) -> bool {
+    kind_of(node).is_some()
+}
+
+fn kind_of(node: &YamlNode) -> Option<DatabaseKind> {
     match text_of(node, "type") {
-        Some(kind) => kind == POSTGRES,
-        None => text_of(node, "image").is_some_and(is_image),
+        Some(kind) => kind_called(kind),
+        None => text_of(node, "image").and_then(kind_of_image),
     }
 }
 
-fn is_image(image: &str) -> bool {
-    let name = image.split_once(':').map_or(image, |(name, _)| name);
-    name == POSTGRES
+fn kind_of_image(image: &str) -> Option<DatabaseKind> {
+    kind_called(image.split_once(':').map_or(image, |(name, _)| name))
 }
 
-fn member<'n>(node: &'n YamlNode, name: &str) -> Option<&'n YamlNode> {
+fn kind_called(name: &str) -> Option<DatabaseKind> {
+    let mut found = TYPES.into_iter().filter(|(known, _)| *known == name);
+    found.next().map(|(_, kind)| kind)
+}
+
+/// What images of a kind are called, in words.
+fn images(kind: DatabaseKind) -> String {
+    let names = TYPES.into_iter().filter(|(_, of)| *of == kind);
+    let names: Vec<&str> = names.map(|(name, _)| name).collect();
+    names.join(" or ")
+}
+
+/// A member of a map.
+pub(crate) fn member<'n>(node: &'n YamlNode, name: &str) -> Option<&'n YamlNode> {
     let YamlValue::Map(members) = &node.data else {
         return None;
     };
@@ -47,19 +67,22 @@ fn text_of<'n>(node: &'n YamlNode, name: &str) -> Option<&'n str> {
 
 /// A database.
 pub(crate) fn service(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<DatabaseService> {
-    let fields = check_reader::shaped(reader, node, &DATABASE_SERVICE)?;
+    let fields = field_reader::shaped(reader, node, &DATABASE_SERVICE)?;
+    let kind = kind_of(node)?;
     if let Some(image) = fields.get("image")
-        && !is_image(reader.string(image, "image")?)
+        && kind_of_image(reader.string(image, "image")?) != Some(kind)
     {
-        return reader.bad_value(image, "image is postgres, with any version");
+        let words = format!("image is {}, with any version", images(kind));
+        return reader.bad_value(image, words);
     }
     let init = match fields.get("init") {
         None => Vec::new(),
         Some(node) => init(reader, node)?,
     };
     Some(DatabaseService {
+        kind,
         init,
-        limits: check_reader::limits(reader, &fields)?,
+        limits: field_reader::limits(reader, &fields)?,
     })
 }
 

@@ -8,6 +8,8 @@ use crate::bench::{Bench, CheckError};
 use crate::commands;
 use crate::content::{self, Workspace};
 use crate::frames::FrameView;
+use crate::http_mock::assertions;
+use crate::http_mock::record::ServiceRecords;
 use crate::model_judge::finding::{self, JudgeReplies};
 use crate::output;
 use crate::results::Finding;
@@ -29,6 +31,8 @@ pub struct Subject<'s> {
     pub frames: &'s [FrameView],
     /// The files it left, if there is a folder with them.
     pub workspace: Option<&'s dyn Workspace>,
+    /// What services of the suite received, if that is known.
+    pub services: Option<&'s ServiceRecords>,
     /// What models replied to the checks that ask one.
     pub replies: Option<&'s JudgeReplies>,
 }
@@ -82,16 +86,17 @@ fn find(
         CheckKind::FileAbsent(path) => content::exists(path, false, subject.workspace),
         CheckKind::FileContent(check) => content::find(check, subject.workspace, bench),
         CheckKind::CommandExit(check) => commands::find(check, subject.workspace),
-        CheckKind::Custom(check) => scripts::find(check, subject.workspace, bench.frames),
+        CheckKind::Custom(check) => {
+            let services = subject.services;
+            scripts::find(check, subject.workspace, services, bench.frames)
+        }
         CheckKind::Judge(check) => {
             let asked = (invariant.name.as_str(), check.as_ref());
-            finding::find(asked, subject.envelope, subject.replies, bench.frames)
+            let (services, replies) = (subject.services, subject.replies);
+            finding::find(asked, subject.envelope, services, replies, bench.frames)
         }
         CheckKind::Sql(check) => sql::find(check, subject.workspace),
-        CheckKind::Later(name) => {
-            let words = format!("checks of type {name} are not supported yet");
-            Err(CheckError::new(words))
-        }
+        CheckKind::HttpMock(check) => assertions::find(check, subject.services, bench),
     }
 }
 

@@ -5,6 +5,7 @@ use ktsu_config::read::{ConfigReader, Fields};
 use ktsu_config::yaml::YamlNode;
 use ktsu_ledger::id::is_name;
 
+use crate::http_mock_reader;
 use crate::model_judge::check::{JudgeCheck, JudgeInput, PASS_THRESHOLD};
 use crate::model_judge::template::{PromptTemplate, Rubric};
 
@@ -65,11 +66,21 @@ fn input(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<JudgeInput> {
         // A run has one output, and prints nothing beside it.
         "agent_output" | "stdout" => Some(JudgeInput::Output),
         "workspace" => Some(JudgeInput::Workspace),
-        other if is_of_service(other) => Some(JudgeInput::Service),
+        other if is_of_service(other) => {
+            let (service, written) = other.split_once('.')?;
+            Some(JudgeInput::Service {
+                service: service.to_owned(),
+                field: http_mock_reader::field(reader, node, written)?,
+            })
+        }
         other => {
             let words = format!("input_from: there is nothing named {other:?} to judge");
             let fault = Fault::new(FaultCode::BadValue, node.place, words);
-            reader.reject(fault.hint("input_from: agent_output, stdout or workspace"))
+            reader.reject(
+                fault.hint(
+                    "input_from: agent_output, stdout, workspace or SERVICE.last_request.body",
+                ),
+            )
         }
     }
 }

@@ -17,9 +17,12 @@ mod check_reader;
 mod commands;
 mod content;
 mod database_reader;
+mod field_reader;
 mod filter;
 mod frames;
 mod glob;
+mod http_mock;
+mod http_mock_reader;
 mod judge;
 mod judge_reader;
 mod model_judge;
@@ -49,11 +52,15 @@ pub use check_reader::micro_usd;
 pub use content::Workspace;
 pub use filter::{Filter, FilterError};
 pub use frames::{FrameFold, FrameView, FrameViewError};
+pub use http_mock::assertions::MockCheck;
+pub use http_mock::record::{MockRecord, MockRequest, ServiceRecords};
+pub use http_mock::reply::{MockState, PlannedReply};
+pub use http_mock::{HttpMock, MockFault};
 pub use judge::{Subject, judge, judge_each};
 pub use model_judge::calls::JudgeCall;
 pub use model_judge::check::{JudgeCheck, JudgeInput};
 pub use model_judge::finding::JudgeReplies;
-pub use model_judge::question::{JudgeMessage, JudgeQuestion, JudgeStep};
+pub use model_judge::question::{JudgeMessage, JudgeQuestion, JudgeStep, JudgeSubject};
 pub use programs::{
     CheckProgram, CommandCheck, CustomCheck, DatabasePlace, ProgramLimits, ProgramPlaces,
     ProgramRun, Programs, SqlCheck,
@@ -72,7 +79,7 @@ pub use spec::{
 
 pub use suite::{EvalSubject, MAX_SCENARIOS, Scenario, Suite, SuiteLimits};
 pub use surroundings::{
-    DatabaseService, PROGRAM, SuiteServices, SuiteWorkspace, ToolService, WORKSPACE,
+    DatabaseKind, DatabaseService, PROGRAM, SuiteServices, SuiteWorkspace, ToolService, WORKSPACE,
 };
 
 #[cfg(test)]

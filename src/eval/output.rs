@@ -29,7 +29,7 @@ pub(crate) fn find(
 }
 
 /// What the first condition expects that the value does not meet.
-fn missed(
+pub(crate) fn missed(
     check: &OutputCheck,
     value: &Value,
     bench: &mut Bench<'_, '_>,

@@ -82,13 +82,15 @@ pub struct ProgramPlaces {
     pub databases: BTreeMap<String, DatabasePlace>,
 }
 
-/// Where a database is: as PostgreSQL has it, a folder with a socket, and a port.
+/// Where a database is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DatabasePlace {
-    /// The folder with its socket.
+    /// The folder with its socket, as PostgreSQL has it, or the name of the host.
     pub host: String,
-    /// The port, which is a part of the name of the socket.
+    /// The port; with PostgreSQL, it is a part of the name of the socket.
     pub port: u16,
+    /// The socket, where clients take its path.
+    pub socket: Option<String>,
 }
 
 /// A program to be run.

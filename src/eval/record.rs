@@ -16,6 +16,7 @@ use ktsu_projections::usage::Usage;
 use serde::Deserialize;
 
 use crate::aggregate::is_possible;
+use crate::http_mock::record::ServiceRecords;
 use crate::judge::{Subject, judge_each};
 use crate::model_judge::calls::JudgeCall;
 use crate::model_judge::check::JudgeInput;
@@ -517,8 +518,10 @@ pub fn judge_again(
             }
         }
     }
+    let services = run.started.services.as_ref().map(ServiceRecords::of);
     let subject = &Subject {
         replies: Some(&run.replies),
+        services: services.as_ref(),
         ..*subject
     };
     let mut places = places.into_iter();
@@ -560,15 +563,19 @@ fn rests_on(invariant: &Invariant, run: &JudgedRun) -> RestsOn {
     match &invariant.check {
         CheckKind::Output(_) | CheckKind::Trace(_) | CheckKind::Forbidden(_) => RestsOn::Record,
         CheckKind::Judge(_) if !run.replies.has_calls_of(&invariant.name) => RestsOn::Else,
-        CheckKind::Judge(check) if check.input != JudgeInput::Output => RestsOn::Both,
-        CheckKind::Judge(_) => RestsOn::Record,
+        CheckKind::Judge(check) => match check.input {
+            JudgeInput::Output => RestsOn::Record,
+            JudgeInput::Service { .. } if run.started.services.is_some() => RestsOn::Record,
+            JudgeInput::Service { .. } | JudgeInput::Workspace => RestsOn::Both,
+        },
+        CheckKind::HttpMock(_) if run.started.services.is_some() => RestsOn::Record,
         CheckKind::FileExists(_)
         | CheckKind::FileAbsent(_)
         | CheckKind::FileContent(_)
         | CheckKind::CommandExit(_)
         | CheckKind::Custom(_)
         | CheckKind::Sql(_)
-        | CheckKind::Later(_) => RestsOn::Else,
+        | CheckKind::HttpMock(_) => RestsOn::Else,
     }
 }
 

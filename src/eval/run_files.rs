@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use ktsu_workflow::next::service_of;
 use serde_json::{Value, json};
 
 use crate::frames::FrameView;
+use crate::http_mock::record::{MockRequest, ServiceRecords};
 
 /// The most bytes of a file.
 const MAX_FILE: usize = 64 << 20;
@@ -171,8 +173,8 @@ impl Spans {
 }
 
 /// The audit log: an entry for each call of a tool that ended, and for each request to another
-/// system. None if it is too large.
-pub(crate) fn audit(frames: &[FrameView]) -> Option<String> {
+/// system, those that services of the suite received after all others. None if it is too large.
+pub(crate) fn audit(frames: &[FrameView], services: Option<&ServiceRecords>) -> Option<String> {
     let mut lines = Lines::default();
     let mut sent: BTreeMap<(String, String), Value> = BTreeMap::new();
     for frame in frames {
@@ -200,6 +202,9 @@ pub(crate) fn audit(frames: &[FrameView]) -> Option<String> {
             "webhook.delivered" | "webhook.failed" => {
                 let value = frame.to_value();
                 let asked = sent.get(&step_of(frame)).map(|asked| &asked["data"]);
+                if asked.is_some_and(|asked| is_kept(&asked["target"], services)) {
+                    continue;
+                }
                 let data = &value["data"];
                 let response = bounded(&data["response"]);
                 let details = json!({
@@ -220,7 +225,39 @@ pub(crate) fn audit(frames: &[FrameView]) -> Option<String> {
             _ => {}
         }
     }
+    let records = services.into_iter().flat_map(ServiceRecords::iter);
+    for (service, record) in records {
+        for request in &record.requests {
+            lines.add(&http_call(service, request));
+        }
+    }
     lines.finish()
+}
+
+/// Whether a webhook went to a service that keeps what it receives: that has an entry of its own.
+fn is_kept(target: &Value, services: Option<&ServiceRecords>) -> bool {
+    let target = target.as_str().and_then(service_of);
+    let name = target.and_then(|(name, _)| name.strip_prefix("services.")?.strip_suffix(".url"));
+    name.is_some_and(|name| services.is_some_and(|services| services.get(name).is_some()))
+}
+
+fn http_call(service: &str, request: &MockRequest) -> Value {
+    let body = match (&request.body, &request.base64) {
+        (Some(text), _) => json!(text),
+        (None, base64) => json!(base64),
+    };
+    let details = json!({
+        "method": request.method,
+        "path": request.path,
+        "query": request.query,
+        "request_body": bounded(&body),
+        "request_headers": request.headers,
+        "response_body": request.response,
+        "service": service,
+        "status": request.status,
+        "target": format!("{{{{ services.{service}.url }}}}"),
+    });
+    json!({"details": details, "type": "http_call"})
 }
 
 fn step_of(frame: &FrameView) -> (String, String) {

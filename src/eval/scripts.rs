@@ -5,10 +5,11 @@ use ktsu_ledger::event::EvalStatus;
 use serde_json::{Map, Value, json};
 
 use crate::bench::CheckError;
-use crate::commands::{ended, errors, not_run, programs, with};
+use crate::commands::{failed, not_ended_well, not_run, programs};
 use crate::content::Workspace;
 use crate::frames::FrameView;
-use crate::programs::{CheckProgram, CustomCheck, ProgramPlaces, ProgramRun};
+use crate::http_mock::record::ServiceRecords;
+use crate::programs::{CheckProgram, CustomCheck, DatabasePlace, ProgramPlaces, ProgramRun};
 use crate::results::{Finding, MAX_REASON_CHARS, printed, shortened, shown, value_looked_at};
 use crate::run_files;
 
@@ -27,11 +28,12 @@ pub(crate) struct Said {
 pub(crate) fn find(
     check: &CustomCheck,
     workspace: Option<&dyn Workspace>,
+    services: Option<&ServiceRecords>,
     frames: &[FrameView],
 ) -> Result<Finding, CheckError> {
     let programs = programs(workspace)?;
     let input = context(frames, &programs.places()).to_string();
-    let (audit_log, trace) = (run_files::audit(frames), run_files::trace(frames));
+    let (audit_log, trace) = (run_files::audit(frames, services), run_files::trace(frames));
     let too_large =
         |what| CheckError::new(format!("the {what} of the run is too large for a script"));
     let program = CheckProgram::Script {
@@ -41,18 +43,12 @@ pub(crate) fn find(
         trace: &trace.ok_or_else(|| too_large("trace"))?,
     };
     let ran = programs.run(&program).map_err(not_run)?;
-    let failed = |words: String| Finding {
-        reason: with(words, &errors(&ran)),
-        ..Finding::error("")
-    };
-    match &ran.end {
-        Err(limit) => return Ok(ended(limit, &errors(&ran))),
-        Ok(0) => {}
-        Ok(code) => return Ok(failed(format!("the script ended with exit code {code}"))),
+    if let Some(error) = not_ended_well(&ran, "the script") {
+        return Ok(error);
     }
     let said = match said(&ran) {
         Ok(said) => said,
-        Err(words) => return Ok(failed(words)),
+        Err(words) => return Ok(failed(&ran, words)),
     };
     let status = match said.passed {
         true => EvalStatus::Passed,
@@ -82,10 +78,7 @@ fn context(frames: &[FrameView], places: &ProgramPlaces) -> Value {
     let prompt = prompt.filter_map(|name| params.get(name)?.as_str()).next();
     let databases = places.databases.iter();
     let services: Map<String, Value> = databases
-        .map(|(name, place)| {
-            let place = json!({"host": place.host, "port": place.port});
-            (name.clone(), place)
-        })
+        .map(|(name, place)| (name.clone(), place_of(place)))
         .collect();
     json!({
         "audit_log_path": places.audit_log,
@@ -96,6 +89,15 @@ fn context(frames: &[FrameView], places: &ProgramPlaces) -> Value {
         "trace_path": places.trace,
         "workspace_path": places.workspace,
     })
+}
+
+/// Where a database is.
+fn place_of(place: &DatabasePlace) -> Value {
+    let mut shown = json!({"host": place.host, "port": place.port});
+    if let Some(socket) = &place.socket {
+        shown["socket"] = json!(socket);
+    }
+    shown
 }
 
 /// What a script printed: `{passed, score, reason, details}`, or a boolean or a number alone.

@@ -40,7 +40,7 @@ pub const EVAL: MapShape = MapShape::new(
         optional("scoring", Map(&SCORING)).doc("When the run passes"),
         optional("secrets", Any).doc("Not used by ktsu check"),
         optional("services", Any)
-            .doc("Programs beside each run of ktsu eval run: files: {type: mcp, command: [PROGRAM]}, db: {type: postgres, init: [schema.sql]}"),
+            .doc("Programs beside each run of ktsu eval run: files: {type: mcp, command: [PROGRAM]}, db: {type: postgres, init: [schema.sql]}, mail: {type: http_mock, record: true}"),
         optional("setup", Any).doc("Not used by ktsu check"),
         optional("subject", Map(&SUBJECT)).doc("What ktsu eval run runs"),
         optional("task", Any).doc("Not used by ktsu check"),
@@ -96,20 +96,54 @@ pub(crate) const TOOL_SERVICE: MapShape = MapShape::new(
     ],
 );
 
-/// A PostgreSQL server beside each run.
+/// A database server beside each run.
 pub(crate) const DATABASE_SERVICE: MapShape = MapShape::new(
     "the service",
     &[
+        optional("env", Any).doc("Not used: the user has no password"),
         optional("image", Text).doc(
-            "postgres, with any version, in place of the type; the version that is installed runs",
+            "postgres, mysql or mariadb, with any version, in place of the type; what is installed runs",
         ),
         optional("init", Filled(&Text))
-            .doc("Files that psql runs, once, from the folder of the spec: [schema.sql]"),
+            .doc("Files of SQL that are run once, from the folder of the spec: [schema.sql]"),
         OWN_LIMITS,
-        optional("type", Keywords(&["postgres"])),
+        optional("type", Keywords(&["mariadb", "mysql", "postgres"]))
+            .doc("postgres, or mysql, which is MariaDB"),
     ],
 )
 .any_of(&["image", "type"]);
+
+/// An HTTP server beside each run that replies by rules.
+pub(crate) const HTTP_MOCK_SERVICE: MapShape = MapShape::new(
+    "the service",
+    &[
+        optional("record", Flag)
+            .doc("Whether what it receives is kept, for checks; false by default"),
+        optional("routes", Filled(&Map(&MOCK_ROUTE)))
+            .doc("The first that fits a request replies; every request is accepted if absent"),
+        required("type", Keywords(&["http_mock"])),
+        optional("variables", Filled(&Text))
+            .doc("Variables of the kit that have its URL in place of their values"),
+    ],
+);
+
+/// What fits some requests, and how they are replied to.
+pub(crate) const MOCK_ROUTE: MapShape = MapShape::new(
+    "the route",
+    &[
+        optional("body", Any).doc(
+            "The body: text, or JSON. {{ request.json.to }} in it is a value of the request, {{ count }} how often the route has replied",
+        ),
+        optional("delay", DURATION).doc("How long the reply takes, at most 10m"),
+        optional("fault", Keywords(&["close", "hang"]))
+            .doc("In place of a reply: the connection is closed, or there never is one"),
+        optional("headers", Each(&Text)).doc("The headers of the reply"),
+        optional("method", Text).doc("The method: POST"),
+        optional("path", Text).doc("The path without the query, in which * is any text: /orders/*"),
+        optional("status", Integer(200, 599)).doc("The status; 200 by default"),
+        optional("times", Integer(1, 1_000_000)).doc("How many requests it fits at most"),
+    ],
+);
 
 /// What may become of effects.
 pub(crate) const EFFECTS: [&str; 2] = ["execute", "suppress"];
@@ -393,7 +427,8 @@ pub(crate) const HTTP_MOCK: MapShape = MapShape::new(
     "the check",
     &[
         required("assertions", Filled(&Map(&ASSERTION))).doc("Each must hold"),
-        required("service", Text).doc("The name of an http_mock service"),
+        required("service", Text)
+            .doc("The name of a service of the type http_mock with record: true"),
         required("type", Keywords(&["http_mock_assertions"])),
     ],
 );
@@ -401,13 +436,19 @@ pub(crate) const HTTP_MOCK: MapShape = MapShape::new(
 pub(crate) const ASSERTION: MapShape = MapShape::new(
     "the assertion",
     &[
-        optional("contains", Any).doc("What the field has within it"),
+        optional("contains", Any).doc("A part of the text, or an element of the list"),
         optional("equals", Any).doc("What the field is"),
-        required("field", Text).doc("request_count, last_request.body, requests[0].headers, …"),
-        optional("filters", Each(&Any)).doc("The requests that count: method, path, headers"),
+        required("field", Text)
+            .doc("request_count, last_request.body, last_request.json.to, requests[0].headers, …"),
+        optional("filters", Each(&Any)).doc(
+            "The requests that count: method, path, headers, and members of a body that is JSON",
+        ),
+        optional("max", Number(f64::MIN, f64::MAX)).doc("The largest number"),
+        optional("min", Number(f64::MIN, f64::MAX)).doc("The least number"),
+        optional("not_equals", Any).doc("What the field is not"),
     ],
 )
-.one_of(&[&["contains", "equals"]]);
+.any_of(&["contains", "equals", "max", "min", "not_equals"]);
 
 pub(crate) const CUSTOM: MapShape = MapShape::new(
     "the check",

@@ -10,6 +10,7 @@ use serde_json::{Number, Value};
 
 use crate::filter::Filter;
 use crate::glob::Glob;
+use crate::http_mock::assertions::MockCheck;
 use crate::model_judge::check::{JudgeCheck, JudgeInput};
 use crate::pattern::TextPattern;
 use crate::programs::{CommandCheck, CustomCheck, SqlCheck};
@@ -79,8 +80,8 @@ pub enum CheckKind {
     Judge(Box<JudgeCheck>),
     /// What a query of a database gives.
     Sql(Box<SqlCheck>),
-    /// A type that is read, and not supported yet, by its name.
-    Later(&'static str),
+    /// What an HTTP server of a suite received.
+    HttpMock(Box<MockCheck>),
 }
 
 /// What a value of the envelope has to be. All given conditions must hold.
@@ -169,36 +170,15 @@ pub struct Content {
 }
 
 impl EvalSpec {
-    /// The first invariant whose type of check is not supported yet, and the type.
-    pub fn not_supported(&self) -> Option<(&Invariant, &'static str)> {
-        self.invariants.iter().find_map(|one| match &one.check {
-            CheckKind::Later(name) => Some((one, *name)),
-            CheckKind::Judge(check) if check.input == JudgeInput::Service => Some((
-                one,
-                "llm_as_judge of a service (services are not supported yet)",
-            )),
-            CheckKind::Output(_)
-            | CheckKind::Trace(_)
-            | CheckKind::Forbidden(_)
-            | CheckKind::FileExists(_)
-            | CheckKind::FileAbsent(_)
-            | CheckKind::FileContent(_)
-            | CheckKind::CommandExit(_)
-            | CheckKind::Custom(_)
-            | CheckKind::Judge(_)
-            | CheckKind::Sql(_) => None,
-        })
-    }
-
     /// Whether any check needs the folder that a run left.
     pub fn needs_workspace(&self) -> bool {
         self.invariants.iter().any(|one| match &one.check {
-            CheckKind::Judge(check) => check.input == JudgeInput::Workspace,
+            CheckKind::Judge(check) => matches!(check.input, JudgeInput::Workspace),
             CheckKind::Output(_)
             | CheckKind::Trace(_)
             | CheckKind::Forbidden(_)
             | CheckKind::Sql(_)
-            | CheckKind::Later(_) => false,
+            | CheckKind::HttpMock(_) => false,
             CheckKind::FileExists(_)
             | CheckKind::FileAbsent(_)
             | CheckKind::FileContent(_)
@@ -220,7 +200,7 @@ impl EvalSpec {
             | CheckKind::CommandExit(_)
             | CheckKind::Custom(_)
             | CheckKind::Sql(_)
-            | CheckKind::Later(_) => None,
+            | CheckKind::HttpMock(_) => None,
         })
     }
 
@@ -237,7 +217,18 @@ impl EvalSpec {
     /// The first invariant that only a suite can check, since it has the services.
     pub fn needs_suite(&self) -> Option<&Invariant> {
         let mut all = self.invariants.iter();
-        all.find(|one| matches!(one.check, CheckKind::Sql(_)))
+        all.find(|one| match &one.check {
+            CheckKind::Sql(_) | CheckKind::HttpMock(_) => true,
+            CheckKind::Judge(check) => matches!(check.input, JudgeInput::Service { .. }),
+            CheckKind::Output(_)
+            | CheckKind::Trace(_)
+            | CheckKind::Forbidden(_)
+            | CheckKind::FileExists(_)
+            | CheckKind::FileAbsent(_)
+            | CheckKind::FileContent(_)
+            | CheckKind::CommandExit(_)
+            | CheckKind::Custom(_) => false,
+        })
     }
 
     /// Whether any check runs a program.
@@ -266,7 +257,7 @@ impl CheckKind {
             Self::Custom(_) => "custom",
             Self::Judge(_) => "llm_as_judge",
             Self::Sql(_) => "sql",
-            Self::Later(name) => name,
+            Self::HttpMock(_) => "http_mock_assertions",
         }
     }
 }

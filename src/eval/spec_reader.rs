@@ -15,6 +15,8 @@ use serde_json::{Value, json};
 use crate::aggregate;
 use crate::check_reader;
 use crate::database_reader;
+use crate::field_reader;
+use crate::http_mock_reader;
 use crate::model_judge::check::{MAX_JUDGE_CALLS, MAX_SAMPLES};
 use crate::pattern::MAX_PATTERNS;
 use crate::shapes::{
@@ -80,6 +82,7 @@ fn spec(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<EvalSpec> {
     check_total(reader, &fields, &spec);
     check_calls(reader, &fields, &spec);
     database_reader::check(reader, &fields, &spec);
+    http_mock_reader::report_missing(reader, &fields, &spec);
     if let Some(node) = fields.get("scoring") {
         scoring(reader, node, &mut spec);
     }
@@ -167,7 +170,7 @@ fn invariant(
     index: u32,
     node: &YamlNode,
 ) -> Option<Invariant> {
-    let fields = check_reader::shaped(reader, node, &INVARIANT)?;
+    let fields = field_reader::shaped(reader, node, &INVARIANT)?;
     let description = fields.get("description");
     if description.is_none() {
         let words = format!("the invariant {name} has no description");
@@ -205,7 +208,7 @@ fn forbidden(reader: &mut ConfigReader<'_>, fields: &Fields<'_>, all: &mut Vec<I
     let mut taken: BTreeSet<String> = all.iter().map(|one| one.name.clone()).collect();
     let entries = entries.unwrap_or_default().iter().take(MAX_INVARIANTS + 1);
     for (at, node) in entries.enumerate() {
-        let Some(fields) = check_reader::shaped(reader, node, &FORBIDDEN) else {
+        let Some(fields) = field_reader::shaped(reader, node, &FORBIDDEN) else {
             continue;
         };
         let given = reader.name(&fields);
@@ -301,7 +304,7 @@ fn check_calls(reader: &mut ConfigReader<'_>, fields: &Fields<'_>, spec: &EvalSp
 }
 
 fn scoring(reader: &mut ConfigReader<'_>, node: &YamlNode, spec: &mut EvalSpec) {
-    let Some(fields) = check_reader::shaped(reader, node, &SCORING) else {
+    let Some(fields) = field_reader::shaped(reader, node, &SCORING) else {
         return;
     };
     let threshold = fields.read("pass_threshold", |node| {
@@ -335,9 +338,9 @@ fn aggregation(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<Replica
         ];
         return reader.keyword(node, "replica_aggregation", &words);
     }
-    let fields = check_reader::shaped(reader, node, &AGGREGATION)?;
+    let fields = field_reader::shaped(reader, node, &AGGREGATION)?;
     let keys = ["at_least", "pass_at", "pass_hat"];
-    let key = check_reader::only_one(reader, &fields, &keys, "replica_aggregation")?;
+    let key = field_reader::only_one(reader, &fields, &keys, "replica_aggregation")?;
     let node = reader.required(&fields, key, "replica_aggregation")?;
     match key {
         "at_least" => drawn(reader, node, key).map(AtLeast),
@@ -347,7 +350,7 @@ fn aggregation(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<Replica
 }
 
 fn estimate(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<PassEstimate> {
-    let fields = check_reader::shaped(reader, node, &ESTIMATE)?;
+    let fields = field_reader::shaped(reader, node, &ESTIMATE)?;
     let k = fields.read("k", |node| drawn(reader, node, "k"));
     let threshold = fields.read("threshold", |node| {
         reader.number(node, "threshold", 0.0, 1.0)

@@ -4,7 +4,7 @@ use ktsu_ledger::Hash;
 use serde_json::{Value, json};
 
 use crate::bench::CheckError;
-use crate::commands::{ended, errors, not_run, with};
+use crate::commands::{not_ended_well, not_run};
 use crate::content::Workspace;
 use crate::numbers::is_same_decimal;
 use crate::output::equal;
@@ -24,14 +24,8 @@ pub(crate) fn find(
     let programs = programs.ok_or_else(|| CheckError::new(needed))?;
     let ran = programs.run(&CheckProgram::Query(check));
     let ran = ran.map_err(not_run)?;
-    let failed = |words: String| Finding {
-        reason: with(words, &errors(&ran)),
-        ..Finding::error("")
-    };
-    match &ran.end {
-        Err(limit) => return Ok(ended(limit, &errors(&ran))),
-        Ok(0) => {}
-        Ok(code) => return Ok(failed(format!("psql ended with exit code {code}"))),
+    if let Some(error) = not_ended_well(&ran, "the query") {
+        return Ok(error);
     }
     let text = match value(&ran) {
         Ok(text) => text,
@@ -60,7 +54,7 @@ fn value(ran: &ProgramRun) -> Result<Option<String>, String> {
         return Err(format!("the value has more than {most} bytes"));
     }
     let text = std::str::from_utf8(&ran.output);
-    let text = text.map_err(|_| "psql printed something that is not text".to_owned())?;
+    let text = text.map_err(|_| "the value is not text".to_owned())?;
     let text = text.trim();
     Ok((!text.is_empty()).then(|| text.to_owned()))
 }

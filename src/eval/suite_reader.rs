@@ -9,8 +9,8 @@ use ktsu_ledger::event::ReplicaAggregation;
 use serde_json::{Map, Value};
 
 use crate::answers::Answers;
-use crate::check_reader;
 use crate::check_reader::micro_usd;
+use crate::field_reader;
 use crate::results::shown;
 use crate::shapes::{LIMITS, MAX_WEIGHT, SUBJECT};
 use crate::suite::{
@@ -93,9 +93,9 @@ pub(crate) fn suite(reader: &mut ConfigReader<'_>, fields: &Fields<'_>) -> Optio
 }
 
 fn limits(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<SuiteLimits> {
-    let fields = check_reader::shaped(reader, node, &LIMITS)?;
+    let fields = field_reader::shaped(reader, node, &LIMITS)?;
     if !LIMITS.any_of.iter().any(|key| fields.get(key).is_some()) {
-        return check_reader::missing_one(reader, &fields, LIMITS.any_of, "limits");
+        return field_reader::missing_one(reader, &fields, LIMITS.any_of, "limits");
     }
     let cost = fields.read("cost_usd", |node| {
         reader.number(node, "cost_usd", 0.0, MAX_WEIGHT)
@@ -107,14 +107,14 @@ fn limits(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<SuiteLimits>
 }
 
 fn subject(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<EvalSubject> {
-    let fields = check_reader::shaped(reader, node, &SUBJECT)?;
+    let fields = field_reader::shaped(reader, node, &SUBJECT)?;
     let text = |reader: &mut ConfigReader<'_>, name: &str| {
         fields.read(name, |node| reader.string(node, name).map(str::to_owned))
     };
     let (run, goal) = (text(reader, "run"), text(reader, "goal"));
     let name = text(reader, "workflow");
     let mut params = match fields.read("params", |node| {
-        check_reader::map_of(reader, node, "params")
+        field_reader::map_of(reader, node, "params")
     }) {
         Some(Value::Object(params)) => params,
         Some(_) | None => Map::new(),

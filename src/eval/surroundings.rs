@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
+use crate::http_mock::HttpMock;
 use crate::programs::ProgramLimits;
 
 /// The reference in params that stands for the folder of a run.
@@ -40,22 +41,35 @@ pub struct ToolService {
     pub servers: Vec<String>,
 }
 
-/// A PostgreSQL server beside each run, whose data are prepared once.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// What a database is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum DatabaseKind {
+    /// PostgreSQL.
+    Postgres,
+    /// MariaDB, also in place of MySQL.
+    MariaDb,
+}
+
+/// A database server beside each run, whose data are prepared once.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DatabaseService {
-    /// Files that psql runs, in order, from the folder of the spec, and never outside of it.
+    /// What it is.
+    pub kind: DatabaseKind,
+    /// Files of SQL that are run, in order, from the folder of the spec, and never outside of it.
     pub init: Vec<String>,
     /// What each server may take, and what preparing the data may take.
     pub limits: ProgramLimits,
 }
 
 /// The programs beside each run, by name.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct SuiteServices {
     /// Those that offer tools.
     pub tools: BTreeMap<String, ToolService>,
     /// Those that are databases.
     pub databases: BTreeMap<String, DatabaseService>,
+    /// Those that reply to HTTP by rules.
+    pub mocks: BTreeMap<String, HttpMock>,
     /// The first of a type that is not supported yet: its name, and its type.
     pub later: Option<(String, String)>,
 }
@@ -63,7 +77,27 @@ pub struct SuiteServices {
 impl SuiteServices {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.tools.is_empty() && self.databases.is_empty() && self.later.is_none()
+        self.tools.is_empty()
+            && self.databases.is_empty()
+            && self.mocks.is_empty()
+            && self.later.is_none()
+    }
+
+    /// The variables of the kit that have a URL in place of their values, with its reference.
+    pub fn variables(&self) -> impl Iterator<Item = (&str, String)> {
+        let mocks = self.mocks.iter();
+        mocks.flat_map(|(name, mock)| {
+            let variables = mock.variables.iter();
+            variables.map(move |variable| {
+                let reference = format!("{{{{ services.{name}.url }}}}");
+                (variable.as_str(), reference)
+            })
+        })
+    }
+
+    /// The names of those that have a URL.
+    pub(crate) fn with_url(&self) -> impl Iterator<Item = &String> {
+        self.databases.keys().chain(self.mocks.keys())
     }
 }
 

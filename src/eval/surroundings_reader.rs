@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 
 use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_config::read::{ConfigReader, Fields};
-use ktsu_config::yaml::{YamlNode, YamlValue};
+use ktsu_config::yaml::{YamlKey, YamlNode, YamlValue};
 use ktsu_ledger::id::is_name;
 
-use crate::check_reader;
 use crate::database_reader;
+use crate::field_reader;
+use crate::http_mock_reader;
 use crate::shapes::{TOOL_SERVICE, WORKSPACE_FOLDER};
 use crate::suite::{EvalSubject, Suite};
 use crate::surroundings::{
@@ -18,6 +19,9 @@ use crate::surroundings::{
 /// The type of services that offer tools.
 const MCP: &str = "mcp";
 
+/// The type of services that reply to HTTP.
+const HTTP_MOCK: &str = "http_mock";
+
 /// The most bytes of a command, and of an argument of a program.
 const MAX_ARGUMENT: usize = 64 << 10;
 
@@ -26,31 +30,39 @@ const MAX_ARGUMENTS: usize = 100;
 
 /// The folder of each run.
 pub(crate) fn workspace(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<SuiteWorkspace> {
-    let fields = check_reader::shaped(reader, node, &WORKSPACE_FOLDER)?;
+    let fields = field_reader::shaped(reader, node, &WORKSPACE_FOLDER)?;
     let setup = fields.read("setup", |node| argument(reader, node, "setup"));
     Some(SuiteWorkspace {
         from: fields.read("from", |node| folder(reader, node)),
         setup,
-        limits: check_reader::limits(reader, &fields)?,
+        limits: field_reader::limits(reader, &fields)?,
     })
 }
 
 /// The programs beside each run. Those of types that are not supported yet are only named.
 pub(crate) fn services(reader: &mut ConfigReader<'_>, node: &YamlNode) -> SuiteServices {
     let mut services = SuiteServices::default();
-    // The list of seed 003 names its entries within them.
-    let YamlValue::Map(members) = &node.data else {
-        services.later = Some(("services".to_owned(), "list".to_owned()));
-        return services;
-    };
     reader.report_nested_duplicates(node);
+    let members = match &node.data {
+        YamlValue::List(items) => named(reader, items),
+        YamlValue::Map(members) => members.clone(),
+        _ => {
+            reader.open_map(node, "services");
+            return services;
+        }
+    };
     if members.len() > MAX_SERVICES {
         let words = format!("there are more than {MAX_SERVICES} services");
         reader.fault(Fault::new(FaultCode::BadValue, node.place, words));
         return services;
     }
-    let mut replaced = BTreeSet::new();
-    for (key, node) in members {
+    let is_list = matches!(node.data, YamlValue::List(_));
+    let (mut replaced, mut names) = (BTreeSet::new(), BTreeSet::new());
+    for (key, node) in &members {
+        if !names.insert(&key.text) && is_list {
+            let words = format!("there are two services {:?}", key.text);
+            reader.fault(Fault::new(FaultCode::BadValue, key.place, words));
+        }
         if !is_name(&key.text) {
             let words = format!("{:?} is not a name of a service", key.text);
             reader.fault(Fault::new(FaultCode::BadValue, key.place, words));
@@ -63,6 +75,19 @@ pub(crate) fn services(reader: &mut ConfigReader<'_>, node: &YamlNode) -> SuiteS
             continue;
         }
         let kind = kind_of(node).unwrap_or_default();
+        if kind == HTTP_MOCK {
+            if let Some(mock) = http_mock_reader::service(reader, node) {
+                for variable in &mock.variables {
+                    if !replaced.insert(format!("env.{variable}")) {
+                        let words =
+                            format!("two services have their URL in the variable {variable}");
+                        reader.fault(Fault::new(FaultCode::BadValue, node.place, words));
+                    }
+                }
+                services.mocks.insert(key.text.clone(), mock);
+            }
+            continue;
+        }
         if kind != MCP {
             let first = || (key.text.clone(), kind);
             services.later = services.later.or_else(|| Some(first()));
@@ -82,6 +107,28 @@ pub(crate) fn services(reader: &mut ConfigReader<'_>, node: &YamlNode) -> SuiteS
     services
 }
 
+/// The services of a list, as seed 003 has it: each with its name within it.
+fn named(reader: &mut ConfigReader<'_>, items: &[YamlNode]) -> Vec<(YamlKey, YamlNode)> {
+    let mut services = Vec::new();
+    for item in items {
+        let Some(fields) = reader.open_map(item, "the service") else {
+            continue;
+        };
+        let Some(name) = reader.required(&fields, "name", "the service") else {
+            continue;
+        };
+        let (Some(text), place) = (reader.string(name, "name"), name.place) else {
+            continue;
+        };
+        let (text, mut service) = (text.to_owned(), item.clone());
+        if let YamlValue::Map(members) = &mut service.data {
+            members.retain(|(key, _)| key.text != "name");
+        }
+        services.push((YamlKey { place, text }, service));
+    }
+    services
+}
+
 fn kind_of(node: &YamlNode) -> Option<String> {
     let YamlValue::Map(members) = &node.data else {
         return None;
@@ -94,7 +141,7 @@ fn kind_of(node: &YamlNode) -> Option<String> {
 }
 
 fn tool_service(reader: &mut ConfigReader<'_>, node: &YamlNode, name: &str) -> Option<ToolService> {
-    let fields = check_reader::shaped(reader, node, &TOOL_SERVICE)?;
+    let fields = field_reader::shaped(reader, node, &TOOL_SERVICE)?;
     let list = |reader: &mut ConfigReader<'_>, name: &str| {
         let node = fields.get(name)?;
         let YamlValue::List(items) = &node.data else {
@@ -114,7 +161,7 @@ fn tool_service(reader: &mut ConfigReader<'_>, node: &YamlNode, name: &str) -> O
     Some(ToolService {
         command: list(reader, "command")?,
         from: fields.read("from", |node| folder(reader, node)),
-        limits: check_reader::limits(reader, &fields)?,
+        limits: field_reader::limits(reader, &fields)?,
         servers,
     })
 }
@@ -161,8 +208,8 @@ pub(crate) fn check(reader: &mut ConfigReader<'_>, fields: &Fields<'_>, suite: &
 
 /// Reports references in params and in commands of services that stand for nothing.
 fn check_references(reader: &mut ConfigReader<'_>, fields: &Fields<'_>, suite: &Suite) {
-    let databases = suite.services.databases.keys();
-    let mut known: BTreeSet<String> = databases
+    let services = suite.services.with_url();
+    let mut known: BTreeSet<String> = services
         .map(|name| format!("services.{name}.url"))
         .collect();
     known.extend(suite.workspace.as_ref().map(|_| WORKSPACE.to_owned()));

@@ -2,6 +2,7 @@
 
 mod database_tests;
 mod filter_tests;
+mod http_mock_tests;
 mod judge_record_tests;
 mod judge_tests;
 mod model_judge_tests;

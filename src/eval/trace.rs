@@ -117,7 +117,7 @@ fn tools_used(tools: &ToolUse, bench: &mut Bench<'_, '_>) -> Found {
     let globs = tools.all_of.iter().chain(&tools.none_of);
     let globs = globs.chain(tools.only.iter().flatten());
     let cost: u64 = globs.map(Glob::cost).sum();
-    bench.spend(cost.saturating_mul(calls.len() as u64))?;
+    bench.spend(cost.saturating_mul(calls.len() as u64), "frames")?;
     let missed = missed_tools(tools, &calls);
     let reason = missed.clone();
     let reason = reason.unwrap_or_else(|| format!("{}, as expected", calls_in_words(calls.len())));
@@ -145,7 +145,7 @@ fn missed_tools(tools: &ToolUse, calls: &[&FrameView]) -> Option<String> {
 }
 
 fn cost(range: &CountRange, bench: &mut Bench<'_, '_>) -> Found {
-    bench.spend(bench.frames.len() as u64)?;
+    bench.spend(bench.frames.len() as u64, "frames")?;
     let costs = bench.frames.iter().map(|frame| frame.cost_micro_usd);
     let cost = costs.fold(0_u64, u64::saturating_add);
     let reason = format!(
@@ -159,7 +159,7 @@ fn cost(range: &CountRange, bench: &mut Bench<'_, '_>) -> Found {
 }
 
 fn model_calls(range: &CountRange, bench: &mut Bench<'_, '_>) -> Found {
-    bench.spend(bench.frames.len() as u64)?;
+    bench.spend(bench.frames.len() as u64, "frames")?;
     let calls = bench.frames.iter().map(|frame| frame.model_calls);
     let calls = calls.fold(0_u64, u64::saturating_add);
     let wanted = range.words(|bound| bound.to_string());
@@ -191,7 +191,7 @@ fn duration(most_ms: u64, envelope: &Value) -> Found {
 fn called<'r>(bench: &mut Bench<'r, '_>, globs: &[Glob]) -> Result<Vec<&'r FrameView>, CheckError> {
     let frames = bench.frames;
     let cost = 1 + globs.iter().map(Glob::cost).sum::<u64>();
-    bench.spend(cost.saturating_mul(frames.len() as u64))?;
+    bench.spend(cost.saturating_mul(frames.len() as u64), "frames")?;
     let calls = frames.iter().filter(|frame| {
         let is_meant = globs.is_empty() || globs.iter().any(|glob| is_tool(glob, frame));
         frame.kind == TOOL_CALLED && is_meant

@@ -124,6 +124,7 @@ class Commands(object if MISSING else REVIEWS.Order):
         self.reviewed = REVIEWS.Reviewed()
         self.begin_suspensions()
         self.recomputes, self.suppresses = stream.startswith("recompute:"), False
+        self.services = set()
         # By scope: whether webhooks are sent, the workflow, and where outputs of its steps are.
         self.sends, self.flows, self.ends = {"": True}, {}, {}
 
@@ -213,8 +214,10 @@ class Commands(object if MISSING else REVIEWS.Order):
         """Whether nothing is sent to the outside: by the run, the branch, or the child."""
         return self.suppresses or not self.sends.get(frame.scope)
 
-    def on_webhook_sent(self, frame, *_):
-        self.blame(frame, self.is_quiet(frame), "nothing is to be sent here")
+    def on_webhook_sent(self, frame, data, *_):
+        to_service = self.sends.get(frame.scope) and data["target"] in self.services
+        silent = self.is_quiet(frame) and not to_service
+        self.blame(frame, silent, "nothing is to be sent here")
 
     def skipped_webhook(self, frame, data):
         """A webhook is held back only where nothing is sent."""

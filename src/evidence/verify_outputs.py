@@ -90,6 +90,9 @@ class Told(object if MISSING else COMMANDS.Commands):
         if kind in ("run.created", "recompute.created", "branch.created"):
             self.rules = data.get("rules", self.rules)
             if kind != "recompute.created": self.suppresses = data.get("effects") == "suppress"
+            # Services of an eval are there for the run, and not for its branches.
+            of_run = data.get("references", []) if kind == "run.created" else []
+            self.services = set("{{ %s }}" % name for name in of_run)
             if data.get("digest") is not None: self.definition, self.plan = frame, None
             if kind != "branch.created" or data.get("digest") or data.get("restarts"):
                 self.steps, self.blurred = {}, self.blurred or kind == "branch.created"

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use ktsu_eval::{
-    EvalRecord, EvalSpec, Invariant, JudgeReplies, JudgedRun, RecordFault, Subject, Workspace,
-    judge_again, judge_each,
+    EvalRecord, EvalSpec, Invariant, JudgeReplies, JudgedRun, RecordFault, ServiceRecords, Subject,
+    Workspace, judge_again, judge_each,
 };
 use ktsu_ledger::branch;
 use ktsu_ledger::event::{
@@ -50,21 +50,37 @@ pub fn check(
     workspace: Option<&dyn Workspace>,
 ) -> Result<CheckedScenario, CheckedRunError> {
     let checked = CheckedRun::read(reader, run, None)?;
-    Ok(check_read(checked, run, invariants, workspace, None))
+    let beside = BesideRun {
+        workspace,
+        ..BesideRun::default()
+    };
+    Ok(check_read(checked, run, invariants, beside))
 }
 
-/// As [`check`], of a run that has been read, with what models replied.
+/// What is checked of a run beside its record.
+#[derive(Clone, Copy, Default)]
+pub struct BesideRun<'b> {
+    /// The files it left.
+    pub workspace: Option<&'b dyn Workspace>,
+    /// What services of the suite received.
+    pub services: Option<&'b ServiceRecords>,
+    /// What models replied.
+    pub replies: Option<&'b JudgeReplies>,
+}
+
+/// As [`check`], of a run that has been read.
 pub fn check_read(
     checked: CheckedRun,
     run: &StreamId,
     invariants: &[Invariant],
-    workspace: Option<&dyn Workspace>,
-    replies: Option<&JudgeReplies>,
+    beside: BesideRun<'_>,
 ) -> CheckedScenario {
+    let replies = beside.replies;
     let subject = Subject {
         envelope: &checked.envelope,
         frames: &checked.frames,
-        workspace,
+        workspace: beside.workspace,
+        services: beside.services,
         replies,
     };
     let mut results = Vec::with_capacity(invariants.len());
@@ -557,6 +573,7 @@ impl EvalVerifier {
             envelope: &run.envelope,
             frames: &run.frames,
             workspace: None,
+            services: None,
             replies: None,
         };
         let again = judge_again(record, judged, spec, &subject, ENGINE)?;

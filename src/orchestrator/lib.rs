@@ -301,8 +301,12 @@ impl Orchestrator {
         let in_kit = shared.kit.workflows.get(workflow);
         // With other model groups it is no longer what the lock is about.
         let in_kit = in_kit.filter(|_| request.groups.is_empty());
+        let mut env = shared.secrets.recorded_env(workflow);
+        if let Some(references) = &request.references {
+            references.replace_in(&mut env);
+        }
         let invocation = Invocation {
-            env: shared.secrets.recorded_env(workflow),
+            env,
             lock: in_kit.and_then(|workflow| workflow.lock.clone()),
             body: request.body,
             idempotency,

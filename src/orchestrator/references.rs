@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Weak};
 
+use ktsu_ledger::event::EnvValue;
 use ktsu_ledger::event::plan::ServerPlan;
 use parking_lot::Mutex;
 
@@ -18,6 +19,8 @@ pub struct References {
     pub values: BTreeMap<String, String>,
     /// Tool servers that are elsewhere, by their own name.
     pub servers: BTreeMap<String, ReferencedServer>,
+    /// Variables of the environment that have a reference in place of their values.
+    pub variables: BTreeMap<String, String>,
 }
 
 /// A tool server that is elsewhere for one run.
@@ -43,6 +46,20 @@ impl References {
         names
     }
 
+    /// The variables of a run, with references in place of the values of some. A secret stays one.
+    pub(super) fn replace_in(&self, env: &mut BTreeMap<String, EnvValue>) {
+        for (name, reference) in &self.variables {
+            if let Some(EnvValue::Value(value)) = env.get_mut(name) {
+                value.clone_from(reference);
+            }
+        }
+    }
+
+    /// What webhooks get in place of each reference.
+    pub(super) fn own_texts(&self) -> BTreeMap<String, String> {
+        texts_of(&self.values)
+    }
+
     /// Where a tool server is, if it is elsewhere.
     pub(super) fn url(&self, server: &ServerPlan) -> Option<&str> {
         let server = self.servers.get(server.own_name())?;
@@ -52,12 +69,16 @@ impl References {
     /// What a tool server gets in place of each reference.
     pub(super) fn texts(&self, server: &ServerPlan) -> BTreeMap<String, String> {
         let elsewhere = self.servers.get(server.own_name());
-        let values = elsewhere.map_or(&self.values, |server| &server.values);
-        let texts = values.iter();
-        texts
-            .map(|(name, value)| (format!("{{{{ {name} }}}}"), value.clone()))
-            .collect()
+        texts_of(elsewhere.map_or(&self.values, |server| &server.values))
     }
+}
+
+/// Values by the references that stand for them, as they are written.
+fn texts_of(values: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let values = values.iter();
+    values
+        .map(|(name, value)| (format!("{{{{ {name} }}}}"), value.clone()))
+        .collect()
 }
 
 /// A text with values in place of its references.
@@ -98,6 +119,7 @@ mod tests {
         let references = References {
             values: values("/tmp/x"),
             servers: [("files".to_owned(), server)].into(),
+            ..References::default()
         };
         assert_eq!(references.names(), ["servers.files", "workspace"]);
     }

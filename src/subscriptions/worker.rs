@@ -325,6 +325,7 @@ impl DeliveryWorker {
             body,
             timeout: DELIVERY_TIMEOUT,
             keep: 0,
+            is_to_itself: false,
         })
     }
 

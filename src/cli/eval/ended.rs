@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ktsu_eval::{EvalRecord, JudgedRun};
+use ktsu_ledger::StreamId;
 use ktsu_ledger::event::EvalStatus;
-use ktsu_ledger::{CanonicalJson, StreamId};
 
 use super::super::Failure;
-use super::folders::{RunFolder, RunFolders};
+use super::folders::{KeptOfRun, RunFolder, RunFolders};
 
-/// Why there is no verdict on a run whose files are not kept, or cannot be made again.
+/// Why there is no verdict on a run whose files or databases are not kept, or cannot be made again.
 const NOT_KEPT: &str = "not_kept";
 
 /// Why there is no verdict on a run, as evals record it.
@@ -37,8 +37,8 @@ pub(super) struct KnownRun {
     run: StreamId,
     /// Why it has no verdict, whatever it is judged by.
     error: Option<&'static str>,
-    /// What it did to its folder, if it had one.
-    change: Option<CanonicalJson>,
+    /// What it left, if it had a folder.
+    kept: KeptOfRun,
     /// Whether it runs again if its folder cannot be made again.
     may_run_again: bool,
 }
@@ -78,7 +78,10 @@ impl KnownRun {
         let known = Self {
             run: started.run.clone(),
             error: error.and_then(|error| ERRORS.into_iter().find(|one| *one == error)),
-            change: started.workspace.clone(),
+            kept: KeptOfRun {
+                services: started.services.clone(),
+                workspace: started.workspace.clone(),
+            },
             may_run_again,
         };
         ((started.scenario as usize, started.replica), known)
@@ -94,10 +97,9 @@ impl KnownRun {
         let Some(folders) = folders.cloned() else {
             return Ok(Some(ended));
         };
-        if let Some(change) = self.change.clone() {
-            let made = tokio::task::spawn_blocking(move || folders.made_again(&change));
-            ended.folder = made.await.map_err(Failure::of)??;
-        }
+        let kept = self.kept.clone();
+        let made = tokio::task::spawn_blocking(move || folders.made_again(&kept));
+        ended.folder = made.await.map_err(Failure::of)??;
         if ended.folder.is_none() && self.may_run_again {
             return Ok(None);
         }

@@ -2,20 +2,24 @@
 //! that work in it.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ktsu_eval::{CommandCheck, PROGRAM, ProgramLimits, Suite, ToolService, WORKSPACE, Workspace};
+use ktsu_eval::{
+    CommandCheck, PROGRAM, ProgramLimits, ServiceRecords, Suite, ToolService, WORKSPACE, Workspace,
+};
 use ktsu_ledger::CanonicalJson;
 use ktsu_orchestrator::{ReferencedServer, References};
 use ktsu_sandbox::{FolderError, Interrupt, PrivateFolder, Program, Sandbox};
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 use super::super::Failure;
 use super::super::check_bench::{CheckBench, command_in, found_sandbox};
 use super::super::databases::{self, Databases, RunDatabases};
 use super::super::folder_contents::{FolderContents, apply};
 use super::super::program_limits::service_limits;
+use super::http_mocks::{HttpMocks, RunMocks};
 use super::tool_bridge::{OfferedService, ToolBridge};
 use super::tool_process::ToolProcess;
 
@@ -28,6 +32,9 @@ pub(super) struct RunFolders {
     services: BTreeMap<String, Arc<ServiceProgram>>,
     bridge: Option<Arc<ToolBridge>>,
     databases: Option<Databases>,
+    mocks: Option<HttpMocks>,
+    /// Variables of the kit that have references in place of their values.
+    variables: BTreeMap<String, String>,
     /// Whether the suite has a workspace: what a run does to it is recorded.
     has_workspace: bool,
     /// The folder of the spec.
@@ -51,12 +58,29 @@ pub(super) struct RunFolder {
     sandbox: Sandbox,
     before: Arc<FolderContents>,
     services: Vec<OfferedService>,
+    mocks: Arc<RunMocks>,
     databases: Arc<RunDatabases>,
     has_workspace: bool,
     above: PathBuf,
     interrupt: Interrupt,
     /// What the run calls it.
     pub(super) references: Arc<References>,
+}
+
+/// What an eval records of what a run left.
+#[derive(Debug, Clone, Default)]
+pub(super) struct KeptOfRun {
+    /// What its services received and hold.
+    pub(super) services: Option<CanonicalJson>,
+    /// What it did to its folder, if the suite has a workspace.
+    pub(super) workspace: Option<CanonicalJson>,
+}
+
+/// What a run left.
+pub(super) struct LeftByRun {
+    pub(super) kept: KeptOfRun,
+    /// What its checks look at.
+    pub(super) checks: Box<dyn Workspace + Send>,
 }
 
 /// Where the files of a suite are.
@@ -75,7 +99,8 @@ impl RunFolders {
     /// Copies the files that a suite begins with, and runs its setup; none if its runs have no folders.
     pub(super) fn new(suite: &Suite, place: SuitePlace) -> Result<Option<Self>, Failure> {
         let has_workspace = suite.workspace.is_some();
-        if !has_workspace && suite.services.databases.is_empty() {
+        let services = &suite.services;
+        if !has_workspace && services.databases.is_empty() && services.mocks.is_empty() {
             return Ok(None);
         }
         let workspace = &suite.workspace.clone().unwrap_or_default();
@@ -109,6 +134,9 @@ impl RunFolders {
         });
         let services = services.collect::<Result<_, Failure>>()?;
         let databases = Databases::prepare(&suite.services.databases, &sandbox, &place.above)?;
+        let mocks = HttpMocks::new(&suite.services.mocks, &sandbox)?;
+        let variables = suite.services.variables();
+        let variables = variables.map(|(name, reference)| (name.to_owned(), reference));
         Ok(Some(Self {
             sandbox,
             template,
@@ -116,6 +144,8 @@ impl RunFolders {
             services,
             bridge: place.bridge,
             databases,
+            mocks,
+            variables: variables.collect(),
             has_workspace,
             above: place.above,
             interrupt: place.interrupt,
@@ -124,25 +154,35 @@ impl RunFolders {
 
     /// A folder for a run.
     pub(super) fn fresh(&self) -> Result<RunFolder, Failure> {
+        let mocks = self.mocks.as_ref().map(HttpMocks::start).transpose()?;
+        let databases = databases::started(self.databases.as_ref())?;
+        self.beside(databases, mocks.unwrap_or_default())
+    }
+
+    /// A folder beside the databases and the HTTP servers of a run.
+    fn beside(&self, databases: Arc<RunDatabases>, mocks: RunMocks) -> Result<RunFolder, Failure> {
+        let mocks = Arc::new(mocks);
         let folder = self.sandbox.copy_of(&self.template.workspace());
         let folder = Arc::new(folder.map_err(not_made)?);
-        let databases = databases::started(self.databases.as_ref())?;
         let value = |path: PathBuf| (WORKSPACE.to_owned(), path.display().to_string());
         let mut references = References {
             values: databases.urls(false),
+            variables: self.variables.clone(),
             ..References::default()
         };
+        references.values.extend(mocks.urls(false));
         if self.has_workspace {
             references.values.extend([value(folder.workspace())]);
         }
         let mut within = databases.urls(true);
+        within.extend(mocks.urls(true));
         within.extend([value(self.sandbox.places(&folder).0)]);
         let mut services = Vec::new();
         for (name, program) in &self.services {
             let Some(bridge) = &self.bridge else { continue };
             let offered = bridge.offer(
                 name,
-                program.starts(&self.sandbox, (&folder, &databases), &within),
+                program.starts(&self.sandbox, (&folder, &databases, &mocks), &within),
             );
             let server = ReferencedServer {
                 url: offered.url.clone(),
@@ -159,6 +199,7 @@ impl RunFolders {
             sandbox: self.sandbox.clone(),
             before: Arc::clone(&self.before),
             services,
+            mocks,
             databases,
             has_workspace: self.has_workspace,
             above: self.above.clone(),
@@ -174,21 +215,53 @@ impl RunFolders {
         change.to_value()["before"] == json!(self.before.digest())
     }
 
-    /// A folder as a run left it; none if that is not kept as a whole, as of databases, or what the run began
+    /// A folder and databases as a run left them; none if that is not kept as a whole, or what the run began
     /// with is another one now.
-    pub(super) fn made_again(&self, change: &CanonicalJson) -> Result<Option<RunFolder>, Failure> {
-        if self.databases.is_some() || !self.is_before(change) {
+    pub(super) fn made_again(&self, kept: &KeptOfRun) -> Result<Option<RunFolder>, Failure> {
+        let is_before = match &kept.workspace {
+            Some(change) => self.is_before(change),
+            None => !self.has_workspace,
+        };
+        if !is_before {
             return Ok(None);
         }
-        let change = change.to_value();
-        let folder = self.fresh()?;
-        let root = folder.folder.workspace();
+        let Some(databases) = self.databases_again(kept)? else {
+            return Ok(None);
+        };
+        let Some(mocks) = self.mocks_again(kept) else {
+            return Ok(None);
+        };
+        let folder = self.beside(databases, mocks)?;
+        let Some(change) = &kept.workspace else {
+            return Ok(Some(folder));
+        };
+        let (change, root) = (change.to_value(), folder.folder.workspace());
         if apply(&root, &change).is_err() {
             return Ok(None);
         }
         folder.folder.give_all().map_err(Failure::of)?;
         let after = FolderContents::read(&root, &self.interrupt).map_err(Failure::of)?;
         Ok((change["after"] == json!(after.digest())).then_some(folder))
+    }
+
+    /// The HTTP servers with what they received, which receive no more.
+    fn mocks_again(&self, kept: &KeptOfRun) -> Option<RunMocks> {
+        let Some(mocks) = &self.mocks else {
+            return Some(RunMocks::default());
+        };
+        let received = kept.services.as_ref().map(ServiceRecords::of);
+        mocks.ended(received.unwrap_or_default())
+    }
+
+    fn databases_again(&self, kept: &KeptOfRun) -> Result<Option<Arc<RunDatabases>>, Failure> {
+        match (&self.databases, &kept.services) {
+            (None, _) => Ok(Some(Arc::default())),
+            (Some(_), None) => Ok(None),
+            (Some(databases), Some(services)) => {
+                let restored = databases.restore(&services.to_value())?;
+                Ok(restored.map(Arc::new))
+            }
+        }
     }
 }
 
@@ -220,21 +293,25 @@ impl ServiceProgram {
     fn starts(
         self: &Arc<Self>,
         sandbox: &Sandbox,
-        (folder, databases): (&Arc<PrivateFolder>, &Arc<RunDatabases>),
+        (folder, databases, mocks): (&Arc<PrivateFolder>, &Arc<RunDatabases>, &Arc<RunMocks>),
         references: &BTreeMap<String, String>,
     ) -> Box<dyn Fn() -> Result<ToolProcess, String> + Send + Sync> {
         let (program, sandbox, folder) = (Arc::clone(self), sandbox.clone(), Arc::clone(folder));
-        let databases = Arc::clone(databases);
+        let (databases, mocks) = (Arc::clone(databases), Arc::clone(mocks));
         let mut command = program.command.clone();
         for (name, value) in references {
             let reference = format!("{{{{ {name} }}}}");
             let replaced = command.iter().map(|one| one.replace(&reference, value));
             command = replaced.collect();
         }
+        let command = mocks.in_front_of(command);
+        let mut limits = service_limits(program.limits);
+        limits.processes = limits.processes.saturating_add(mocks.processes());
         Box::new(move || {
             let arguments: Vec<&str> = command.iter().map(String::as_str).collect();
-            let one = Program::new(&arguments, service_limits(program.limits));
-            let one = one.reaches(databases.reached());
+            let mut reached = databases.reached();
+            reached.extend(mocks.reached());
+            let one = Program::new(&arguments, limits).reaches(reached);
             let one = match &program.shown {
                 Some(shown) => one.shows(shown),
                 None => one,
@@ -248,16 +325,23 @@ impl ServiceProgram {
 }
 
 impl RunFolder {
-    /// What the run did to it, as its eval records it, if the suite has a workspace; and the folder for checks.
-    /// The services that work in it have ended, so that nothing writes to it any more. Databases run until the
-    /// checks have been made.
-    pub(super) fn judged(
-        self,
-    ) -> Result<(Option<CanonicalJson>, Box<dyn Workspace + Send>), Failure> {
+    /// What its eval records of it, and what its checks look at. The services that work in it have ended, so
+    /// that nothing writes to it any more. Databases run until the checks have been made.
+    pub(super) fn judged(self) -> Result<LeftByRun, Failure> {
         drop(self.services);
         if !self.folder.close() {
             let words = "a service of a run does not end, so that its files cannot be judged";
             return Err(Failure::could_not_run(words));
+        }
+        let received = self.mocks.records();
+        let received = received.map(|received| received.to_map());
+        let held = self.databases.recorded()?;
+        let services = received.into_iter().chain(held).flatten();
+        let services: Map<String, Value> = services.collect();
+        let mut kept = KeptOfRun::default();
+        if !services.is_empty() {
+            let services = CanonicalJson::from_value(&Value::Object(services));
+            kept.services = Some(services.map_err(Failure::of)?);
         }
         let beside = (self.above, self.databases);
         let bench = CheckBench::beside(
@@ -266,18 +350,22 @@ impl RunFolder {
             beside,
             &self.interrupt,
         )?;
-        if !self.has_workspace {
-            return Ok((None, Box::new(bench)));
+        if self.has_workspace {
+            let after = FolderContents::read(&self.folder.workspace(), &self.interrupt);
+            let change = change(&self.before, &after.map_err(Failure::of)?);
+            kept.workspace = Some(change.map_err(Failure::of)?);
         }
-        let after = FolderContents::read(&self.folder.workspace(), &self.interrupt);
-        let after = after.map_err(Failure::of)?;
-        let change = after.difference_from(&self.before);
-        let mut change = change.map_err(Failure::of)?;
-        change["after"] = json!(after.digest());
-        change["before"] = json!(self.before.digest());
-        let change = CanonicalJson::from_value(&change).map_err(Failure::of)?;
-        Ok((Some(change), Box::new(bench)))
+        let checks = Box::new(bench);
+        Ok(LeftByRun { kept, checks })
     }
+}
+
+/// What a run did to its folder.
+fn change(before: &FolderContents, after: &FolderContents) -> io::Result<CanonicalJson> {
+    let mut change = after.difference_from(before)?;
+    change["after"] = json!(after.digest());
+    change["before"] = json!(before.digest());
+    CanonicalJson::from_value(&change).map_err(io::Error::other)
 }
 
 /// A copy of a folder of the kit.

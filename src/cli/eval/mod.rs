@@ -10,6 +10,7 @@ mod bench;
 mod ended;
 mod folders;
 mod formats;
+mod http_mocks;
 mod job;
 mod judged;
 mod report;
@@ -141,6 +142,12 @@ async fn judge(
     let environment = load_environment(arguments.env.as_deref(), &kit.root)?;
     let place = ledger_location(common, environment.as_ref());
     let mut process = process_environment();
+    for suite in job.suites() {
+        for (name, reference) in suite.suite.services.variables() {
+            // Runs get their service's URL, so the environment need not have one.
+            process.entry(name.to_owned()).or_insert(reference);
+        }
+    }
     let _receiver = receiver(environment.as_ref(), &mut process, Some(&place.path)).await?;
     environment.iter().for_each(|file| warn_of(&file.warnings));
     let ledger = LedgerPlace::File(place.path.clone());

@@ -1,6 +1,6 @@
 //! The suites that `ktsu eval` is asked to run.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -108,7 +108,8 @@ impl SuiteFile {
         if let Some((name, kind)) = &suite.services.later {
             let words =
                 format!("the service {name} is of the type {kind:?}, which is not supported yet");
-            return Err(refused(&words).hint("services of the types mcp and postgres are"));
+            return Err(refused(&words)
+                .hint("services of the types mcp, postgres, mysql and http_mock are"));
         }
         let scenarios: Rc<[Scenario]> = Rc::from(suite.scenarios(only));
         if let (Some(only), []) = (only, &*scenarios) {
@@ -135,7 +136,8 @@ impl SuiteFile {
     pub(super) fn needs_sandbox(&self) -> bool {
         let workspace = self.suite.workspace.as_ref();
         workspace.is_some_and(|workspace| workspace.setup.is_some())
-            || !self.suite.services.is_empty()
+            || !self.suite.services.tools.is_empty()
+            || !self.suite.services.databases.is_empty()
             || self.file.spec.runs_programs()
     }
 
@@ -162,10 +164,37 @@ impl SuiteFile {
         Ok(())
     }
 
+    /// Refuses services in place of variables that the kit does not have, or that are secrets.
+    fn has_variables(&self, kit: &Kit) -> Result<(), Failure> {
+        let plans = kit.workflows.values();
+        let plans = plans.filter_map(|one| one.definition.root_plan());
+        let declared: BTreeMap<&str, bool> = plans
+            .flat_map(|plan| &plan.env)
+            .map(|variable| (variable.name.as_str(), variable.secret))
+            .collect();
+        for (name, _) in self.suite.services.variables() {
+            match declared.get(name) {
+                Some(false) => {}
+                Some(true) => {
+                    let words =
+                        format!("the variable {name} is a secret, and has no service's URL");
+                    return Err(self.refused(&words));
+                }
+                None => {
+                    let words = format!("no workflow of the kit has the variable {name}");
+                    let known = declared.into_keys().collect::<Vec<_>>().join(", ");
+                    return Err(self.refused(&words).hint(format!("its variables: {known}")));
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Refuses a workflow that the kit does not have, model groups that it does not use or have, and tool
     /// servers that it does not have.
     pub(super) fn can_run(&self, kit: &Kit) -> Result<(), Failure> {
         self.has_servers(kit)?;
+        self.has_variables(kit)?;
         self.can_ask(kit)?;
         let EvalSubject::Workflow { name, .. } = &self.suite.subject else {
             return Ok(());

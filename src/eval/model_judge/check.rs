@@ -1,5 +1,7 @@
 //! What a file says of a check that a model makes.
 
+use ktsu_workflow::expression::Expression;
+
 use crate::model_judge::template::{PromptTemplate, Rubric};
 
 /// The most model calls of an eval, without those that repair a reply.
@@ -12,7 +14,7 @@ pub(crate) const MAX_SAMPLES: usize = 1_000;
 pub(crate) const PASS_THRESHOLD: f64 = 0.5;
 
 /// A check that a model makes.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct JudgeCheck {
     /// What is evaluated.
     pub criteria: String,
@@ -33,12 +35,17 @@ pub struct JudgeCheck {
 }
 
 /// What is judged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub enum JudgeInput {
     /// The output of the run: text as it is, everything else as JSON.
     Output,
     /// The files that it left.
     Workspace,
-    /// What a service has seen, which is not supported yet.
-    Service,
+    /// What an HTTP server of the suite received.
+    Service {
+        /// Its name.
+        service: String,
+        /// A field of that, such as `last_request.body`.
+        field: Expression,
+    },
 }

@@ -7,9 +7,12 @@ use serde_json::{Value, json};
 
 use crate::bench::CheckError;
 use crate::frames::FrameView;
+use crate::http_mock::record::ServiceRecords;
 use crate::model_judge::calls::{JudgeAnswer, JudgeCall};
-use crate::model_judge::check::{JudgeCheck, JudgeInput};
-use crate::model_judge::question::{CallsOfCheck, JudgeQuestion, JudgeSettings, wrong};
+use crate::model_judge::check::JudgeCheck;
+use crate::model_judge::question::{
+    CallsOfCheck, JudgeQuestion, JudgeSettings, JudgeSubject, wrong,
+};
 use crate::model_judge::reply::{Judged, read};
 use crate::results::{Finding, MAX_FRAMES_NAMED, printed, shortened, value_looked_at};
 use crate::score::rounded;
@@ -54,6 +57,7 @@ impl JudgeReplies {
 pub(crate) fn find(
     (name, check): (&str, &JudgeCheck),
     envelope: &Value,
+    services: Option<&ServiceRecords>,
     replies: Option<&JudgeReplies>,
     frames: &[FrameView],
 ) -> Result<Finding, CheckError> {
@@ -62,10 +66,12 @@ pub(crate) fn find(
         return Err(CheckError::new(printed(why.as_bytes())));
     }
     // What is judged of a workspace is not in the run: its text is in the recorded request alone.
-    let question = match check.input {
-        JudgeInput::Output => JudgeQuestion::of(name, check, envelope, None).ok(),
-        JudgeInput::Workspace | JudgeInput::Service => None,
+    let subject = JudgeSubject {
+        envelope,
+        files: None,
+        services,
     };
+    let question = JudgeQuestion::of(name, check, &subject).ok();
     let settings = JudgeSettings::of(check);
     let own = CallsOfCheck {
         check: name,

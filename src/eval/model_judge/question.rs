@@ -2,8 +2,11 @@
 
 use ktsu_ledger::event::{CallError, LlmRequest, LlmResponse, Purpose, Report};
 use ktsu_ledger::{CanonicalJson, Hash};
+use ktsu_workflow::expression::{Evaluator, Expression, Tracker, from_value, into_value};
 use serde_json::{Value, json};
 
+use crate::http_mock::assertions;
+use crate::http_mock::record::{MockRequest, ServiceRecords};
 use crate::model_judge::calls::{JudgeCall, request_digest};
 use crate::model_judge::check::{JudgeCheck, JudgeInput};
 use crate::model_judge::prompt::{Prompt, repair};
@@ -26,6 +29,17 @@ pub struct JudgeQuestion {
     pub check: String,
     prompt: Prompt,
     settings: JudgeSettings,
+}
+
+/// What may be judged of a run.
+#[derive(Clone, Copy)]
+pub struct JudgeSubject<'s> {
+    /// Its envelope.
+    pub envelope: &'s Value,
+    /// The text of the files of its workspace.
+    pub files: Option<&'s str>,
+    /// What services of the suite received.
+    pub services: Option<&'s ServiceRecords>,
 }
 
 /// How a model is asked.
@@ -76,22 +90,16 @@ impl JudgeSettings {
 }
 
 impl JudgeQuestion {
-    /// What a check asks. `files`: the text of the files of the workspace, for a check that judges
-    /// those.
+    /// What a check asks.
     ///
     /// # Errors
     /// Why nothing can be asked.
-    pub fn of(
-        name: &str,
-        check: &JudgeCheck,
-        envelope: &Value,
-        files: Option<&str>,
-    ) -> Result<Self, String> {
+    pub fn of(name: &str, check: &JudgeCheck, subject: &JudgeSubject<'_>) -> Result<Self, String> {
         let no_files = "there is no workspace to look at: give it with --workspace DIR";
-        let input = match check.input {
-            JudgeInput::Output => output(envelope),
-            JudgeInput::Workspace => files.ok_or(no_files)?.to_owned(),
-            JudgeInput::Service => return Err("services are not supported yet".to_owned()),
+        let input = match &check.input {
+            JudgeInput::Output => output(subject.envelope),
+            JudgeInput::Workspace => subject.files.ok_or(no_files)?.to_owned(),
+            JudgeInput::Service { service, field } => received(service, field, subject.services)?,
         };
         Ok(Self {
             check: name.to_owned(),
@@ -341,12 +349,39 @@ fn number(purpose: Purpose) -> u32 {
     1 + u32::from(purpose == Purpose::Repair)
 }
 
-/// What is judged: text as it is, everything else as JSON.
+/// The output of a run.
 fn output(envelope: &Value) -> String {
-    match envelope.get("output") {
-        Some(Value::String(text)) => text.clone(),
-        Some(other) => canonical(other).as_str().to_owned(),
-        None => String::new(),
+    envelope.get("output").map_or_else(String::new, text_of)
+}
+
+/// A field of what a service received.
+fn received(
+    service: &str,
+    field: &Expression,
+    services: Option<&ServiceRecords>,
+) -> Result<String, String> {
+    let record = assertions::whole(service, services)?;
+    let requests: Vec<Value> = record.requests.iter().map(MockRequest::to_value).collect();
+    let view = assertions::view(&requests.iter().collect::<Vec<_>>());
+    let mut tracker = Tracker::default();
+    let value = field.evaluate_on(&from_value(&view), &mut Evaluator::new(&mut tracker));
+    match into_value(value.map_err(|error| error.message)?) {
+        Value::Null => {
+            let count = requests.len();
+            Err(format!(
+                "{} of {service} is null (requests received: {count})",
+                field.source()
+            ))
+        }
+        value => Ok(text_of(&value)),
+    }
+}
+
+/// What is judged: text as it is, everything else as JSON.
+fn text_of(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        other => canonical(other).as_str().to_owned(),
     }
 }
 

@@ -4,16 +4,22 @@ use ktsu_ledger::event::EvalStatus::{Error, Failed, Passed};
 
 use super::program_tests::Ends;
 use super::support::{faults, one_in, spec};
+use crate::DatabaseKind;
 
 const CHECK: &str =
     "invariants: {a: {description: d, check: {type: sql, service: db, query: q, equals: null}}}\n";
 
 #[test]
 fn a_database_is_named_by_its_type_or_its_image() {
-    for service in [
-        "{type: postgres, init: [a.sql, sql/b.sql], limits: {memory_mb: 64}}",
-        "{image: 'postgres:16', init: [a.sql, sql/b.sql], limits: {memory_mb: 64}}",
+    for (named, kind) in [
+        ("type: postgres", DatabaseKind::Postgres),
+        ("image: 'postgres:16'", DatabaseKind::Postgres),
+        ("type: mysql", DatabaseKind::MariaDb),
+        ("type: mariadb", DatabaseKind::MariaDb),
+        ("image: 'mysql:8'", DatabaseKind::MariaDb),
+        ("type: mysql, image: 'mariadb:11'", DatabaseKind::MariaDb),
     ] {
+        let service = format!("{{{named}, init: [a.sql, sql/b.sql], limits: {{memory_mb: 64}}}}");
         let text = format!("subject: {{}}\nservices: {{db: {service}}}\n{CHECK}");
         let read = spec(&text);
         assert!(read.runs_programs() && !read.needs_workspace());
@@ -21,10 +27,11 @@ fn a_database_is_named_by_its_type_or_its_image() {
         let services = read.suite.unwrap().services;
         assert!(services.later.is_none() && !services.is_empty());
         let database = &services.databases["db"];
+        assert_eq!(database.kind, kind, "{named}");
         assert_eq!(database.init, ["a.sql", "sql/b.sql"]);
         assert_eq!(database.limits.memory, Some(64 << 20));
     }
-    let text = format!("subject: {{}}\nservices: {{db: {{image: 'mysql:8'}}}}\n{CHECK}");
+    let text = format!("subject: {{}}\nservices: {{db: {{image: 'redis:8'}}}}\n{CHECK}");
     assert!(spec(&text).suite.unwrap().services.later.is_some());
 }
 
@@ -35,6 +42,10 @@ fn slips_in_databases_are_reported_at_their_places() {
         ("{type: postgres, init: [/a.sql]}", "stay within it"),
         ("{type: postgres, init: []}", "init"),
         ("{type: postgres, image: 'mysql:8'}", "image is postgres"),
+        (
+            "{type: mysql, image: 'postgres:16'}",
+            "image is mysql or mariadb",
+        ),
         ("{type: postgres, files: [a.sql]}", "unknown key \"files\""),
         ("{type: postgres, limits: {time: 2h}}", "time is from"),
     ] {
@@ -61,7 +72,7 @@ fn slips_in_databases_are_reported_at_their_places() {
 }
 
 #[test]
-fn what_psql_prints_is_compared_as_json() {
+fn what_a_query_prints_is_compared_as_json() {
     for (output, equals, status, words) in [
         ("2\n", "2", Passed, "the value is 2"),
         ("2.00\n", "2", Passed, "the value is 2.00"),

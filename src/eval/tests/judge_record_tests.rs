@@ -32,6 +32,7 @@ fn again(envelope: &Value, frames: &[Frame]) -> Result<crate::JudgedAgain, (u64,
         envelope,
         frames: &views,
         workspace: None,
+        services: None,
         replies: None,
     };
     judge_again(&record, &record.runs[0], &spec, &subject, ENGINE).map_err(short)

@@ -235,6 +235,7 @@ fn a_call_without_an_approval_or_with_a_rejection_was_not_approved() {
             envelope: &envelope,
             frames: &run.views(),
             workspace: None,
+            services: None,
             replies: None,
         };
         let spec = spec(
@@ -333,21 +334,6 @@ fn files_pass_fail_or_cannot_be_checked() {
 }
 
 #[test]
-fn a_type_that_is_not_supported_yet_cannot_be_checked() {
-    let found = one(
-        "{type: http_mock_assertions, service: a, assertions: [{field: request_count, equals: 1}]}",
-    );
-    assert_eq!(
-        (found.status, &*found.check),
-        (Error, "http_mock_assertions")
-    );
-    let text = "invariants: {a: {description: d, check: {type: output}}, b: {description: d, check: {type: http_mock_assertions, service: a, assertions: [{field: request_count, equals: 1}]}}}";
-    let spec = spec(text);
-    let (invariant, kind) = spec.not_supported().unwrap();
-    assert_eq!((&*invariant.name, kind), ("b", "http_mock_assertions"));
-}
-
-#[test]
 fn the_same_subject_gives_the_same_results_and_another_one_another_digest() {
     let text = "invariants: {a: {description: d, check: {type: output}}, b: {description: d, check: {type: trace, where: {type: 'tool.*'}, count: {min: 1}}}}";
     let (first, again) = (results(text, None), results(text, None));
@@ -364,6 +350,7 @@ fn the_same_subject_gives_the_same_results_and_another_one_another_digest() {
         envelope: &other,
         frames: &frames,
         workspace: None,
+        services: None,
         replies: None,
     };
     let changed = judge(&spec(text), &subject);
@@ -386,6 +373,7 @@ fn at_most_a_hundred_frames_are_named_and_all_are_counted() {
         envelope: &envelope,
         frames: &frames,
         workspace: None,
+        services: None,
         replies: None,
     };
     let spec = spec(
@@ -406,6 +394,7 @@ fn an_expression_that_takes_too_much_work_is_an_error_and_the_next_check_is_made
         envelope: &envelope,
         frames: &[],
         workspace: None,
+        services: None,
         replies: None,
     };
     let many = vec!["@"; 60].join(",");
@@ -435,6 +424,7 @@ fn globs_that_take_too_many_comparisons_are_an_error() {
         envelope: &envelope,
         frames: &frames,
         workspace: None,
+        services: None,
         replies: None,
     };
     let glob = "*".repeat(500);

@@ -8,7 +8,7 @@ use super::record_tests::{checked, started};
 use super::support::{envelope, faults, paid, parse, spec};
 use crate::{
     EvalWriter, FrameView, JudgeCall, JudgeMessage, JudgeQuestion, JudgeReplies, JudgeStep,
-    Subject, judge,
+    JudgeSubject, MockRecord, MockRequest, ServiceRecords, Subject, judge,
 };
 
 /// What a model does when it is asked.
@@ -73,7 +73,14 @@ impl Eval {
             self.frames.len() as u64 - 1,
         );
         for (invariant, check) in spec(&self.text).judges() {
-            let question = JudgeQuestion::of(&invariant.name, check, envelope, files).unwrap();
+            let question = {
+                let subject = JudgeSubject {
+                    envelope,
+                    files,
+                    services: None,
+                };
+                JudgeQuestion::of(&invariant.name, check, &subject).unwrap()
+            };
             'asking: loop {
                 match question.next(&calls) {
                     JudgeStep::Done => break,
@@ -114,6 +121,7 @@ impl Eval {
             envelope,
             frames: &self.frames,
             workspace: None,
+            services: None,
             replies: Some(replies),
         };
         let results = judge(&spec(&self.text), &subject);
@@ -315,13 +323,46 @@ fn templates_without_an_input_or_with_unknown_names_are_faults() {
 }
 
 #[test]
-fn what_a_service_has_seen_is_read_and_not_judged_yet() {
-    let spec = spec(&file(", input_from: smtp.last_request.body"));
-    let (invariant, kind) = spec.not_supported().unwrap();
-    assert_eq!(invariant.name, "good");
+fn what_a_service_received_is_judged_as_text_or_as_json_and_nothing_is_no_question() {
+    let question = |field: &str, requests: &[MockRequest]| {
+        let text = file(&format!(", input_from: 'smtp.{field}'"));
+        let spec = spec(&text);
+        assert_eq!(spec.needs_suite().map(|one| &*one.name), Some("good"));
+        let record = MockRecord {
+            received: requests.len() as u64,
+            requests: requests.to_vec(),
+            whole: true,
+        };
+        let services = ServiceRecords::new([("smtp".to_owned(), record)].into());
+        let subject = JudgeSubject {
+            envelope: &Value::Null,
+            files: None,
+            services: Some(&services),
+        };
+        let (invariant, check) = spec.judges().next().unwrap();
+        JudgeQuestion::of(&invariant.name, check, &subject).map(|it| it.texts()[1].to_owned())
+    };
+    let body = br#"{"text": "Dear Ada"}"#.to_vec();
+    let mail = MockRequest::new("POST", ("/", None), [], body).unwrap();
+    let asked = |field: &str| question(field, std::slice::from_ref(&mail));
+    assert!(
+        asked("last_request.body")
+            .unwrap()
+            .contains(r#"{"text": "Dear Ada"}"#)
+    );
+    assert!(
+        asked("requests[0].json.text")
+            .unwrap()
+            .contains("\nDear Ada\n")
+    );
+    assert!(
+        asked("last_request.json")
+            .unwrap()
+            .contains(r#"{"text":"Dear Ada"}"#)
+    );
     assert_eq!(
-        kind,
-        "llm_as_judge of a service (services are not supported yet)"
+        question("last_request.body", &[]).unwrap_err(),
+        "last_request.body of smtp is null (requests received: 0)"
     );
 }
 
@@ -484,7 +525,14 @@ fn a_model_that_judges_its_own_work_is_a_warning_in_the_reason() {
         let text = file("");
         let parsed = spec(&text);
         let (invariant, check) = parsed.judges().next().unwrap();
-        let question = JudgeQuestion::of(&invariant.name, check, &envelope, None).unwrap();
+        let question = {
+            let subject = JudgeSubject {
+                envelope: &envelope,
+                files: None,
+                services: None,
+            };
+            JudgeQuestion::of(&invariant.name, check, &subject).unwrap()
+        };
         match question.next(&calls) {
             JudgeStep::Record(requests) => {
                 let (begun, recorded) = eval.writer.requests((0, 0), &run, requests);

@@ -55,6 +55,7 @@ impl Programs for Ends {
                 DatabasePlace {
                     host: "/services/db".to_owned(),
                     port: 5432,
+                    socket: None,
                 },
             )]
             .into(),

@@ -16,13 +16,14 @@ forbidden:
 scoring: {pass_threshold: 0.9}
 ";
 
-const ENGINE: &str = "ktsu 1";
+pub(super) const ENGINE: &str = "ktsu 1";
 
 fn subject<'s>(envelope: &'s serde_json::Value, frames: &'s [crate::FrameView]) -> Subject<'s> {
     Subject {
         envelope,
         frames,
         workspace: None,
+        services: None,
         replies: None,
     }
 }

@@ -226,6 +226,7 @@ fn judged(writer: &mut EvalWriter, text: &str, at: usize) -> Vec<RecordedEvent> 
         envelope: &envelope,
         frames: &frames,
         workspace: None,
+        services: None,
         replies: None,
     };
     let results = judge(&spec(text), &subject);

@@ -38,11 +38,10 @@ fn specs_with_every_type_of_check_are_read() {
         ]
     );
     assert_eq!(gated.pass_threshold, 0.85);
-    assert!(gated.not_supported().is_none());
     assert!(gated.needs_workspace() && gated.runs_programs());
     assert_eq!(
-        spec(STATE).not_supported().map(|(_, kind)| kind),
-        Some("http_mock_assertions")
+        spec(STATE).needs_suite().map(|one| &*one.name),
+        Some("reconciliation_clean")
     );
 }
 

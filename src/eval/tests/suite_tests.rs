@@ -283,3 +283,36 @@ fn slips_are_reported_at_their_places() {
         assert!(message.contains(words), "{text}: {message}");
     }
 }
+
+#[test]
+fn services_may_be_a_list_whose_entries_have_names() {
+    let list = "subject: {}\nservices: [{name: smtp, type: http_mock}, {name: db, image: 'postgres:16'}]\n\
+        invariants: {a: {description: d, check: {type: output}}}\n";
+    let services = spec(list).suite.unwrap().services;
+    assert!(services.mocks.contains_key("smtp") && services.databases.contains_key("db"));
+    for (entries, column, words) in [
+        ("{type: http_mock}", 12, "name"),
+        (
+            "{name: 'a b', type: http_mock}",
+            19,
+            "is not a name of a service",
+        ),
+        (
+            "{name: a, type: http_mock}, {name: a, type: http_mock}",
+            47,
+            "there are two services \"a\"",
+        ),
+        ("a", 12, "must be a map"),
+    ] {
+        let text = format!(
+            "subject: {{}}\nservices: [{entries}]\ninvariants: {{a: {{description: d, check: {{type: output}}}}}}\n"
+        );
+        let found = faults(&text);
+        assert_eq!(
+            (found.len(), found[0].0, found[0].1),
+            (1, 2, column),
+            "{found:?}"
+        );
+        assert!(found[0].2.contains(words), "{found:?}");
+    }
+}

@@ -176,6 +176,7 @@ pub(super) fn results(text: &str, workspace: Option<&dyn Workspace>) -> Vec<Chec
         envelope: &envelope,
         frames: &frames,
         workspace,
+        services: None,
         replies: None,
     };
     judge(&spec(text), &subject)

@@ -97,6 +97,7 @@ impl EvidenceArchive {
                 envelope: &run.0,
                 frames: &run.1,
                 workspace: None,
+                services: None,
                 replies: None,
             };
             let again = judge_again(&record, one, &spec, &subject, ENGINE).map_err(at)?;

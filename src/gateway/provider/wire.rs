@@ -75,6 +75,7 @@ impl ProviderEndpoint {
             body: Bytes::from(body.to_string()),
             timeout: self.timeout.min(within),
             keep: MAX_RESPONSE_BYTES,
+            is_to_itself: false,
         };
         match self.client.send(request).await {
             Ok(response) => read(&response, &self.redactor, spent),

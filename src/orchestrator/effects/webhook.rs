@@ -1,6 +1,7 @@
 //! Sends webhooks. The request is rendered again from the state, so that a webhook sent again after
 //! a crash has the same body and id.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use axum::http::{HeaderMap, HeaderValue, header};
@@ -13,12 +14,13 @@ use serde_json::{Value, json};
 
 use super::secrets::SecretValues;
 use crate::Shared;
+use crate::references::resolved;
 use ktsu_egress::{EgressErrorCode, EgressRequest, EgressResponse, MAX_KEPT_BYTES};
 use ktsu_secret::{Redactor, Secret, WebhookKey};
 use ktsu_workflow::admit::WebhookOutcome;
 use ktsu_workflow::definition::{CompiledWork, Definition};
 use ktsu_workflow::expression::{EvaluationError, NameLookup};
-use ktsu_workflow::next::{Memo, delivery_id, notice_body, notice_id};
+use ktsu_workflow::next::{Memo, delivery_id, notice_body, notice_id, service_of};
 use ktsu_workflow::rules::DecisionRules;
 use ktsu_workflow::template::{Template, text_of};
 
@@ -28,10 +30,15 @@ const REFUSED: &str = "webhook_refused";
 /// An empty key would give a signature that anybody could make, so nothing is sent.
 const UNSIGNED: &str = "webhook_unsigned";
 
+/// It goes to a service of a run that this process did not create.
+const REFERENCE_GONE: &str = "reference_gone";
+
 /// A request ready to go, and what its answer will be about.
 pub(super) struct WebhookSend {
     /// Or the code of why nothing is sent.
     request: Result<EgressRequest, &'static str>,
+    /// References, and the values that are sent in their place.
+    texts: BTreeMap<String, String>,
     outcome: WebhookOutcome,
 }
 
@@ -77,7 +84,11 @@ pub(super) fn prepare(
         names: &names,
         rules: DecisionRules::of(state),
     };
+    let references = shared.references.get(state.stream().name());
+    let texts = references.map(|references| references.own_texts());
+    let texts = texts.unwrap_or_default();
     let request = request(plan, &step.work, values, &delivery, fixed).ok_or(REFUSED);
+    let request = request.and_then(|request| resolved_in(request, &texts));
     let request = request.and_then(|mut request| {
         request.keep += response_margin(&shared.secrets.redactor());
         send_finished(request, &step.work, values, &delivery, now)
@@ -95,7 +106,33 @@ pub(super) fn prepare(
     };
     let scope = scope.path.clone();
     let outcome = WebhookOutcome { scope, answer };
-    Some(WebhookSend { request, outcome })
+    Some(WebhookSend {
+        request,
+        texts,
+        outcome,
+    })
+}
+
+/// A request with values in place of references. What goes to a service of the run may go there, whatever
+/// else the environment allows.
+fn resolved_in(
+    mut request: EgressRequest,
+    texts: &BTreeMap<String, String>,
+) -> Result<EgressRequest, &'static str> {
+    if let Some((_, reference)) = service_of(&request.url) {
+        let Some(value) = texts.get(reference) else {
+            return Err(REFERENCE_GONE);
+        };
+        let rest = request.url.strip_prefix(reference).unwrap_or_default();
+        request.url = format!("{value}{rest}");
+        request.is_to_itself = true;
+    }
+    if let Ok(body) = std::str::from_utf8(&request.body)
+        && !texts.is_empty()
+    {
+        request.body = resolved(body, texts).into_bytes().into();
+    }
+    Ok(request)
 }
 
 fn request(
@@ -121,6 +158,7 @@ fn request(
         body: body.to_string().into_bytes().into(),
         timeout: Duration::from_millis(plan.timeout_ms),
         keep: MAX_KEPT_BYTES,
+        is_to_itself: false,
     })
 }
 
@@ -190,7 +228,14 @@ impl WebhookSend {
             }
         };
         match response {
-            Ok(response) => response_received(shared, answer, &response),
+            Ok(mut response) => {
+                for (reference, value) in &self.texts {
+                    if let Ok(text) = std::str::from_utf8(&response.body) {
+                        response.body = text.replace(value, reference).into_bytes();
+                    }
+                }
+                response_received(shared, answer, &response);
+            }
             Err(failure) => {
                 let millis = begun.elapsed().as_millis();
                 answer.duration_ms = u64::try_from(millis).unwrap_or(u64::MAX);

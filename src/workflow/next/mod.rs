@@ -32,7 +32,8 @@ pub use notice::notice_body;
 pub use servers::{ServerSpec, missing_value_code, secret_values};
 pub use task::TaskSpec;
 pub use webhook::{
-    REQUEST_HEADERS, SIGNATURE_HEADERS, WebhookPreview, delivery_id, notice_id, webhook_preview,
+    REQUEST_HEADERS, SIGNATURE_HEADERS, WebhookPreview, delivery_id, notice_id, service_of,
+    webhook_preview,
 };
 
 use std::collections::BTreeMap;
@@ -486,7 +487,14 @@ impl<'a> StepContext<'a> {
             }
         }
         let silent = matches!(work, StepWork::Webhook(_)) && !self.sends_effects();
+        let silent = silent && !self.sends_to_a_service(compiled);
         silent.then_some((SkipReason::WebhooksSuppressed, None))
+    }
+
+    /// Whether a webhook goes to a service of this run alone, which a run without effects calls as it
+    /// calls tools. In a branch the service is gone.
+    fn sends_to_a_service(&self, step: &CompiledStep) -> bool {
+        self.scope.webhooks && !self.state.suppresses_tools() && self.is_to_a_service(step)
     }
 
     /// Whether anything is sent to the outside from here: parent and child agreed to it, and neither

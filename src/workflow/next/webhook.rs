@@ -203,6 +203,10 @@ impl StepContext<'_> {
             ("webhook_unsigned", None) => format!(
                 "webhook {method} {target} was not sent: the key it is signed with is empty"
             ),
+            ("reference_gone", None) => format!(
+                "webhook {method} {target} was not sent: the service was known to the eval that started the \
+                 run, and to nothing else"
+            ),
             (_, None) => format!("webhook {method} {target} could not be reached"),
         }
     }
@@ -237,6 +241,22 @@ impl StepContext<'_> {
         let url = url.render(&self.names, &secret, self.rules())?;
         let given = self.names.recorded_inputs("/url", &url);
         Ok((text_of(&url.value, self.rules()), given))
+    }
+
+    /// Whether the URL begins with a reference to a service of the run.
+    pub(super) fn is_to_a_service(&self, step: &CompiledStep) -> bool {
+        let CompiledWork::Webhook { url, .. } = &step.work else {
+            return false;
+        };
+        let references = &self.state.created().references;
+        if references.is_empty() {
+            return false;
+        }
+        let rendered = url.render(&WithPlaceholders(&self.names), &|_| false, self.rules());
+        rendered.is_ok_and(|url| {
+            let url = text_of(&url.value, self.rules());
+            service_of(&url).is_some_and(|(name, _)| references.iter().any(|one| one == name))
+        })
     }
 
     /// Host and port; one that a secret is part of is not shown.
@@ -318,6 +338,9 @@ impl NameLookup for WithPlaceholders<'_> {
 /// Host and port of a URL: what may be shown of it, since a path or a query may hold anything. Read
 /// by the parser that the sending uses, so that both name the same host.
 fn target_of(url: &str) -> String {
+    if let Some((_, reference)) = service_of(url) {
+        return reference.to_owned();
+    }
     let Ok(parsed) = url::Url::parse(url) else {
         return "an address that is no URL".to_owned();
     };
@@ -326,6 +349,16 @@ fn target_of(url: &str) -> String {
         (Some(host), None) => host.to_owned(),
         (None, _) => "an address without a host".to_owned(),
     }
+}
+
+/// The reference to a service of the run that a URL begins with: its name, and as it is written.
+pub fn service_of(url: &str) -> Option<(&str, &str)> {
+    let (inner, after) = url.strip_prefix("{{ ")?.split_once(" }}")?;
+    let name = inner.strip_prefix("services.")?.strip_suffix(".url")?;
+    let is_begin = after.is_empty() || after.starts_with(['/', '?']);
+    let is_name = !name.is_empty() && !name.contains(['{', '}', ' ']);
+    let written = url.len() - after.len();
+    (is_begin && is_name).then_some((inner, url.get(..written)?))
 }
 
 /// What is wrong with a text that does not begin as a URL does. At most its host is shown.

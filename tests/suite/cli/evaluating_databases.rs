@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use serde_json::{Value, json};
 
@@ -10,7 +11,7 @@ use super::{Desk, Said};
 use crate::support::not_tested;
 
 /// A tool server whose tool runs psql: each call adds a note.
-const SERVER: &str = r#"
+pub(super) const SERVER: &str = r#"
 import glob, json, subprocess, sys
 psql = sorted(glob.glob("/usr/lib/postgresql/*/bin/psql"))[-1]
 for line in sys.stdin:
@@ -38,8 +39,11 @@ const SCHEMA: &str = "CREATE TABLE notes (text text);\n\
     INSERT INTO amounts VALUES (1, 10.5, 'first'), (9007199254740993, 0.1, NULL);\n\
     CREATE SEQUENCE numbers;\n";
 
+/// The secret of a kit that has one.
+const SECRET: &str = "sup3rs3cretvalue";
+
 /// A desk with a kit whose suite has a database.
-fn desk(services: &str, checks: &[(&str, &str)]) -> Desk {
+pub(super) fn desk(services: &str, checks: &[(&str, &str)]) -> Desk {
     let desk = Desk::new();
     for (path, text) in KIT {
         desk.write_file(path, text);
@@ -71,7 +75,7 @@ fn services(limits: &str) -> String {
 }
 
 /// What the suite gives; none where there is no sandbox or no PostgreSQL, which is said.
-fn run(desk: &Desk) -> Option<Said> {
+pub(super) fn run(desk: &Desk) -> Option<Said> {
     let temporary = desk.path().join("tmp");
     fs::create_dir_all(&temporary).unwrap();
     // The user that programs run as has to reach it.
@@ -80,16 +84,12 @@ fn run(desk: &Desk) -> Option<Said> {
         fs::set_permissions(folder, open).unwrap();
     }
     let mut command = desk.command(&["eval", "run", "w", "--json"]);
-    let output = command.env("TMPDIR", &temporary).output().unwrap();
-    let said = Said {
-        code: output.status.code().unwrap_or(-1),
-        out: String::from_utf8(output.stdout).unwrap(),
-        err: String::from_utf8(output.stderr).unwrap(),
-    };
+    let said = said(command.env("TMPDIR", &temporary));
     let missing = [
         "there is no sandbox",
         "sandbox does not work",
         "there is no PostgreSQL",
+        "there is no MariaDB",
     ];
     if missing.iter().any(|words| said.err.contains(words)) {
         not_tested(&format!("databases of suites: {}", said.err));
@@ -101,6 +101,16 @@ fn run(desk: &Desk) -> Option<Said> {
     Some(said)
 }
 
+/// What a command gives that may need the secret of its kit.
+fn said(command: &mut Command) -> Said {
+    let output = command.env("TOK", SECRET).output().unwrap();
+    Said {
+        code: output.status.code().unwrap_or(-1),
+        out: String::from_utf8(output.stdout).unwrap(),
+        err: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
 /// Whether a process that was started with this folder for temporary files is left on the machine.
 fn is_left(temporary: &Path) -> bool {
     let words = temporary.display().to_string();
@@ -110,7 +120,7 @@ fn is_left(temporary: &Path) -> bool {
 }
 
 /// The results of the only run by the names of their checks: the status and the reason.
-fn results(desk: &Desk, said: &Said) -> Vec<(String, String, String)> {
+pub(super) fn results(desk: &Desk, said: &Said) -> Vec<(String, String, String)> {
     let report = serde_json::from_str::<Value>(&said.out);
     let report = report.unwrap_or_else(|_| panic!("{}{}", said.out, said.err));
     let id = report["eval_id"].as_str().unwrap();
@@ -417,16 +427,103 @@ fn without_a_sandbox_a_database_is_refused_for_root_and_runs_for_others() {
     assert_eq!(found[0].1, "passed", "{found:?}");
 }
 
+/// What is recorded of the database of each run of an eval.
+pub(super) fn recorded(desk: &Desk, id: &str) -> Vec<Value> {
+    let frames = desk.ktsu(&["frames", id, "--type", "scenario.started", "--json"]);
+    let frames = frames.is(0).out.clone();
+    let of = |line: &str| {
+        let frame: Value = serde_json::from_str(line).unwrap();
+        frame["data"]["services"]["db"].clone()
+    };
+    frames.lines().map(of).collect()
+}
+
+/// What the runs of an eval are judged again with.
+pub(super) fn again(desk: &Desk, command: &str, report: &Value, options: &[&str]) -> Said {
+    let id = report["eval_id"].as_str().unwrap();
+    let arguments = ["eval", command, id, "--kit", "w", "--json"];
+    said(&mut desk.command(&[&arguments, options].concat()))
+}
+
 #[test]
-fn what_a_run_did_to_a_database_is_not_kept_and_never_guessed() {
-    let count = "{type: sql, service: db, query: SELECT count(*) FROM notes, equals: 1}";
-    let desk = desk(&services(""), &[("noted", count)]);
+fn what_runs_left_in_a_database_is_judged_again_by_another_spec() {
+    let noted = "{type: sql, service: db, query: SELECT text FROM notes, equals: one}";
+    let suite = format!("replicas: 2\n{}", services(""));
+    let desk = desk(&suite, &[("noted", noted)]);
     let Some(said) = run(&desk) else { return };
-    let id = said.is(0).json()["eval_id"].as_str().unwrap().to_owned();
-    let again = |command: &str| desk.ktsu(&["eval", command, &id, "--kit", "w", "--json"]);
-    let scored = again("score").is(2).json();
-    assert_eq!(scored["scenarios"][0]["error"], "not_kept", "{scored:#}");
-    let retried = again("retry").is(0).json();
-    let run = |report: &Value| report["scenarios"][0]["run_id"].clone();
-    assert_ne!(run(&retried), run(&said.json()), "it runs again");
+    let first = said.is(0).json();
+    let kept = recorded(&desk, first["eval_id"].as_str().unwrap());
+    let [one, two] = kept.as_slice() else {
+        panic!("{kept:?}")
+    };
+    assert_eq!(one, two, "equal data give equal dumps");
+    assert_eq!(one["whole"], true);
+    let dump = one["dump"].as_str().unwrap();
+    assert!(dump.starts_with("SET "), "{dump}");
+    assert!(
+        dump.contains("COPY public.notes (text) FROM stdin;\none\n\\.\n"),
+        "{dump}"
+    );
+
+    // A spec without a workspace, whose database has nothing of its own.
+    let other = "subject: {params: {at: '{{ services.db.url }}'}}\nreplicas: 2\n\
+        services: {db: {type: postgres}}\ninvariants:\n  \
+        amounts: {description: d, check: {type: sql, service: db, query: SELECT amount FROM amounts ORDER BY id, equals: 10.5}}\n  \
+        notes: {description: d, check: {type: sql, service: db, query: SELECT count(*) FROM notes, equals: 2}}\n";
+    desk.write_file("w/evals/other.eval.yaml", other);
+    fs::remove_file(desk.path().join("w/evals/sql/schema.sql")).unwrap();
+    let said = again(
+        &desk,
+        "score",
+        &first,
+        &["--spec", "w/evals/other.eval.yaml"],
+    );
+    let found = results(&desk, said.is(1));
+    let status: Vec<&str> = found.iter().map(|one| one.1.as_str()).collect();
+    assert_eq!(
+        status,
+        ["passed", "failed", "passed", "failed"],
+        "{found:?}"
+    );
+    assert!(
+        found[1].2.contains("the value is 1, expected 2"),
+        "{found:?}"
+    );
+    let scored = said.json();
+    assert_eq!(recorded(&desk, scored["eval_id"].as_str().unwrap()), kept);
+    desk.write_file("w/evals/sql/schema.sql", SCHEMA);
+    let retried = again(&desk, "retry", &first, &[]).is(0).json();
+    let run = |report: &Value| report["scenarios"][0]["replicas"][0]["run_id"].clone();
+    assert_eq!(run(&retried), run(&first), "it does not run again");
+    desk.ktsu(&["verify"]).is(0);
+}
+
+#[test]
+fn what_is_not_kept_of_a_database_as_a_whole_is_never_guessed() {
+    let large = "INSERT INTO amounts SELECT id + 10, 1, repeat('x', 1000) FROM generate_series(1, 5000) AS id;";
+    let hidden = format!("INSERT INTO amounts VALUES (5, 1, '{SECRET}');");
+    for (text, whole) in [
+        ("CREATE ROLE other;", false),
+        (large, false),
+        (&*hidden, true),
+    ] {
+        let check = "{type: sql, service: db, query: SELECT count(*) FROM notes, equals: 1}";
+        let desk = desk(&services(""), &[("noted", check)]);
+        desk.write_file("w/evals/sql/schema.sql", &format!("{SCHEMA}{text}\n"));
+        let flow = format!("{}env: [{{name: TOK, secret: true}}]\n", KIT[0].1);
+        desk.write_file(KIT[0].0, &flow);
+        let Some(said) = run(&desk) else {
+            return;
+        };
+        let first = said.is(0).json();
+        let kept = recorded(&desk, first["eval_id"].as_str().unwrap());
+        assert_eq!(kept[0]["whole"], whole, "{text}: {kept:?}");
+        assert_eq!(kept[0]["bytes"].as_u64().is_some(), text == large);
+        assert!(!kept[0].to_string().contains(SECRET), "{kept:?}");
+        let scored = again(&desk, "score", &first, &[]).is(2).json();
+        assert_eq!(scored["scenarios"][0]["error"], "not_kept", "{scored:#}");
+        let retried = again(&desk, "retry", &first, &[]).is(0).json();
+        let run = |report: &Value| report["scenarios"][0]["run_id"].clone();
+        assert_ne!(run(&retried), run(&first), "it runs again");
+    }
 }

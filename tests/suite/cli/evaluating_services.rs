@@ -185,8 +185,8 @@ fn services_that_cannot_be_are_refused_before_anything_runs() {
             "in place of the tool server drive, which the kit does not have",
         ),
         (
-            "services: {db: {type: mysql}}\n".to_owned(),
-            "the service db is of the type \"mysql\", which is not supported yet",
+            "services: {cache: {type: redis}}\n".to_owned(),
+            "the service cache is of the type \"redis\", which is not supported yet",
         ),
         (
             SERVICE.replace("../program", "../../program"),

@@ -18,6 +18,8 @@ mod diff;
 mod drift;
 mod evaluating;
 mod evaluating_databases;
+mod evaluating_http;
+mod evaluating_mariadb;
 mod evaluating_models;
 mod evaluating_replicas;
 mod evaluating_services;

@@ -118,6 +118,7 @@ providers: [{{name: office, type: scripted, config: {{rules: '{rules}'}}}}]
         let subject = Subject {
             envelope: &checked.envelope,
             frames: &checked.frames,
+            services: None,
             workspace: None,
             replies: None,
         };

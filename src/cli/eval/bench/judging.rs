@@ -2,20 +2,20 @@
 
 use ktsu_api::checks;
 use ktsu_api::judges::EvalLog;
-use ktsu_eval::Workspace;
+use ktsu_eval::{ServiceRecords, Workspace};
 use ktsu_history::checked_run::{CheckedRun, CheckedRunError};
-use ktsu_history::evals::{self, CheckedScenario};
-use ktsu_ledger::{CanonicalJson, StreamId};
+use ktsu_history::evals::{self, BesideRun, CheckedScenario};
+use ktsu_ledger::StreamId;
 use ktsu_orchestrator::ReadKind;
 
 use super::super::super::{Failure, check};
 use super::super::ended::EndedRun;
-use super::super::folders::RunFolder;
+use super::super::folders::{KeptOfRun, RunFolder};
 use super::super::suites::SuiteFile;
 use super::Bench;
 
-/// What a run did to its folder, and the folder for checks.
-type LeftFolder = (Option<CanonicalJson>, Option<Box<dyn Workspace + Send>>);
+/// What is recorded of what a run left, and what its checks look at.
+type Left = (KeptOfRun, Option<Box<dyn Workspace + Send>>);
 
 impl Bench<'_> {
     /// Makes the checks of a run, unless there is an error instead. Its folder is gone afterwards.
@@ -43,7 +43,14 @@ impl Bench<'_> {
             CheckedRun::read(reader, &asked, None)
         });
         let read = read.await.map_err(refused)?;
-        let (change, workspace) = left(folder).await?;
+        let (kept, workspace) = left(folder).await?;
+        // What is recorded is what is checked, so that anyone can check it again.
+        let redacted = |json| self.engine.orchestrator.redacted_json(&json);
+        let kept = KeptOfRun {
+            services: kept.services.map(redacted),
+            workspace: kept.workspace.map(redacted),
+        };
+        let services = kept.services.as_ref().map(ServiceRecords::of);
         let (workspace, replies) = match ended.error.is_none() && spec.asks_models() {
             false => (workspace, None),
             true => {
@@ -51,18 +58,23 @@ impl Bench<'_> {
                 let (workspace, files) = checks::overview(spec, workspace)
                     .await
                     .map_err(Failure::of)?;
-                let replies = log.replies(place, &run, spec, &read, files).await;
+                let beside = (files, services.as_ref());
+                let replies = log.replies(place, &run, spec, &read, beside).await;
                 (workspace, Some(replies.map_err(Failure::of)?))
             }
         };
         let (orchestrator, asked) = (self.engine.orchestrator.clone(), run.clone());
         // Programs take minutes, and there are few readers.
         let judged = tokio::task::spawn_blocking(move || {
-            let workspace = workspace.as_ref().map(|it| it.as_ref() as &dyn Workspace);
-            let replies = replies.as_ref();
-            let mut checked = evals::check_read(read, &asked, &invariants, workspace, replies);
+            let beside = BesideRun {
+                workspace: workspace.as_ref().map(|it| it.as_ref() as &dyn Workspace),
+                services: services.as_ref(),
+                replies: replies.as_ref(),
+            };
+            let mut checked = evals::check_read(read, &asked, &invariants, beside);
             checks::redact(&orchestrator, &invariants, &mut checked.results);
-            checked.started.workspace = change.map(|change| orchestrator.redacted_json(&change));
+            checked.started.services = kept.services;
+            checked.started.workspace = kept.workspace;
             checked
         });
         Ok((ended, judged.await.map_err(Failure::of)?))
@@ -92,11 +104,11 @@ impl Bench<'_> {
 }
 
 /// What a run left, if it had a folder.
-async fn left(folder: Option<RunFolder>) -> Result<LeftFolder, Failure> {
+async fn left(folder: Option<RunFolder>) -> Result<Left, Failure> {
     let Some(folder) = folder else {
-        return Ok((None, None));
+        return Ok((KeptOfRun::default(), None));
     };
     let left = tokio::task::spawn_blocking(move || folder.judged());
-    let (change, workspace) = left.await.map_err(Failure::of)??;
-    Ok((change, Some(workspace)))
+    let left = left.await.map_err(Failure::of)??;
+    Ok((left.kept, Some(left.checks)))
 }

@@ -1,6 +1,6 @@
 //! Verdicts of models in archives: both verifiers make them again from the recorded replies.
 
-use ktsu_eval::{JudgeQuestion, JudgeReplies, JudgeStep};
+use ktsu_eval::{JudgeQuestion, JudgeReplies, JudgeStep, JudgeSubject};
 use ktsu_evidence::check::ClaimVerdict;
 use ktsu_history::checked_run::CheckedRun;
 use ktsu_ledger::CanonicalJson;
@@ -28,7 +28,14 @@ fn eval_with(run: &Recorded, replies: &[&str]) -> Recorded {
     let agents = |(scope, cause, event): (_, _, AgentEvent)| (scope, cause, Event::Agent(event));
     let (mut calls, mut replies) = (Vec::new(), replies.iter());
     let (invariant, check) = spec.judges().next().unwrap();
-    let question = JudgeQuestion::of(&invariant.name, check, &checked.envelope, None).unwrap();
+    let question = {
+        let subject = JudgeSubject {
+            envelope: &checked.envelope,
+            files: None,
+            services: None,
+        };
+        JudgeQuestion::of(&invariant.name, check, &subject).unwrap()
+    };
     loop {
         match question.next(&calls) {
             JudgeStep::Done => break,
@@ -58,7 +65,13 @@ fn eval_with(run: &Recorded, replies: &[&str]) -> Recorded {
         ..JudgeReplies::default()
     };
     let invariants = &spec.invariants;
-    let found = evals::check_read(checked, &run.stream, invariants, None, Some(&replies));
+    let found = {
+        let beside = evals::BesideRun {
+            replies: Some(&replies),
+            ..evals::BesideRun::default()
+        };
+        evals::check_read(checked, &run.stream, invariants, beside)
+    };
     let mut events = writer.judged(found.started, Ok(found.results));
     events.extend(writer.finish());
     recorded.extend(events.into_iter().map(plain));

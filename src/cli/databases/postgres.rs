@@ -1,0 +1,263 @@
+//! PostgreSQL, as Debian installs it.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ktsu_eval::DatabasePlace;
+
+use super::engine::{Engine, EngineProgram, ServerPlace, encoded};
+
+/// How to install what is needed.
+pub(super) const INSTALL: &str = "apt-get install -y --no-install-recommends postgresql";
+
+/// What it is called.
+pub(super) const NAME: &str = "PostgreSQL";
+
+/// Where Debian has the programs of each version.
+const VERSIONS: &str = "/usr/lib/postgresql";
+
+/// What is needed of it.
+const PROGRAMS: [&str; 6] = [
+    "initdb",
+    "pg_ctl",
+    "pg_dump",
+    "pg_isready",
+    "postgres",
+    "psql",
+];
+
+/// The port, which is a part of the name of the socket.
+const PORT: u16 = 5432;
+
+/// Makes the data and runs files, once. Its arguments: the folder of the programs, that of the data, that
+/// of the socket, and the files.
+const PREPARE: &str = r#"bin="$1"; data="$2"; socket="$3"; shift 3
+log="$data.log"
+stop() { "$bin/pg_ctl" -D "$data" -s -w -m "$1" stop >>"$log" 2>&1; }
+"$bin/initdb" -D "$data" -U postgres -A trust --no-sync --no-locale -E UTF8 --wal-segsize=1 >"$log" 2>&1 ||
+    { cat "$log"; exit 1; }
+[ $# -eq 0 ] && exec rm "$log"
+"$bin/pg_ctl" -D "$data" -s -w -l "$log" -o "-c listen_addresses= -c fsync=off -k '$socket'" start ||
+    { cat "$log"; exit 1; }
+for file; do
+    "$bin/psql" -X -q -w -v ON_ERROR_STOP=1 -h "$socket" -U postgres -d postgres -f "$file" </dev/null ||
+        { stop immediate; exit 1; }
+done
+stop fast || { cat "$log"; exit 1; }
+rm "$log""#;
+
+/// Prints a dump. Its arguments: the folder of the programs, that of the socket, and a query that says
+/// whether a dump has everything.
+const DUMP: &str = r#"bin="$1"; socket="$2"
+whole="$("$bin/psql" -X -A -t -q -w -h "$socket" -U postgres -d postgres -c "$3")" || exit 1
+[ "$whole" = t ] || exit 3
+exec "$bin/pg_dump" -w -h "$socket" -U postgres -d postgres --no-owner --lock-wait-timeout=10s"#;
+
+/// Whether there is nothing that pg_dump leaves out: other databases, roles, places of data, settings of a
+/// database, a role or the server, and parts of every database that are not there any more.
+const IS_WHOLE: &str = r"SELECT (SELECT count(*) = 3 FROM pg_database)
+AND (SELECT bool_and(rolname = 'postgres' OR rolname LIKE 'pg\_%') FROM pg_roles)
+AND (SELECT count(*) = 2 FROM pg_tablespace)
+AND NOT EXISTS (SELECT FROM pg_db_role_setting)
+AND NOT EXISTS (SELECT FROM pg_file_settings WHERE sourcefile LIKE '%/postgresql.auto.conf')
+AND EXISTS (SELECT FROM pg_namespace WHERE nspname = 'public')
+AND EXISTS (SELECT FROM pg_extension WHERE extname = 'plpgsql')";
+
+/// The programs of the newest version.
+#[derive(Debug)]
+pub(super) struct Postgres {
+    /// The folder that they are in.
+    programs: PathBuf,
+}
+
+impl Postgres {
+    /// That of this machine: of the newest version of Debian's, or on the path.
+    pub(super) fn find() -> Option<Self> {
+        let has_all = |folder: &PathBuf| PROGRAMS.iter().all(|name| folder.join(name).is_file());
+        let versions = std::fs::read_dir(VERSIONS).into_iter().flatten().flatten();
+        let mut versions: Vec<(u32, PathBuf)> = versions
+            .filter_map(|version| {
+                let number = version.file_name().to_str()?.parse().ok()?;
+                Some((number, version.path().join("bin")))
+            })
+            .collect();
+        versions.sort();
+        let debian = versions.into_iter().rev().map(|(_, folder)| folder);
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let on_the_path = std::env::split_paths(&path).filter(|folder| folder.is_absolute());
+        let on_the_path: Vec<PathBuf> = on_the_path.collect();
+        let programs = debian.chain(on_the_path).find(has_all)?;
+        Some(Self { programs })
+    }
+
+    fn program(&self, name: &str) -> String {
+        path(&self.programs.join(name))
+    }
+}
+
+impl Engine for Postgres {
+    fn prepare(&self, place: &ServerPlace) -> Vec<String> {
+        let programs = path(&self.programs);
+        let arguments = ["sh", "-c", PREPARE, "prepare", &programs];
+        let places = [&*place.data, &*place.socket];
+        EngineProgram::new(&[&arguments[..], &places[..]].concat()).arguments
+    }
+
+    fn serve(&self, place: &ServerPlace) -> Vec<String> {
+        let server = self.program("postgres");
+        EngineProgram::new(&[
+            &server,
+            "-D",
+            &place.data,
+            "-k",
+            &place.socket,
+            "-c",
+            "listen_addresses=",
+            "-c",
+            "fsync=off",
+        ])
+        .arguments
+    }
+
+    fn ready(&self, socket: &str) -> EngineProgram {
+        let ready = self.program("pg_isready");
+        EngineProgram::new(&[&ready, "-q", "-h", socket, "-t", "5"])
+    }
+
+    fn url(&self, socket: &str) -> String {
+        url(socket)
+    }
+
+    fn place(&self, socket: &str) -> DatabasePlace {
+        DatabasePlace {
+            host: socket.to_owned(),
+            port: PORT,
+            socket: None,
+        }
+    }
+
+    fn query(&self, socket: &str, query: &str, most: Duration) -> EngineProgram {
+        let url = format!(
+            "{}&connect_timeout=10&options=-c%20default_transaction_read_only%3Don\
+             %20-c%20statement_timeout%3D{}",
+            url(socket),
+            most.as_millis()
+        );
+        let (psql, statement) = (self.program("psql"), statement(query));
+        EngineProgram::new(&[
+            &psql,
+            "-X",
+            "-q",
+            "-A",
+            "-t",
+            "-w",
+            "-v",
+            "ON_ERROR_STOP=1",
+            "-d",
+            &url,
+            "-c",
+            &statement,
+        ])
+    }
+
+    fn has_lost_server(&self, exit_code: i32, _: &str) -> bool {
+        exit_code == 2
+    }
+
+    fn dump(&self, socket: &str) -> EngineProgram {
+        let programs = path(&self.programs);
+        EngineProgram::new(&["sh", "-c", DUMP, "dump", &programs, socket, IS_WHOLE])
+    }
+
+    fn stable(&self, dump: &str) -> String {
+        stable(dump)
+    }
+
+    fn restore(&self, socket: &str, dump: &str) -> EngineProgram {
+        let psql = self.program("psql");
+        let program = EngineProgram::new(&[
+            &psql,
+            "-X",
+            "-q",
+            "-w",
+            "-v",
+            "ON_ERROR_STOP=1",
+            "-h",
+            socket,
+            "-U",
+            "postgres",
+            "-d",
+            "postgres",
+        ]);
+        program.with_input(dump)
+    }
+}
+
+/// A single statement that gives the first column of the first row as JSON. Only a server reads it: psql
+/// takes a text that begins with a backslash for a command of its own.
+fn statement(query: &str) -> String {
+    let query = query.trim().trim_end_matches(';');
+    format!(
+        "SELECT coalesce(to_json(ktsu_value)::text, 'null') FROM (\n{query}\n) AS ktsu_row(ktsu_value) LIMIT 1"
+    )
+}
+
+/// A dump without what is before its first statement and after its last one: comments with versions, and a
+/// key of chance that newer versions of pg_dump have there. No data are there: they end with `\.`.
+fn stable(dump: &str) -> String {
+    let is_around = |line: &&str| {
+        line.is_empty()
+            || line.starts_with("--")
+            || line.starts_with("\\restrict ")
+            || line.starts_with("\\unrestrict ")
+    };
+    let mut lines: Vec<&str> = dump.split('\n').skip_while(is_around).collect();
+    while lines.last().is_some_and(is_around) {
+        lines.pop();
+    }
+    lines.iter().flat_map(|line| [*line, "\n"]).collect()
+}
+
+/// The URL of a database, as libpq reads it.
+fn url(host: &str) -> String {
+    let host = encoded(host);
+    format!("postgresql:///postgres?host={host}&user=postgres")
+}
+
+fn path(path: &Path) -> String {
+    path.display().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{stable, statement, url};
+
+    #[test]
+    fn a_url_has_the_folder_of_the_socket_encoded() {
+        assert_eq!(
+            url("/tmp/a b&c/é"),
+            "postgresql:///postgres?host=/tmp/a%20b%26c/%C3%A9&user=postgres"
+        );
+    }
+
+    #[test]
+    fn a_query_is_one_statement_and_never_a_command_of_psql() {
+        assert!(statement("\\! id").starts_with("SELECT "));
+        assert!(statement("SELECT 1; -- one\n;").contains("SELECT 1; -- one\n\n)"));
+    }
+
+    #[test]
+    fn a_dump_has_no_versions_and_no_chance_around_its_statements() {
+        let dump = |version: &str, key: &str| {
+            format!(
+                "--\n-- PostgreSQL database dump\n--\n\n\\restrict {key}\n\n-- Dumped by pg_dump \
+                 version {version}\n\nSET a = 0;\nCOPY b FROM stdin;\n-- Dumped by us\n\\\\restrict c\n\
+                 \\.\n\n\n--\n-- PostgreSQL database dump complete\n--\n\n\\unrestrict {key}\n\n"
+            )
+        };
+        let first = stable(&dump("15.1", "x"));
+        assert_eq!(first, stable(&dump("15.2", "y")));
+        let kept = "SET a = 0;\nCOPY b FROM stdin;\n-- Dumped by us\n\\\\restrict c\n\\.\n";
+        assert_eq!(first, kept);
+    }
+}

@@ -1,0 +1,150 @@
+//! Checks of what an HTTP server of a suite received.
+
+use ktsu_workflow::expression::{Expression, from_value, into_value};
+use serde_json::{Value, json};
+
+use crate::bench::{Bench, CheckError};
+use crate::glob::Glob;
+use crate::http_mock::record::{MockRecord, MockRequest, ServiceRecords};
+use crate::output::{equal, missed};
+use crate::results::{Finding, shown, value_looked_at};
+use crate::spec::OutputCheck;
+
+/// How many bytes of a record count as much as one comparison of a frame.
+const BYTES_PER_COMPARISON: u64 = 16;
+
+/// What has to hold of the requests to a service.
+#[derive(Debug, Clone)]
+pub struct MockCheck {
+    /// The name of the service.
+    pub service: String,
+    /// All of them have to hold.
+    pub(crate) assertions: Vec<MockAssertion>,
+}
+
+/// What has to hold of some requests.
+#[derive(Debug, Clone)]
+pub(crate) struct MockAssertion {
+    pub(crate) filters: RequestFilter,
+    /// Its expression is over `{last_request, request_count, requests}`.
+    pub(crate) value: OutputCheck,
+}
+
+/// Which requests count: those for which everything that is given holds.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct RequestFilter {
+    pub(crate) method: Option<String>,
+    pub(crate) path: Option<Glob>,
+    /// By name, in small letters.
+    pub(crate) headers: Vec<(String, Glob)>,
+    /// Members of a body that is JSON.
+    pub(crate) members: Vec<(String, Value)>,
+}
+
+impl RequestFilter {
+    fn covers(&self, request: &MockRequest, json: &Value) -> bool {
+        let has_header = |(name, glob): &(String, Glob)| {
+            let value = request.headers.get(name);
+            value.is_some_and(|value| glob.covers(value))
+        };
+        let has_member = |(name, wanted): &(String, Value)| match &json[name] {
+            Value::Array(items) if !wanted.is_array() => {
+                items.iter().any(|item| equal(wanted, item))
+            }
+            found => equal(wanted, found),
+        };
+        let (method, path) = (self.method.as_ref(), self.path.as_ref());
+        method.is_none_or(|method| *method == request.method)
+            && path.is_none_or(|path| path.covers(&request.path))
+            && self.headers.iter().all(has_header)
+            && self.members.iter().all(has_member)
+    }
+}
+
+/// Whether a service received what it has to.
+pub(crate) fn find(
+    check: &MockCheck,
+    services: Option<&ServiceRecords>,
+    bench: &mut Bench<'_, '_>,
+) -> Result<Finding, CheckError> {
+    let record = whole(&check.service, services).map_err(CheckError::new)?;
+    let requests: Vec<Value> = record.requests.iter().map(MockRequest::to_value).collect();
+    let size = serde_json::to_string(&requests).map_or(0, |text| text.len() as u64);
+    let mut values = Vec::new();
+    let mut failed = None;
+    for assertion in &check.assertions {
+        bench.spend(1 + size / BYTES_PER_COMPARISON, "requests")?;
+        let both = record.requests.iter().zip(&requests);
+        let counted =
+            both.filter(|(request, value)| assertion.filters.covers(request, &value["json"]));
+        let counted: Vec<&Value> = counted.map(|(_, value)| value).collect();
+        let value = value_of(&assertion.value.expression, &counted, bench)?;
+        let source = assertion.value.expression.source();
+        if let Some(missed) = missed(&assertion.value, &value, bench)?
+            && failed.is_none()
+        {
+            let matching = counted_words(counted.len());
+            let found = format!("{source} is {}, expected {missed}", shown(&value));
+            failed = Some(format!("{found} ({matching})"));
+        }
+        values.push(json!([source, value]));
+    }
+    let looked_at = value_looked_at(&json!({"service": check.service, "values": values}));
+    let holds = || {
+        let received = counted_words(requests.len());
+        let all = match check.assertions.len() {
+            1 => "the assertion holds".to_owned(),
+            count => format!("all {count} assertions hold"),
+        };
+        format!("{all} ({} received {received})", check.service)
+    };
+    let reason = failed.clone().unwrap_or_else(holds);
+    Ok(Finding::of(failed.is_none(), reason, looked_at))
+}
+
+fn counted_words(count: usize) -> String {
+    match count {
+        0 => "no request".to_owned(),
+        1 => "1 request".to_owned(),
+        count => format!("{count} requests"),
+    }
+}
+
+/// What a service received, if all of that is known.
+///
+/// # Errors
+/// Why it is not, in words.
+pub(crate) fn whole<'r>(
+    service: &str,
+    services: Option<&'r ServiceRecords>,
+) -> Result<&'r MockRecord, String> {
+    let services = services.ok_or("requests are received by services of a suite: ktsu eval run")?;
+    let record = services.get(service);
+    let record = record.ok_or_else(|| format!("what {service} received is not kept"))?;
+    match record.whole {
+        true => Ok(record),
+        false => Err(format!(
+            "{service} received more than is kept: {} of {} requests are whole",
+            record.requests.len(),
+            record.received
+        )),
+    }
+}
+
+fn value_of(
+    field: &Expression,
+    requests: &[&Value],
+    bench: &mut Bench<'_, '_>,
+) -> Result<Value, CheckError> {
+    let value = field.evaluate_on(&from_value(&view(requests)), &mut bench.evaluator);
+    Ok(into_value(value?))
+}
+
+/// What fields are of.
+pub(crate) fn view(requests: &[&Value]) -> Value {
+    json!({
+        "last_request": requests.last(),
+        "request_count": requests.len(),
+        "requests": requests,
+    })
+}

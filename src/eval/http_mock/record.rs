@@ -1,0 +1,201 @@
+//! What HTTP servers of suites received, as evals record it.
+
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use ktsu_ledger::CanonicalJson;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+/// The most requests of a server that are kept.
+pub(crate) const MAX_REQUESTS: usize = 1_000;
+
+/// The most bytes of a body that is kept.
+pub(crate) const MAX_BODY: usize = 256 << 10;
+
+/// What a server received.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MockRecord {
+    /// How many requests there were.
+    pub received: u64,
+    /// The first of them.
+    pub requests: Vec<MockRequest>,
+    /// Whether those are all, with their bodies.
+    pub whole: bool,
+}
+
+/// A request that a server received.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MockRequest {
+    /// Its body, if that is not text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base64: Option<String>,
+    /// Its body, if that is text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub body: Option<String>,
+    /// By name, in small letters, but for those that say how it was sent.
+    pub headers: BTreeMap<String, String>,
+    /// In capitals.
+    pub method: String,
+    /// As it was sent, without the query.
+    pub path: String,
+    /// What followed the path and a question mark.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub query: Option<String>,
+    /// What was replied, if that is a short text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub response: Option<String>,
+    /// The status that was replied, if any was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+}
+
+/// What is recorded of the services of a run, by their names.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ServiceRecords(BTreeMap<String, MockRecord>);
+
+/// What clients say of how they send, which differs from run to run.
+const OF_THE_CONNECTION: [&str; 3] = ["connection", "content-length", "host"];
+
+impl Default for MockRecord {
+    fn default() -> Self {
+        Self {
+            received: 0,
+            requests: Vec::new(),
+            whole: true,
+        }
+    }
+}
+
+impl MockRecord {
+    /// Adds a request with its reply, unless there is no room for it.
+    pub(crate) fn add(
+        &mut self,
+        mut request: MockRequest,
+        (status, response): (Option<u16>, Option<String>),
+        left: &mut usize,
+    ) {
+        request.status = status;
+        request.response = response;
+        let size = serde_json::to_string(&request).map_or(usize::MAX, |text| text.len());
+        let is_full = self.requests.len() >= MAX_REQUESTS || !self.whole;
+        match left.checked_sub(size).filter(|_| !is_full) {
+            Some(rest) => {
+                *left = rest;
+                self.received = self.received.saturating_add(1);
+                self.requests.push(request);
+            }
+            None => self.leave_out(),
+        }
+    }
+
+    /// Counts a request that is not kept.
+    pub(crate) fn leave_out(&mut self) {
+        self.received = self.received.saturating_add(1);
+        self.whole = false;
+    }
+}
+
+impl MockRequest {
+    /// A request; none if its body is larger than what is kept of one.
+    pub fn new(
+        method: &str,
+        (path, query): (&str, Option<&str>),
+        headers: impl IntoIterator<Item = (String, String)>,
+        body: Vec<u8>,
+    ) -> Option<Self> {
+        if body.len() > MAX_BODY {
+            return None;
+        }
+        let mut named: BTreeMap<String, String> = BTreeMap::new();
+        for (name, value) in headers {
+            let name = name.to_ascii_lowercase();
+            if OF_THE_CONNECTION.contains(&name.as_str()) {
+                continue;
+            }
+            let values = named.entry(name).or_default();
+            if !values.is_empty() {
+                values.push_str(", ");
+            }
+            values.push_str(&value);
+        }
+        let (body, base64) = match String::from_utf8(body) {
+            Ok(text) => (Some(text), None),
+            Err(other) => (None, Some(STANDARD.encode(other.as_bytes()))),
+        };
+        Some(Self {
+            base64,
+            body: body.filter(|text| !text.is_empty()),
+            headers: named,
+            method: method.to_ascii_uppercase(),
+            path: path.to_owned(),
+            query: query.map(str::to_owned),
+            response: None,
+            status: None,
+        })
+    }
+
+    /// The request as checks, models and replies see it: with `json`, its body if that is JSON.
+    pub(crate) fn to_value(&self) -> Value {
+        json!({
+            "base64": self.base64,
+            "body": self.body,
+            "headers": self.headers,
+            "json": self.json(),
+            "method": self.method,
+            "path": self.path,
+            "query": self.query,
+            "status": self.status,
+        })
+    }
+
+    /// Its body, if that is JSON.
+    pub(crate) fn json(&self) -> Value {
+        let body = self.body.as_deref();
+        let read = body.and_then(|body| serde_json::from_str(body).ok());
+        read.unwrap_or_default()
+    }
+}
+
+impl ServiceRecords {
+    /// Those of some services.
+    pub fn new(records: BTreeMap<String, MockRecord>) -> Self {
+        Self(records)
+    }
+
+    /// What an eval has recorded of a run: see `services` of `scenario.started`.
+    pub fn of(services: &CanonicalJson) -> Self {
+        let Value::Object(all) = services.to_value() else {
+            return Self::default();
+        };
+        let records = all.into_iter().filter_map(|(name, kept)| {
+            let record = serde_json::from_value(kept).ok()?;
+            Some((name, record))
+        });
+        Self(records.collect())
+    }
+
+    /// What a service received.
+    pub fn get(&self, service: &str) -> Option<&MockRecord> {
+        self.0.get(service)
+    }
+
+    /// Whether there is nothing.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The services that received something, in the order of their names.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &MockRecord)> {
+        self.0.iter().map(|(name, record)| (name.as_str(), record))
+    }
+
+    /// As evals record them, by name.
+    pub fn to_map(&self) -> Map<String, Value> {
+        let records = self.0.iter();
+        records
+            .map(|(name, record)| (name.clone(), json!(record)))
+            .collect()
+    }
+}
