@@ -465,6 +465,12 @@ impl Engine {
         gateway.map(Gateway::scripted_groups).unwrap_or_default()
     }
 
+    /// The first model of each group of which no price is known.
+    pub fn unpriced_models(&self) -> BTreeMap<String, String> {
+        let gateway = self.gateway.as_ref();
+        gateway.map(Gateway::unpriced_models).unwrap_or_default()
+    }
+
     /// Stops in two phases: first, no new requests are accepted and no run continues; then
     /// everything sent to the ledger is made durable.
     ///

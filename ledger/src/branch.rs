@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 use crate::canonical::CanonicalJson;
 use crate::event::{BranchCreated, Event, RunEvent};
-use crate::frame::{Frame, FrameError, Record};
+use crate::frame::{External, Frame, FrameError, Record};
 use crate::hash::Hash;
 use crate::id::StreamId;
 use crate::store::{MAX_PAGE, Reader, StoreError};
@@ -322,6 +322,70 @@ pub fn frames(reader: &dyn Reader, stream: &StreamId) -> Result<Vec<Frame>, Stor
     records.iter().map(follow).collect()
 }
 
+/// The frames of a stream one after another. What is held is a page of stored frames, and no blob.
+pub struct FrameStream<'a> {
+    reader: &'a dyn Reader,
+    stream: &'a StreamId,
+    is_wanted: fn(&External) -> bool,
+    /// None before the first page is read.
+    path: Option<Ancestry>,
+    order: BranchOrder,
+    page: std::vec::IntoIter<Record>,
+    is_over: bool,
+}
+
+impl<'a> FrameStream<'a> {
+    /// Those of a stream, with the blobs that are wanted; where another one belongs, they have null.
+    pub fn new(
+        reader: &'a dyn Reader,
+        stream: &'a StreamId,
+        is_wanted: fn(&External) -> bool,
+    ) -> Self {
+        Self {
+            reader,
+            stream,
+            is_wanted,
+            path: None,
+            order: BranchOrder::new(),
+            page: Vec::new().into_iter(),
+            is_over: false,
+        }
+    }
+
+    fn read(&mut self) -> Result<Option<Frame>, StoreError> {
+        if self.path.is_none() && self.reader.tail(self.stream)?.is_some() {
+            self.path = Some(Ancestry::of(self.reader, self.stream)?);
+        }
+        let Some(path) = &self.path else {
+            return Ok(None);
+        };
+        if self.page.len() == 0 {
+            let page = path.read(self.reader, self.order.next, MAX_PAGE)?;
+            self.page = page.into_iter();
+        }
+        let Some(record) = self.page.next() else {
+            return Ok(None);
+        };
+        let mut blobs = Blobs::new(self.reader);
+        let frame = blobs.decode_some(self.is_wanted, self.stream, &record)?;
+        self.order.take(self.reader, path, &record, &frame)?;
+        Ok(Some(frame))
+    }
+}
+
+impl Iterator for FrameStream<'_> {
+    type Item = Result<Frame, StoreError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.is_over {
+            return None;
+        }
+        let read = self.read().transpose();
+        self.is_over = !matches!(read, Some(Ok(_)));
+        read
+    }
+}
+
 /// Puts blobs back into frames, reading each blob once.
 pub struct Blobs<'a> {
     reader: &'a dyn Reader,
@@ -342,7 +406,16 @@ impl<'a> Blobs<'a> {
     /// # Errors
     /// [`StoreError`].
     pub fn decode(&mut self, stream: &StreamId, record: &Record) -> Result<Frame, StoreError> {
-        let decoded = record.decode(&mut |hash| {
+        self.decode_some(|_| true, stream, record)
+    }
+
+    fn decode_some(
+        &mut self,
+        is_wanted: fn(&External) -> bool,
+        stream: &StreamId,
+        record: &Record,
+    ) -> Result<Frame, StoreError> {
+        let decoded = record.decode_some(&is_wanted, &mut |hash| {
             if let Some(text) = self.seen.get(hash) {
                 return Ok(Some(text.clone()));
             }

@@ -13,7 +13,7 @@
 //! by null. Decoding inserts it again.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Error as _, MapAccess, Visitor};
@@ -235,31 +235,49 @@ impl Record {
         &self,
         blobs: &mut dyn FnMut(&Hash) -> Result<Option<CanonicalJson>, E>,
     ) -> Result<Frame, E> {
+        self.decode_some(&|_| true, blobs)
+    }
+
+    /// As [`Record::decode`], with those blobs alone that are wanted. Where another one belongs, the frame
+    /// has null.
+    ///
+    /// # Errors
+    /// As [`Record::decode`].
+    pub fn decode_some<E: From<FrameError>>(
+        &self,
+        is_wanted: &dyn Fn(&External) -> bool,
+        blobs: &mut dyn FnMut(&Hash) -> Result<Option<CanonicalJson>, E>,
+    ) -> Result<Frame, E> {
         let mut frame = self.decode_bare().map_err(E::from)?;
         if frame.ext.is_empty() {
             return Ok(frame);
         }
         let data = to_text(&Data(&frame.event))?;
         let mut members = members(&data)?;
-        let mut texts = Vec::with_capacity(frame.ext.len());
-        for external in &frame.ext {
+        let wanted = frame.ext.iter().filter(|external| is_wanted(external));
+        let mut texts = HashMap::new();
+        for external in wanted {
             let text = blobs(&external.hash)?;
-            texts.push(text.ok_or(FrameError::MissingBlob(external.hash))?);
+            let text = text.ok_or(FrameError::MissingBlob(external.hash))?;
+            texts.insert(external.path.as_str(), text);
         }
-        for (external, text) in frame.ext.iter().zip(&texts) {
+        for external in &frame.ext {
             let name = external.path.strip_prefix('/').unwrap_or_default();
             let name = name.replace("~1", "/").replace("~0", "~");
-            let raw = serde_json::from_str(text.as_str()).map_err(malformed)?;
-            let before: Option<Box<RawValue>> = members.insert(name.clone(), raw);
-            let is_left_out = |before: Box<RawValue>| match before.get() {
+            let is_left_out = |before: &RawValue| match before.get() {
                 "null" => true,
                 // As a member reads that is null in the frame, and is never null otherwise.
                 "\"\"" | "[]" | "{}" => self.has_null(&name),
                 _ => false,
             };
-            if !before.is_none_or(is_left_out) {
+            let before = members.get(&name);
+            if !before.is_none_or(|before| is_left_out(before)) {
                 let taken = format!("{} is both in the frame and in a blob", external.path);
                 return Err(FrameError::Malformed(taken).into());
+            }
+            if let Some(text) = texts.get(external.path.as_str()) {
+                let raw = serde_json::from_str(text.as_str()).map_err(malformed)?;
+                members.insert(name, raw);
             }
         }
         let whole = to_text(&members)?;

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use ktsu_ledger::store::Reader;
-use ktsu_ledger::{StreamId, Timestamp};
+use ktsu_ledger::{StreamId, Timestamp, lock};
 use serde_json::{Value, json};
 
 use super::check::{exit_code, print_judges, print_sandbox, print_scenario};
@@ -30,8 +30,10 @@ pub(super) struct Arguments {
 /// Shows an eval, or lists them. The exit code of one that is shown is that of its verdict.
 pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
     let (reader, place) = open(common)?;
+    // What has not ended is under way only as long as a process owns the ledger.
+    let is_owned = lock::holder(&place.path).is_some();
     if let Some(asked) = &arguments.eval {
-        return show(common, &reader, asked);
+        return show(common, &reader, asked, is_owned);
     }
     let run = match &arguments.run {
         Some(run) => Some(find_run(&reader, run)?.0),
@@ -48,14 +50,27 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
         note(&format!("no evals in {}", place.path.display()));
         return Ok(ExitCode::SUCCESS);
     }
-    print_list(listed);
+    print_list(listed, is_owned);
     if !more.is_empty() {
         note_dim("for more: --limit N");
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn show(common: &Common, reader: &dyn Reader, asked: &str) -> Result<ExitCode, Failure> {
+/// How the status of an eval is shown.
+fn shown(status: &str, is_owned: bool) -> &str {
+    match status {
+        "running" if !is_owned => "interrupted",
+        status => status,
+    }
+}
+
+fn show(
+    common: &Common,
+    reader: &dyn Reader,
+    asked: &str,
+    is_owned: bool,
+) -> Result<ExitCode, Failure> {
     let stream = find_eval(reader, asked)?;
     let report = evals::read(reader, &stream).map_err(|error| match error {
         evals::EvalReadError::Store(error) => error.into(),
@@ -70,6 +85,9 @@ fn show(common: &Common, reader: &dyn Reader, asked: &str) -> Result<ExitCode, F
         true => drop(print_json(&report)?),
         false => {
             report.scenarios.iter().for_each(print_verdict);
+            if report.status == "running" {
+                line(shown(&report.status, is_owned));
+            }
             print_sandbox(report.sandbox.as_deref());
             print_judges(&report);
             let spec = text::line(&report.spec.file).into_owned();
@@ -92,7 +110,7 @@ fn print_verdict(scenario: &ScenarioReport) {
     }
 }
 
-fn print_list(evals: &[Result<EvalReport, StreamId>]) {
+fn print_list(evals: &[Result<EvalReport, StreamId>], is_owned: bool) {
     let mut table = Rows::new(&[
         Column::whole("EVAL"),
         Column::whole("VERDICT"),
@@ -121,7 +139,7 @@ fn print_list(evals: &[Result<EvalReport, StreamId>]) {
         let at = report.at.parse::<Timestamp>();
         table.push(vec![
             text::line(&report.eval_id).into_owned(),
-            report.status.clone(),
+            shown(&report.status, is_owned).to_owned(),
             composite.map_or_else(String::new, |composite| composite.to_string()),
             text::line(&run).into_owned(),
             text::line(&report.spec.file).into_owned(),

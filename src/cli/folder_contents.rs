@@ -6,6 +6,7 @@ mod listing;
 use std::collections::BTreeMap;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -30,6 +31,8 @@ pub(super) struct FolderContents {
     entries: BTreeMap<String, Entry>,
     /// Entries, folders and contents of files that are not looked at.
     left_out: u64,
+    /// That of all entries, once it was asked for.
+    digest: OnceLock<Hash>,
 }
 
 impl FolderContents {
@@ -48,11 +51,16 @@ impl FolderContents {
             root: root.to_path_buf(),
             entries: listing.entries,
             left_out: listing.left_out,
+            digest: OnceLock::new(),
         })
     }
 
     /// BLAKE3 of all of it, as canonical JSON: `{PATH: {bytes, digest, executable, kind}}`.
     pub(super) fn digest(&self) -> Hash {
+        *self.digest.get_or_init(|| self.made_digest())
+    }
+
+    fn made_digest(&self) -> Hash {
         let mut hasher = blake3::Hasher::new();
         let mut before = "{";
         for (path, entry) in &self.entries {
@@ -171,12 +179,22 @@ impl Kept {
         if Hash::of(&bytes) != *digest {
             return None;
         }
+        let encoded = |bytes: &[u8]| ("base64", json!(STANDARD.encode(bytes)));
         let (name, content) = match String::from_utf8(bytes) {
+            Ok(text) if is_longer_than_base64(&text) => encoded(text.as_bytes()),
             Ok(text) => ("text", json!(text)),
-            Err(error) => ("base64", json!(STANDARD.encode(error.as_bytes()))),
+            Err(error) => encoded(error.as_bytes()),
         };
         self.takes(json_length(&content)).then_some((name, content))
     }
+}
+
+/// Whether a text has so many control characters, each of which is six bytes of JSON, that base64 is shorter.
+fn is_longer_than_base64(text: &str) -> bool {
+    let is_escaped = |c: char| c.is_ascii_control() && !c.is_ascii_whitespace();
+    let quotes = 2;
+    let encoded = text.len().div_ceil(3) * 4 + quotes;
+    text.contains(is_escaped) && json_length(&text) > encoded as u64
 }
 
 /// Bytes of names, quotes and commas around an entry and its content.
@@ -325,17 +343,35 @@ mod tests {
 
     #[test]
     fn a_difference_is_as_large_as_it_is_as_json() {
-        let control = vec![1; 500_000];
+        let quotes = vec![b'"'; 1_000_000];
         let names = ["a", "b", "c", "d"];
-        let folder = folder(&names.map(|name| (name, control.as_slice())));
+        let folder = folder(&names.map(|name| (name, quotes.as_slice())));
         let after = read(folder.path()).unwrap();
         let difference = after.difference_from(&FolderContents::default()).unwrap();
-        assert_eq!(difference["left_out"], 3);
+        assert_eq!(difference["left_out"], 2);
         assert!(json_length(&difference) < MAX_DIFFERENCE);
         assert_eq!(
             json_length(&difference),
             difference.to_string().len() as u64
         );
+    }
+
+    #[test]
+    fn text_of_control_characters_is_kept_as_base64_which_is_shorter() {
+        let control = vec![1; 900_000];
+        let few = "\u{1b}[1mbold\u{1b}[0m, and more text than that";
+        let folder = folder(&[
+            ("control", control.as_slice()),
+            ("few", few.as_bytes()),
+            ("json", br#"{"":""}"#),
+        ]);
+        let after = read(folder.path()).unwrap();
+        let difference = after.difference_from(&FolderContents::default()).unwrap();
+        let added = &difference["added"];
+        assert_eq!(added["control"]["base64"], STANDARD.encode(&control));
+        assert_eq!(added["few"]["text"], few);
+        assert_eq!(added["json"]["text"], r#"{"":""}"#);
+        assert_eq!(difference["whole"], true);
     }
 
     #[test]

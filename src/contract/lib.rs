@@ -12,6 +12,7 @@
 
 pub mod gateway;
 pub mod in_process;
+pub mod references;
 pub mod report;
 pub mod result;
 pub mod runtime;

@@ -4,6 +4,7 @@
 //! spec, results ─EvalWriter─▶ events ─▶ frames ─EvalRecord::of─▶ EvalRecord ─judge_again─▶ JudgedAgain
 //! ```
 
+use std::borrow::Borrow;
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -16,15 +17,15 @@ use ktsu_projections::usage::Usage;
 use serde::Deserialize;
 
 use crate::aggregate::is_possible;
-use crate::http_mock::record::ServiceRecords;
+use crate::held::Held;
 use crate::judge::{Subject, judge_each};
 use crate::model_judge::calls::JudgeCall;
-use crate::model_judge::check::JudgeInput;
 use crate::model_judge::finding::JudgeReplies;
 use crate::model_judge::open::{OpenCalls, scope_of};
 use crate::model_judge::question::seal_answer;
+use crate::rests_on::{RestsOn, is_made_up, rests_on};
 use crate::score::{Verdict, verdict};
-use crate::spec::{CheckKind, EvalSpec, Invariant};
+use crate::spec::EvalSpec;
 use crate::tally::Tally;
 
 /// The type of checks that a model makes.
@@ -48,11 +49,14 @@ pub struct EvalRecord {
     tally: Tally,
     /// The number of the next frame.
     next: u64,
+    held: Held,
 }
 
 /// A run that an eval judged: a scenario, or a replica of one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JudgedRun {
+    /// The number of the frame that says what was checked.
+    pub seq: u64,
     /// What was checked.
     pub started: ScenarioStarted,
     /// The results, each with the number of its frame.
@@ -273,8 +277,31 @@ impl EvalRecord {
     /// The first frame that does not follow from those before it: out of order, or with a number that
     /// others contradict.
     pub fn of(frames: &[Frame]) -> Result<Self, RecordFault> {
-        let mut frames = frames.iter();
-        let first = frames.next();
+        Self::read(frames.iter().map(Ok), Held::Everything)
+    }
+
+    /// Reads frames one after another, and holds so much of them.
+    ///
+    /// # Errors
+    /// As [`EvalRecord::of`]; the first that a frame cannot be read for.
+    pub fn read<F: Borrow<Frame>, E: From<RecordFault>>(
+        frames: impl IntoIterator<Item = Result<F, E>>,
+        held: Held,
+    ) -> Result<Self, E> {
+        let mut frames = frames.into_iter();
+        let first = frames.next().transpose()?;
+        let (mut record, spec) = Self::begin(first.as_ref().map(Borrow::borrow), held)?;
+        for frame in frames {
+            let frame = frame?;
+            let frame = frame.borrow();
+            let taken = record.take(frame, &spec);
+            taken.map_err(|reason| fault(frame.seq, reason))?;
+            record.next = frame.seq + 1;
+        }
+        Ok(record)
+    }
+
+    fn begin(first: Option<&Frame>, held: Held) -> Result<(Self, RecordedSpec), RecordFault> {
         let (started, at) = match first.map(|first| (&first.event, first.at)) {
             Some((Event::Eval(EvalEvent::Started(started)), at)) => (started, at),
             Some(_) | None => return Err(fault(0, "an eval begins with eval.started")),
@@ -294,7 +321,7 @@ impl EvalRecord {
         let judges = spec.checks.iter();
         let judges = judges.filter(|check| check.check.r#type == JUDGE);
         let judges = judges.map(|check| check.name.clone()).collect();
-        let mut record = Self {
+        let record = Self {
             open: OpenCalls::new(judges, started.suite.as_ref()),
             started: started.as_ref().clone(),
             at,
@@ -303,13 +330,9 @@ impl EvalRecord {
             finished: None,
             tally: Tally::new(started.suite.clone(), spec.pass_threshold),
             next: 1,
+            held,
         };
-        for frame in frames {
-            let taken = record.take(frame, &spec);
-            taken.map_err(|reason| fault(frame.seq, reason))?;
-            record.next = frame.seq + 1;
-        }
-        Ok(record)
+        Ok((record, spec))
     }
 
     fn take(&mut self, frame: &Frame, spec: &RecordedSpec) -> Result<(), &'static str> {
@@ -338,7 +361,8 @@ impl EvalRecord {
                     return Err("it names no run");
                 }
                 self.runs.push(JudgedRun {
-                    started: started.clone(),
+                    seq: frame.seq,
+                    started: self.held.of_started(started),
                     results: Vec::new(),
                     replies: JudgeReplies {
                         calls: self.open.close(started),
@@ -351,6 +375,9 @@ impl EvalRecord {
             (EvalEvent::Checked(result), Some(run)) => run.take_result(frame.seq, result, spec),
             (EvalEvent::ScenarioFinished(finished), Some(run)) => {
                 run.finish(finished, spec)?;
+                if self.held == Held::Verdicts {
+                    (run.results, run.replies) = (Vec::new(), JudgeReplies::default());
+                }
                 self.tally.add(frame.seq, finished.clone());
                 Ok(())
             }
@@ -503,7 +530,7 @@ pub fn judge_again(
     let recorded = run.results.iter().zip(&spec.invariants);
     let (mut again, mut places) = (Vec::new(), Vec::new());
     for (place, invariant) in recorded {
-        let rests_on = rests_on(invariant, run);
+        let rests_on = rests_on(invariant, &run.replies, subject.services.is_some());
         if rests_on != RestsOn::Record {
             found.not_covered.insert(invariant.check.name());
         }
@@ -518,10 +545,8 @@ pub fn judge_again(
             }
         }
     }
-    let services = run.started.services.as_ref().map(ServiceRecords::of);
     let subject = &Subject {
         replies: Some(&run.replies),
-        services: services.as_ref(),
         ..*subject
     };
     let mut places = places.into_iter();
@@ -546,40 +571,4 @@ pub fn judge_again(
         Some(differs) => Err(differs),
         None => Ok(found),
     }
-}
-
-/// What the result of a check rests on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum RestsOn {
-    /// The run and the eval alone.
-    Record,
-    /// Replies that the eval has, to a question about what it does not have.
-    Both,
-    /// What neither has.
-    Else,
-}
-
-fn rests_on(invariant: &Invariant, run: &JudgedRun) -> RestsOn {
-    match &invariant.check {
-        CheckKind::Output(_) | CheckKind::Trace(_) | CheckKind::Forbidden(_) => RestsOn::Record,
-        CheckKind::Judge(_) if !run.replies.has_calls_of(&invariant.name) => RestsOn::Else,
-        CheckKind::Judge(check) => match check.input {
-            JudgeInput::Output => RestsOn::Record,
-            JudgeInput::Service { .. } if run.started.services.is_some() => RestsOn::Record,
-            JudgeInput::Service { .. } | JudgeInput::Workspace => RestsOn::Both,
-        },
-        CheckKind::HttpMock(_) if run.started.services.is_some() => RestsOn::Record,
-        CheckKind::FileExists(_)
-        | CheckKind::FileAbsent(_)
-        | CheckKind::FileContent(_)
-        | CheckKind::CommandExit(_)
-        | CheckKind::Custom(_)
-        | CheckKind::Sql(_)
-        | CheckKind::HttpMock(_) => RestsOn::Else,
-    }
-}
-
-/// Whether a model is said to have judged, and was not asked.
-fn is_made_up(invariant: &Invariant, result: &CheckResult) -> bool {
-    matches!(invariant.check, CheckKind::Judge(_)) && result.status != EvalStatus::Error
 }

@@ -214,6 +214,23 @@ impl EvalSpec {
         self.judges().next().is_some()
     }
 
+    /// Whether any check looks at what a service received.
+    pub fn looks_at_services(&self) -> bool {
+        self.invariants.iter().any(|one| match &one.check {
+            CheckKind::HttpMock(_) => true,
+            CheckKind::Judge(check) => matches!(check.input, JudgeInput::Service { .. }),
+            CheckKind::Output(_)
+            | CheckKind::Trace(_)
+            | CheckKind::Forbidden(_)
+            | CheckKind::FileExists(_)
+            | CheckKind::FileAbsent(_)
+            | CheckKind::FileContent(_)
+            | CheckKind::CommandExit(_)
+            | CheckKind::Custom(_)
+            | CheckKind::Sql(_) => false,
+        })
+    }
+
     /// The first invariant that only a suite can check, since it has the services.
     pub fn needs_suite(&self) -> Option<&Invariant> {
         let mut all = self.invariants.iter();

@@ -23,10 +23,10 @@ except ImportError: _blake3 = None
 # The files beside this one, by their SHA-256: whoever trusts this one need trust nobody for them.
 PARTS = {
     "verify_content.py": "bad42b5c9409dfb9ba9e1e85c0006f5ec857109bc1370053f32bb90c4610687e",
-    "verify_outputs.py": "ed3f4c388f97fb069287556762f9f3d682b9aa649629f2327869a2a44dd38ee3",
+    "verify_outputs.py": "2ac397bdf4b26625f16cbf5f55c658778a4eecc41a5579b1d944d1cc7788d496",
     "verify_signed.py": "a76527081d7a889180e0266aef9bd7f0b0e2d170f8882e7e4bbce35ae4f8f53f",
     "verify_calls.py": "c28b12e8a1eb5b42bde20ce494b934caa2cce64b0d36c08af01c9cc9467cfcb9",
-    "verify_commands.py": "004c62eca0b37acc5238c5286d9dcb9df4210f4119fcb9773c6ba8d7b727528a",
+    "verify_commands.py": "b6fec25c83996b960c2e4beaac089e772c3b6565dfbf8a3f977dde80c0e13599",
     "verify_world.py": "cb4c80816d37cce66086b7bc32914798ea4481743f9aad922b1da19b0b38dc13",
     "verify_queue.py": "e718922294c94623c8e9412aaf191b250bfe6f0d6b5e2f59307bb40b5b77317b",
     "verify_values.py": "751932e00871476c3193df28513672ebb5f863529a7e002082a17c75e314b38c",

@@ -154,20 +154,32 @@ impl Gateway {
     /// dollar: what its dearest models cost. Scripts cost nothing, unless the group prices them. Groups
     /// of which no price is known are left out.
     pub fn highest_prices(&self) -> BTreeMap<String, (u64, u64)> {
-        let of_model = |route: &Route, model: &ProviderModel| {
-            let price = route.group.prices.of(&model.id);
-            let price = price.map(|price| (price.input, price.output));
-            let entry = self.0.providers.get(&model.provider);
-            let scripted = entry.is_some_and(|entry| entry.provider.is_script());
-            price.or_else(|| scripted.then_some((0, 0)))
-        };
         let of_group = |(name, route): (&String, &Route)| {
             let models = route.group.models.iter();
-            let prices = models.filter_map(|model| of_model(route, model));
+            let prices = models.filter_map(|model| self.price_of(route, model));
             let highest = prices.reduce(|one, other| (one.0.max(other.0), one.1.max(other.1)))?;
             Some((name.clone(), highest))
         };
         self.0.routes.iter().filter_map(of_group).collect()
+    }
+
+    /// The first model of each group of which no price is known; all other groups are left out.
+    pub fn unpriced_models(&self) -> BTreeMap<String, String> {
+        let of_group = |(name, route): (&String, &Route)| {
+            let mut models = route.group.models.iter();
+            let unpriced = models.find(|model| self.price_of(route, model).is_none())?;
+            Some((name.clone(), unpriced.to_string()))
+        };
+        self.0.routes.iter().filter_map(of_group).collect()
+    }
+
+    /// What a million tokens of a model cost, sent and received. A script costs nothing, unless the group prices it.
+    fn price_of(&self, route: &Route, model: &ProviderModel) -> Option<(u64, u64)> {
+        let price = route.group.prices.of(&model.id);
+        let price = price.map(|price| (price.input, price.output));
+        let entry = self.0.providers.get(&model.provider);
+        let scripted = entry.is_some_and(|entry| entry.provider.is_script());
+        price.or_else(|| scripted.then_some((0, 0)))
     }
 
     /// The groups that only scripts answer: no call of theirs leaves this machine.

@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use ktsu_eval::{
-    EvalRecord, EvalSpec, Invariant, JudgeReplies, JudgedRun, RecordFault, ServiceRecords, Subject,
-    Workspace, judge_again, judge_each,
+    EvalRecord, EvalSpec, Held, Invariant, JudgeReplies, JudgedRun, RecordFault, ServiceRecords,
+    Subject, Workspace, judge_again, judge_each,
 };
-use ktsu_ledger::branch;
 use ktsu_ledger::event::{
     CheckResult, EvalEvent, EvalFinished, EvalStarted, ReplicaTotals, ScenarioFinished,
     ScenarioStarted, Score,
@@ -20,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::checked_run::{CheckedRun, CheckedRunError};
+pub use super::eval_record::{EvalReadError, record, started};
 pub use super::judge_usage::JudgeUsage;
 pub use super::tool_outcomes::ToolOutcomes;
 
@@ -352,27 +352,15 @@ impl RunVerdict {
     }
 }
 
-/// Why an eval cannot be shown.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum EvalReadError {
-    /// The store failed.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// Its frames do not fold.
-    #[error("{0}; `ktsu verify` says more")]
-    Record(#[from] RecordFault),
-}
-
 /// Reads an eval; none if there is no such stream.
 ///
 /// # Errors
 /// [`EvalReadError`].
 pub fn read(reader: &dyn Reader, stream: &StreamId) -> Result<Option<EvalReport>, EvalReadError> {
-    let frames = branch::frames(reader, stream)?;
-    if frames.is_empty() {
+    if reader.tail(stream)?.is_none() {
         return Ok(None);
     }
-    let record = EvalRecord::of(&frames)?;
+    let record = record(reader, stream, Held::WithoutContents)?;
     Ok(Some(EvalReport::of(stream, record)))
 }
 
@@ -382,10 +370,14 @@ fn summary(reader: &dyn Reader, stream: &StreamId) -> Result<Option<EvalReport>,
     if let Some(report) = ends(reader, stream)? {
         return Ok(Some(report));
     }
-    let mut report = read(reader, stream)?;
-    let scenarios = report.iter_mut().flat_map(|report| &mut report.scenarios);
+    if reader.tail(stream)?.is_none() {
+        return Ok(None);
+    }
+    let mut report = EvalReport::of(stream, record(reader, stream, Held::Verdicts)?);
+    let scenarios = report.scenarios.iter_mut();
+    // One that is under way has results.
     scenarios.for_each(ScenarioReport::without_results);
-    Ok(report)
+    Ok(Some(report))
 }
 
 /// What the first and last two frames of an eval of one run say; none if they say something else.
@@ -498,11 +490,12 @@ impl EvalVerifier {
             seq,
             stream: Some(stream.to_string()),
         };
-        let frames = match branch::frames(reader, stream) {
-            Ok(frames) => frames,
-            Err(error) => return Some(problem(None, error.to_string())),
+        let record = match record(reader, stream, Held::WithoutContents) {
+            Err(EvalReadError::Store(error)) => return Some(problem(None, error.to_string())),
+            Err(EvalReadError::Record(fault)) => Err(fault),
+            Ok(record) => Ok(record),
         };
-        let judged = EvalRecord::of(&frames).and_then(|record| {
+        let judged = record.and_then(|record| {
             let Some(spec) = record.spec(ENGINE)? else {
                 self.note(
                     "judged by another version of ktsu, by a spec that this one cannot read",
@@ -569,11 +562,15 @@ impl EvalVerifier {
         if run.head != started.head || run.frames.len() as u64 != started.frames {
             return Err(of(judged, "its run has other frames"));
         }
+        let services = match spec.looks_at_services() {
+            true => received(reader, stream, judged),
+            false => None,
+        };
         let subject = Subject {
             envelope: &run.envelope,
             frames: &run.frames,
             workspace: None,
-            services: None,
+            services: services.as_ref(),
             replies: None,
         };
         let again = judge_again(record, judged, spec, &subject, ENGINE)?;
@@ -590,11 +587,17 @@ impl EvalVerifier {
     }
 }
 
+/// What services received of a run that an eval judged, which its record does not hold.
+fn received(reader: &dyn Reader, eval: &StreamId, judged: &JudgedRun) -> Option<ServiceRecords> {
+    // What cannot be read is reported of the frame itself.
+    let started = started(reader, eval, judged.seq).ok()??;
+    started.services.as_ref().map(ServiceRecords::of)
+}
+
 /// What is wrong with a judged run, at its first frame.
 fn of(judged: &JudgedRun, reason: &'static str) -> RecordFault {
-    let first = judged.results.first();
     RecordFault {
-        seq: first.map_or(1, |(seq, _)| seq.saturating_sub(1)),
+        seq: judged.seq,
         reason,
     }
 }

@@ -5,6 +5,7 @@ mod argument_lines;
 pub mod checked_run;
 pub mod diff;
 pub mod emitted;
+mod eval_record;
 pub mod evals;
 pub mod event_page;
 pub mod find;

@@ -81,14 +81,6 @@ fn texts_of(values: &BTreeMap<String, String>) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// A text with values in place of its references.
-pub(super) fn resolved(text: &str, texts: &BTreeMap<String, String>) -> String {
-    let resolved = texts.iter();
-    resolved.fold(text.to_owned(), |text, (reference, value)| {
-        text.replace(reference, value)
-    })
-}
-
 impl RunReferences {
     pub(super) fn insert(&self, run: &str, references: &Arc<References>) {
         let mut known = self.0.lock();
@@ -122,13 +114,6 @@ mod tests {
             ..References::default()
         };
         assert_eq!(references.names(), ["servers.files", "workspace"]);
-    }
-
-    #[test]
-    fn only_exact_references_are_replaced() {
-        let texts = [("{{ workspace }}".to_owned(), "/tmp/x".to_owned())].into();
-        let text = resolved("{{ workspace }}/a:{{workspace}}:{{ other }}", &texts);
-        assert_eq!(text, "/tmp/x/a:{{workspace}}:{{ other }}");
     }
 
     #[test]

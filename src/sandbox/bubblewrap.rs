@@ -421,7 +421,7 @@ fn without(folder: &PrivateFolder, program: &Program<'_>) -> Command {
     let mut arguments = program.arguments.iter();
     let mut command = Command::new(arguments.next().unwrap_or(&"false"));
     command.args(arguments);
-    command.current_dir(folder.workspace()).process_group(0);
+    command.current_dir(folder.workspace());
     // Other variables may hold keys of providers.
     command.env_clear();
     for name in ["HOME", "LANG", "PATH", "TMPDIR"] {

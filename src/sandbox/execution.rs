@@ -9,11 +9,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::folder::PrivateFolder;
 use crate::interrupt::Interrupt;
 use crate::limits::{Limit, Limits};
+use crate::process_group::ProcessGroup;
 use crate::usage::{FolderUsage, ProcessUsage};
 
 /// How often it is looked what a program takes, at most.
@@ -303,6 +304,8 @@ fn wait_for_output(reports: &Receiver<Report>, mut open: usize) {
 /// A process that is watched.
 pub(crate) struct Watch<'w> {
     id: Pid,
+    /// The group that it is in, without a sandbox.
+    group: Option<ProcessGroup>,
     process: &'w Process,
     limits: &'w Limits,
     /// What was in the workspace when it began.
@@ -332,6 +335,11 @@ pub(crate) fn start<'w>(
     command.stdin(Stdio::piped()).stdout(output).stderr(errors);
     let before = process.before;
     let before = before.unwrap_or_else(|| FolderUsage::of(&process.workspace, u64::MAX));
+    let group = match process.has_namespace {
+        true => None,
+        false => Some(ProcessGroup::start()?),
+    };
+    group.iter().for_each(|group| group.takes(command));
     let mut child = command.spawn()?;
     // The command holds the pipes that it was given, and they end with their last holder.
     process.command = Command::new("");
@@ -343,6 +351,7 @@ pub(crate) fn start<'w>(
     thread::spawn(move || ended.send(Report::Ended(child.wait())));
     let watch = Watch {
         id,
+        group,
         process,
         limits,
         before,
@@ -457,16 +466,12 @@ impl Watch<'_> {
         for process in processes.iter().filter_map(|one| Pid::from_raw(*one)) {
             let _ = kill_process(process, Signal::KILL);
         }
-        if !self.process.has_namespace {
-            let _ = kill_process_group(self.id, Signal::KILL);
-        }
+        self.end_others();
     }
 
     /// Ends what a process without a namespace has left.
     fn end_others(&self) {
-        if !self.process.has_namespace {
-            let _ = kill_process_group(self.id, Signal::KILL);
-        }
+        self.group.iter().for_each(ProcessGroup::end);
     }
 }
 

@@ -6,7 +6,7 @@
 //! Program ────────────────────Sandbox::run─────┴─▶ Execution: exit code or limit, output
 //! ```
 //!
-//! [`Sandbox`] knows bubblewrap, [`execution`] the life of a process, [`usage`] what it takes,
+//! [`Sandbox`] knows bubblewrap, [`execution`] the life of a process, [`process_group`] what ends it without a sandbox, [`usage`] what it takes,
 //! [`PrivateFolder`] the files, [`OpenFolder`] how they are read while
 //! programs may write to them, [`left_behind`] those of killed processes, [`Interrupt`] the wish to
 //! stop. None of them knows what a check is. The sandbox exists on Linux only.
@@ -20,6 +20,7 @@ mod left_behind;
 mod limits;
 mod occupancy;
 mod open_folder;
+mod process_group;
 mod serving;
 mod status;
 mod usage;

@@ -3,9 +3,12 @@
 use std::path::Path;
 
 use ktsu_eval::EvalRecord;
+use ktsu_ledger::StreamId;
+use ktsu_readers::ReaderPool;
 
 use super::super::Failure;
 use super::super::engine::{quoted, quoted_text};
+use super::ended::kept_of;
 use super::folders::RunFolders;
 use crate::eval_file;
 
@@ -55,31 +58,47 @@ pub(super) fn scenario_option(name: &str) -> String {
     format!(" --scenario={}", quoted_text(name))
 }
 
-/// Refuses to finish an eval in another way than it was begun: with or without a sandbox, or with other
-/// files.
-pub(super) fn is_the_same(
+/// Refuses to finish an eval with a sandbox that was begun without one, and the other way round.
+pub(super) fn has_the_same_sandbox(
     record: &EvalRecord,
     sandbox: Option<&str>,
-    folders: Option<&RunFolders>,
 ) -> Result<(), Failure> {
     match (record.started.sandbox.as_deref(), sandbox) {
         (None, Some(_)) => {
             let words = "the eval was begun with a sandbox, so the rest of it has one, too";
-            return Err(Failure::could_not_run(words).hint("leave --no-sandbox out"));
+            Err(Failure::could_not_run(words).hint("leave --no-sandbox out"))
         }
         (Some(_), None) => {
             let words = "the eval was begun without a sandbox, and so is the rest of it";
-            return Err(Failure::could_not_run(words).hint("--no-sandbox"));
+            Err(Failure::could_not_run(words).hint("--no-sandbox"))
         }
-        (Some(_), Some(_)) | (None, None) => {}
+        (Some(_), Some(_)) | (None, None) => Ok(()),
     }
-    let changes = record.runs.iter();
-    let mut changes = changes.filter_map(|run| run.started.workspace.as_ref());
-    match (changes.next(), folders) {
-        (Some(change), Some(folders)) if !folders.is_before(change) => {
-            let words = "runs begin with other files than when the eval was begun";
-            Err(Failure::could_not_run(words).hint("ktsu eval run SPEC begins a new eval"))
+}
+
+/// Refuses to finish an eval whose runs would begin with other files than those before.
+pub(super) async fn has_the_same_files(
+    readers: &ReaderPool,
+    (eval, record): (&StreamId, &EvalRecord),
+    folders: &RunFolders,
+) -> Result<(), Failure> {
+    for run in &record.runs {
+        let kept = kept_of(readers, eval.clone(), run.seq).await?;
+        let Some(change) = kept.workspace else {
+            continue;
+        };
+        if folders.is_before(&change) {
+            break;
         }
-        _ => Ok(()),
+        let words = match folders.has_setup {
+            true => {
+                "runs begin with other files than when the eval was begun: from has others, or setup makes \
+                others each time"
+            }
+            false => "runs begin with other files than when the eval was begun",
+        };
+        let hint = "ktsu eval run SPEC begins a new eval";
+        return Err(Failure::could_not_run(words).hint(hint));
     }
+    Ok(())
 }

@@ -171,15 +171,15 @@ impl<'e> Bench<'e> {
                 judged.push(self.finish(judging).await?);
             }
             Job::Errors(errors) => {
-                let (suite, record) = errors.as_ref();
+                let (suite, stream, record) = errors.as_ref();
                 let mut judging = self.begin(suite).await?;
-                judging.known = KnownRun::with_verdict(record);
+                judging.known = KnownRun::with_verdict(stream, record);
                 judged.push(self.finish(judging).await?);
             }
             Job::Score(score) => {
-                let (suite, record) = score.as_ref();
+                let (suite, stream, record) = score.as_ref();
                 let mut judging = self.begin(suite).await?;
-                judging.known = KnownRun::all(record);
+                judging.known = KnownRun::all(stream, record);
                 judged.push(self.finish(judging).await?);
             }
         }
@@ -228,7 +228,11 @@ impl<'e> Bench<'e> {
         };
         let folders = self.folders(suite).await?;
         let word = suite.sandbox_word(self.without_sandbox);
-        again::is_the_same(record, word, folders.as_deref())?;
+        again::has_the_same_sandbox(record, word)?;
+        if let Some(folders) = &folders {
+            let readers = self.engine.orchestrator.readers();
+            again::has_the_same_files(readers, (stream, record), folders).await?;
+        }
         let eval = self.engine.orchestrator.open_eval(stream.clone()).await;
         let mut shown = Vec::with_capacity(record.runs.len());
         for judged in &record.runs {
@@ -316,7 +320,8 @@ impl<'e> Bench<'e> {
                 break;
             };
             spent = spent.saturating_add(judged.shown.cost());
-            turns.hold(number, judged);
+            let bytes = judged.bytes();
+            turns.hold(number, judged, bytes);
             while let Some(judged) = turns.take() {
                 let place = log.next_run().await.map_err(Failure::of)?;
                 let events = log.judged(judged.started, judged.results).await;
@@ -345,7 +350,10 @@ impl<'e> Bench<'e> {
     /// Runs a replica of a scenario, and judges it.
     async fn judge_one(&self, plan: &Plan<'_>, place: (usize, u32)) -> Result<Judged, Failure> {
         let known = match plan.known.get(&place) {
-            Some(known) => known.ended(plan.folders).await?,
+            Some(known) => {
+                let readers = self.engine.orchestrator.readers();
+                known.ended(plan.folders, readers).await?
+            }
             None => None,
         };
         let ended = match (known, plan.scenarios.get(place.0)) {

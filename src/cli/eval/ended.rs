@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ktsu_eval::{EvalRecord, JudgedRun};
+use ktsu_history::evals;
 use ktsu_ledger::StreamId;
 use ktsu_ledger::event::EvalStatus;
+use ktsu_readers::ReaderPool;
 
 use super::super::Failure;
 use super::folders::{KeptOfRun, RunFolder, RunFolders};
@@ -37,8 +39,8 @@ pub(super) struct KnownRun {
     run: StreamId,
     /// Why it has no verdict, whatever it is judged by.
     error: Option<&'static str>,
-    /// What it left, if it had a folder.
-    kept: KeptOfRun,
+    /// The eval, and the frame of it that has what the run left.
+    recorded: (StreamId, u64),
     /// Whether it runs again if its folder cannot be made again.
     may_run_again: bool,
 }
@@ -58,30 +60,27 @@ impl EndedRun {
 
 impl KnownRun {
     /// Those of an eval that have a verdict. All others run again.
-    pub(super) fn with_verdict(record: &EvalRecord) -> KnownRuns {
+    pub(super) fn with_verdict(eval: &StreamId, record: &EvalRecord) -> KnownRuns {
         let judged = record.runs.iter().filter(|judged| {
             let finished = judged.finished.as_ref();
             finished.is_some_and(|finished| finished.status != EvalStatus::Error)
         });
-        judged.map(|judged| Self::of(judged, true)).collect()
+        judged.map(|judged| Self::of(eval, judged, true)).collect()
     }
 
     /// All of an eval: nothing runs again.
-    pub(super) fn all(record: &EvalRecord) -> KnownRuns {
+    pub(super) fn all(eval: &StreamId, record: &EvalRecord) -> KnownRuns {
         let judged = record.runs.iter();
-        judged.map(|judged| Self::of(judged, false)).collect()
+        judged.map(|judged| Self::of(eval, judged, false)).collect()
     }
 
-    fn of(judged: &JudgedRun, may_run_again: bool) -> ((usize, u32), Self) {
+    fn of(eval: &StreamId, judged: &JudgedRun, may_run_again: bool) -> ((usize, u32), Self) {
         let started = &judged.started;
         let error = judged.finished.as_ref().and_then(|it| it.error.as_deref());
         let known = Self {
             run: started.run.clone(),
             error: error.and_then(|error| ERRORS.into_iter().find(|one| *one == error)),
-            kept: KeptOfRun {
-                services: started.services.clone(),
-                workspace: started.workspace.clone(),
-            },
+            recorded: (eval.clone(), judged.seq),
             may_run_again,
         };
         ((started.scenario as usize, started.replica), known)
@@ -91,21 +90,39 @@ impl KnownRun {
     pub(super) async fn ended(
         &self,
         folders: Option<&Arc<RunFolders>>,
+        readers: &ReaderPool,
     ) -> Result<Option<EndedRun>, Failure> {
         let mut ended = EndedRun::recorded(self.run.clone());
         ended.error = self.error.filter(|error| *error != NOT_KEPT);
-        let Some(folders) = folders.cloned() else {
+        let Some(folders) = folders.cloned().filter(|_| ended.error.is_none()) else {
             return Ok(Some(ended));
         };
-        let kept = self.kept.clone();
+        let (eval, seq) = self.recorded.clone();
+        let kept = kept_of(readers, eval, seq).await?;
         let made = tokio::task::spawn_blocking(move || folders.made_again(&kept));
         ended.folder = made.await.map_err(Failure::of)??;
         if ended.folder.is_none() && self.may_run_again {
             return Ok(None);
         }
         if ended.folder.is_none() {
-            ended.error = ended.error.or(Some(NOT_KEPT));
+            ended.error = Some(NOT_KEPT);
         }
         Ok(Some(ended))
     }
+}
+
+/// What a run left, as this frame of an eval has it: up to megabytes, of thousands of runs.
+pub(super) async fn kept_of(
+    readers: &ReaderPool,
+    eval: StreamId,
+    seq: u64,
+) -> Result<KeptOfRun, Failure> {
+    let read = readers.with(move |reader| evals::started(reader, &eval, seq));
+    let started = read.await?;
+    Ok(
+        started.map_or_else(KeptOfRun::default, |started| KeptOfRun {
+            services: started.services,
+            workspace: started.workspace,
+        }),
+    )
 }

@@ -37,6 +37,8 @@ pub(super) struct RunFolders {
     variables: BTreeMap<String, String>,
     /// Whether the suite has a workspace: what a run does to it is recorded.
     has_workspace: bool,
+    /// Whether a command of the suite has made files: it may make others each time.
+    pub(super) has_setup: bool,
     /// The folder of the spec.
     above: PathBuf,
     interrupt: Interrupt,
@@ -147,6 +149,7 @@ impl RunFolders {
             mocks,
             variables: variables.collect(),
             has_workspace,
+            has_setup: workspace.setup.is_some(),
             above: place.above,
             interrupt: place.interrupt,
         }))

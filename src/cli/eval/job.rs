@@ -41,9 +41,9 @@ pub(super) enum Job {
     /// The rest of an eval.
     Rest(Box<(SuiteFile, StreamId, EvalRecord)>),
     /// All of an eval once more, as a new one; only what has no verdict runs again.
-    Errors(Box<(SuiteFile, EvalRecord)>),
+    Errors(Box<(SuiteFile, StreamId, EvalRecord)>),
     /// All of an eval once more, as a new one; nothing runs again.
-    Score(Box<(SuiteFile, EvalRecord)>),
+    Score(Box<(SuiteFile, StreamId, EvalRecord)>),
 }
 
 impl Job {
@@ -51,8 +51,9 @@ impl Job {
     pub(super) fn suites(&self) -> impl Iterator<Item = &SuiteFile> {
         let (many, one) = match self {
             Self::New(suites) => (suites.as_slice(), None),
-            Self::Rest(rest) => ([].as_slice(), Some(&rest.0)),
-            Self::Errors(again) | Self::Score(again) => ([].as_slice(), Some(&again.0)),
+            Self::Rest(before) | Self::Errors(before) | Self::Score(before) => {
+                ([].as_slice(), Some(&before.0))
+            }
         };
         many.iter().chain(one)
     }

@@ -101,6 +101,15 @@ impl Judged {
     }
 }
 
+impl Judged {
+    /// How many bytes its contents have: what the run did to its folder, and what is kept of its services.
+    pub(super) fn bytes(&self) -> usize {
+        let contents = [&self.started.workspace, &self.started.services];
+        let lengths = contents.map(|one| one.as_ref().map_or(0, |text| text.as_str().len()));
+        lengths.iter().sum()
+    }
+}
+
 impl ShownRun {
     pub(super) fn of(
         (mut envelope, tools): (Value, ToolOutcomes),

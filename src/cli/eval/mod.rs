@@ -25,8 +25,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use ktsu_codes::EXIT_COULD_NOT_RUN;
-use ktsu_eval::{EvalRecord, EvalSpec};
-use ktsu_ledger::{Hash, StreamId, branch};
+use ktsu_eval::{EvalRecord, EvalSpec, Held};
+use ktsu_history::evals::{self, EvalReadError};
+use ktsu_ledger::{Hash, StreamId};
 
 use self::again::Again;
 use self::bench::Bench;
@@ -42,9 +43,10 @@ use super::output::print_failure;
 use super::reading::{find_eval, open_at};
 use super::signals::{Signals, drain_and_close, exit_by_another};
 use super::{Common, Failure};
-use crate::assemble::{LedgerPlace, Setup};
+use crate::assemble::{Engine, LedgerPlace, Setup};
 use crate::eval_file::{self, EvalFile};
 use ktsu_config::fault::Faults;
+use ktsu_kit::Kit;
 use ktsu_workflow::admit::ENGINE;
 
 #[derive(Debug, clap::Subcommand)]
@@ -113,7 +115,7 @@ pub(super) async fn run(common: &Common, command: EvalCommand) -> Result<ExitCod
         EvalCommand::Retry(arguments) => {
             let (stream, record) = recorded(common, &arguments, true)?;
             let suite = suite_of(&arguments, &record, stream.name())?;
-            let job = Job::Errors(Box::new((suite, record)));
+            let job = Job::Errors(Box::new((suite, stream, record)));
             judge(common, &arguments.kit, &arguments.common, job).await
         }
         EvalCommand::Score(ScoreArguments { eval, spec }) => {
@@ -122,7 +124,7 @@ pub(super) async fn run(common: &Common, command: EvalCommand) -> Result<ExitCod
                 Some(spec) => suites::of_the_same_scenarios(&spec, &record)?,
                 None => suite_of(&eval, &record, stream.name())?,
             };
-            let job = Job::Score(Box::new((suite, record)));
+            let job = Job::Score(Box::new((suite, stream, record)));
             judge(common, &eval.kit, &eval.common, job).await
         }
     }
@@ -156,15 +158,11 @@ async fn judge(
         ..Setup::embedded(Arc::clone(&kit), environment, process, ledger)
     })
     .await?;
-    if arguments.offline {
-        let scripted = engine.scripted_groups();
-        let mut suites = job.suites();
-        if let Err(refused) = suites.try_for_each(|suite| suite.is_scripted(&kit, &scripted)) {
-            drain_and_close(engine)
-                .await
-                .map_err(Failure::could_not_run)?;
-            return Err(refused);
-        }
+    if let Err(refused) = has_models(&engine, &kit, arguments, &job) {
+        drain_and_close(engine)
+            .await
+            .map_err(Failure::could_not_run)?;
+        return Err(refused);
     }
     let bench = Bench::new(
         &engine,
@@ -205,6 +203,22 @@ async fn judge(
     report::show(common, &judged, &again)
 }
 
+/// Refuses suites whose models are not those that the arguments allow.
+fn has_models(
+    engine: &Engine,
+    kit: &Kit,
+    arguments: &BenchArguments,
+    job: &Job,
+) -> Result<(), Failure> {
+    let (scripted, unpriced) = (engine.scripted_groups(), engine.unpriced_models());
+    job.suites().try_for_each(|suite| {
+        if arguments.offline {
+            suite.is_scripted(kit, &scripted)?;
+        }
+        suite.has_prices(arguments.cost_limit, &unpriced)
+    })
+}
+
 /// Writes the files that were asked for.
 fn write(arguments: &BenchArguments, judged: &[JudgedSuite<'_>]) -> Result<(), Failure> {
     let files = [
@@ -238,8 +252,11 @@ fn recorded(
     let damaged = |why: &str| {
         Failure::could_not_run(format!("{name}: {why}")).hint("to see what is damaged: ktsu verify")
     };
-    let frames = branch::frames(&reader, &stream)?;
-    let record = EvalRecord::of(&frames).map_err(|fault| damaged(fault.reason))?;
+    let record = evals::record(&reader, &stream, Held::WithoutContents);
+    let record = record.map_err(|error| match error {
+        EvalReadError::Store(error) => Failure::from(error),
+        EvalReadError::Record(fault) => damaged(fault.reason),
+    })?;
     match (record.finished, is_finished) {
         (Some(_), false) => {
             let words = format!("{name} is finished, so there is nothing to resume");
@@ -273,8 +290,8 @@ fn suite_of(
         Failure::could_not_run(format!("{name}: {why}")).hint("to see what is damaged: ktsu verify")
     };
     let Some(suite) = record.started.suite.clone() else {
-        let words = format!("{name} has no record of what it was to run");
-        return Err(Failure::could_not_run(words).hint("ktsu eval run SPEC"));
+        let words = format!("{name} checks a run that was there before, so it has nothing to run");
+        return Err(Failure::could_not_run(words).hint("ktsu check RUN --spec FILE checks it anew"));
     };
     if record.started.engine != ENGINE {
         let words = format!(

@@ -281,6 +281,26 @@ impl SuiteFile {
         }
     }
 
+    /// Refuses a limit of cost where a model judges that has no known price, and would count as free.
+    pub(super) fn has_prices(
+        &self,
+        cost_limit: Option<u64>,
+        unpriced: &BTreeMap<String, String>,
+    ) -> Result<(), Failure> {
+        let limit = cost_limit.or(self.suite.limits.cost_micro_usd);
+        let mut judges = self.file.spec.judge_groups().into_iter();
+        let found = judges.find_map(|group| Some((group, unpriced.get(group)?)));
+        let (Some(_), Some((group, model))) = (limit, found) else {
+            return Ok(());
+        };
+        let words = format!(
+            "a limit of cost cannot be kept: {model}, which judges in the model group {group}, has no price"
+        );
+        let hint = "pricing: [{model: ID, input_per_million_usd: …, output_per_million_usd: …}] of the group in \
+                    gateway.yaml; or no limits.cost_usd";
+        Err(self.refused(&words).hint(hint))
+    }
+
     /// The model groups that its runs use.
     fn groups_of_runs(&self, kit: &Kit) -> Result<BTreeSet<String>, Failure> {
         let EvalSubject::Workflow { name, .. } = &self.suite.subject else {

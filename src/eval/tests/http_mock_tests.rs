@@ -434,15 +434,19 @@ fn a_verdict_on_what_a_server_received_is_judged_again_from_its_record() {
         CanonicalJson::from_value(&Value::Object(records.to_map())).unwrap()
     };
     let recorded = map(&[post("/", "")]);
-    let subject = |services| Subject {
+    let subject = Subject {
         envelope: &Value::Null,
         frames: &frames,
         workspace: None,
-        services,
+        services: None,
         replies: None,
     };
     let services = ServiceRecords::of(&recorded);
-    let results = judge(&spec, &subject(Some(&services)));
+    let with_services = Subject {
+        services: Some(&services),
+        ..subject
+    };
+    let results = judge(&spec, &with_services);
     for (kept, expected) in [
         (Some(recorded.clone()), Ok((1, 0))),
         (
@@ -459,7 +463,13 @@ fn a_verdict_on_what_a_server_received_is_judged_again_from_its_record() {
         events.extend(writer.judged(started_run, Ok(results.clone())));
         events.extend(writer.finish());
         let record = EvalRecord::of(&eval_frames(events)).unwrap();
-        let again = judge_again(&record, &record.runs[0], &spec, &subject(None), ENGINE);
+        let run = &record.runs[0];
+        let services = run.started.services.as_ref().map(ServiceRecords::of);
+        let subject = Subject {
+            services: services.as_ref(),
+            ..subject
+        };
+        let again = judge_again(&record, run, &spec, &subject, ENGINE);
         let again = again.map(|again| (again.judged, again.not_covered.len()));
         assert_eq!(again.map_err(|fault| fault.reason), expected);
     }

@@ -3,13 +3,16 @@
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use ktsu_eval::{EvalRecord, FrameFold, JudgedRun, RecordFault, Subject, judge_again};
-use ktsu_ledger::{Frame, StreamId};
+use ktsu_eval::{
+    EvalRecord, FrameFold, Held, JudgedRun, RecordFault, ServiceRecords, Subject, judge_again,
+};
+use ktsu_ledger::event::EvalEvent;
+use ktsu_ledger::{Event, Frame, StreamId};
 use ktsu_workflow::admit::ENGINE;
 use ktsu_workflow::current_output::fold;
 
 use super::content::too_large;
-use super::reading::EvidenceArchive;
+use super::reading::{EvidenceArchive, FRAME_BYTES};
 use super::{CheckResult, ClaimFailure, VerifyOptions, counted, for_one, not_covered, proven};
 
 /// The most frames times checks that are judged again: scenarios of one run read it again each.
@@ -30,6 +33,22 @@ struct JudgedEvals {
     last: Option<(StreamId, u64, CheckedRun)>,
     /// What was not judged again, and why.
     not_covered: BTreeSet<String>,
+}
+
+/// Why the record of an eval was not read.
+enum UnreadEval {
+    Frame,
+    Fault(RecordFault),
+}
+
+impl From<RecordFault> for UnreadEval {
+    fn from(fault: RecordFault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+fn unread_frames(stream: &str) -> ClaimFailure {
+    ClaimFailure::new(format!("the frames of {stream} cannot be read"))
 }
 
 impl EvidenceArchive {
@@ -64,13 +83,21 @@ impl EvidenceArchive {
         against: &VerifyOptions,
         judged: &mut JudgedEvals,
     ) -> Result<(), ClaimFailure> {
-        if self.is_too_large(stream, last, against) {
+        if self.held_of_eval(stream, last) > against.run_bytes {
             judged.not_covered.insert(too_large(stream));
             return Ok(());
         }
         let at =
             |fault: RecordFault| ClaimFailure::at(format!("{stream}#{}", fault.seq), fault.reason);
-        let record = EvalRecord::of(&self.read_whole(stream, last + 1)?).map_err(at)?;
+        let frames = (0..=last).map(|seq| {
+            let frame = self.with_blobs(stream, seq, &Held::is_no_content);
+            frame.ok_or(UnreadEval::Frame)
+        });
+        let record = EvalRecord::read(frames, Held::WithoutContents);
+        let record = record.map_err(|unread| match unread {
+            UnreadEval::Frame => unread_frames(stream),
+            UnreadEval::Fault(fault) => at(fault),
+        })?;
         let Some(spec) = record.spec(ENGINE).map_err(at)? else {
             let words = format!(
                 "{stream} was judged by another version, by a spec that this one cannot read"
@@ -93,11 +120,15 @@ impl EvidenceArchive {
             let Some(run) = self.checked_run(stream, one, against, judged)? else {
                 continue;
             };
+            let services = match spec.looks_at_services() {
+                true => self.received(stream, one.seq, against),
+                false => None,
+            };
             let subject = Subject {
                 envelope: &run.0,
                 frames: &run.1,
                 workspace: None,
-                services: None,
+                services: services.as_ref(),
                 replies: None,
             };
             let again = judge_again(&record, one, &spec, &subject, ENGINE).map_err(at)?;
@@ -149,7 +180,7 @@ impl EvidenceArchive {
             judged.not_covered.insert(too_large(run));
             return Ok(None);
         }
-        let unread = || ClaimFailure::new(format!("the frames of {run} cannot be read"));
+        let unread = || unread_frames(run);
         let frames = self.read_whole(run, started.frames)?;
         let records = (0..started.frames).map(|seq| self.stored(run, seq));
         let records: Option<Vec<_>> = records.collect();
@@ -166,8 +197,34 @@ impl EvidenceArchive {
         Ok(Some(found))
     }
 
+    /// What services received of a run that an eval judged, unless that is too large.
+    fn received(&self, stream: &str, seq: u64, against: &VerifyOptions) -> Option<ServiceRecords> {
+        if self.whole_weight_of(self.row(stream, seq)?) > against.run_bytes {
+            return None;
+        }
+        match self.whole(stream, seq)?.event {
+            Event::Eval(EvalEvent::ScenarioStarted(started)) => {
+                started.services.as_ref().map(ServiceRecords::of)
+            }
+            _ => None,
+        }
+    }
+
+    /// How much is held of an eval while it is judged again: no contents of folders and services. The frames
+    /// bind them by their hashes, and what a check looks at is read for its run alone.
+    fn held_of_eval(&self, stream: &str, last: u64) -> u64 {
+        let held = (0..=last).filter_map(|seq| {
+            let (row, placed) = (self.row(stream, seq)?, self.frame(stream, seq)?);
+            Some(match &placed.frame.event {
+                Event::Eval(EvalEvent::ScenarioStarted(_)) => FRAME_BYTES,
+                _ => self.whole_weight_of(row),
+            })
+        });
+        held.fold(0, u64::saturating_add)
+    }
+
     fn read_whole(&self, stream: &str, frames: u64) -> Result<Vec<Frame>, ClaimFailure> {
-        let unread = || ClaimFailure::new(format!("the frames of {stream} cannot be read"));
+        let unread = || unread_frames(stream);
         let whole = (0..frames).map(|seq| self.whole(stream, seq));
         whole.collect::<Option<_>>().ok_or_else(unread)
     }

@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
 use ktsu_ledger::event::RunEvent;
-use ktsu_ledger::frame::MAX_BODY;
-use ktsu_ledger::{CanonicalJson, Event, Frame, Hash, Record, strict};
+use ktsu_ledger::frame::{External, MAX_BODY};
+use ktsu_ledger::{CanonicalJson, Event, Frame, FrameError, Hash, Record, strict};
 
 use super::super::archive::{
     COLUMNS, FORMAT, FRAMES, FileDigester, FileEntry, MANIFEST, MAX_JSON, Manifest, PLACES,
@@ -28,7 +28,7 @@ const MAX_TEXT: u64 = 8 * 1024 * 1024;
 /// The most forks between a branch and its run, as in a ledger.
 const MAX_FORKS: usize = 10_000;
 /// What a frame takes beside its text, about.
-const FRAME_BYTES: u64 = 512;
+pub(super) const FRAME_BYTES: u64 = 512;
 /// The longest line of the table of places.
 const MAX_LINE: usize = 1024;
 
@@ -363,13 +363,21 @@ impl EvidenceArchive {
 
     /// The same with its blobs put back.
     pub(super) fn whole(&self, stream: &str, seq: u64) -> Option<Frame> {
-        let row = self.shared_row(stream, seq)?;
-        let decoded = self
-            .record(row)?
-            .decode::<ktsu_ledger::FrameError>(&mut |hash| {
-                let text = self.blob(hash).filter(|text| Hash::of(text) == *hash);
-                Ok(text.and_then(|text| CanonicalJson::parse(&text).ok()))
-            });
+        self.with_blobs(stream, seq, &|_| true)
+    }
+
+    /// The same with those blobs put back that are wanted.
+    pub(super) fn with_blobs(
+        &self,
+        stream: &str,
+        seq: u64,
+        is_wanted: &dyn Fn(&External) -> bool,
+    ) -> Option<Frame> {
+        let record = self.record(self.shared_row(stream, seq)?)?;
+        let decoded = record.decode_some::<FrameError>(is_wanted, &mut |hash| {
+            let text = self.blob(hash).filter(|text| Hash::of(text) == *hash);
+            Ok(text.and_then(|text| CanonicalJson::parse(&text).ok()))
+        });
         decoded.ok()
     }
 
@@ -386,12 +394,17 @@ impl EvidenceArchive {
             let Some(row) = self.shared_row(stream, seq) else {
                 return false;
             };
-            weight = weight.saturating_add(self.weight_of(row).saturating_add(row.apart));
+            weight = weight.saturating_add(self.whole_weight_of(row));
         }
         weight > against.run_bytes
     }
 
-    /// The same of one frame, without its blobs.
+    /// How much memory a frame takes with its blobs put back.
+    pub(super) fn whole_weight_of(&self, row: &FrameRow) -> u64 {
+        self.weight_of(row).saturating_add(row.apart)
+    }
+
+    /// The same without its blobs.
     pub(super) fn weight_of(&self, row: &FrameRow) -> u64 {
         u64::from(row.length) + FRAME_BYTES
     }

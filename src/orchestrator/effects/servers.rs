@@ -9,7 +9,7 @@ use ktsu_projections::run::{RunState, StepAddress};
 
 use super::secrets::SecretValues;
 use crate::Shared;
-use crate::references::resolved;
+use ktsu_contract::references::resolved;
 use ktsu_contract::runtime::{ApprovalRule, ToolServer};
 use ktsu_workflow::admit::tools::RECOMPUTE_KIND;
 use ktsu_workflow::definition::{Definition, ServerParamError, ServerParamValues};

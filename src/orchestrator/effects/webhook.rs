@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::secrets::SecretValues;
 use crate::Shared;
-use crate::references::resolved;
+use ktsu_contract::references::resolved;
 use ktsu_egress::{EgressErrorCode, EgressRequest, EgressResponse, MAX_KEPT_BYTES};
 use ktsu_secret::{Redactor, Secret, WebhookKey};
 use ktsu_workflow::admit::WebhookOutcome;

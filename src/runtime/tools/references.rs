@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ktsu_contract::references::resolved;
 use serde_json::{Map, Value};
 
 use super::{BoxFuture, ToolCallResult, ToolError, ToolList, ToolSession};
@@ -75,12 +76,7 @@ impl ToolSession for ReferencedSession {
 
 impl ReferencedSession {
     fn resolved(&self, value: &Value) -> Value {
-        mapped(value, &|text| {
-            let references = self.references.iter();
-            references.fold(text.to_owned(), |text, (reference, value)| {
-                text.replace(reference, value)
-            })
-        })
+        mapped(value, &|text| resolved(text, &self.references))
     }
 
     /// What the server offers, with references in its descriptions and schemas.

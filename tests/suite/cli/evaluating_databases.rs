@@ -398,7 +398,7 @@ fn queries_need_a_database_of_a_suite() {
     let spec = format!("invariants: {{one: {{description: d, check: {check}}}}}\n");
     desk.write_file("alone.eval.yaml", &spec);
     let said = desk.ktsu(&["check", &id, "--spec", "alone.eval.yaml"]);
-    let words = "queries a database, which only the runs of a suite have";
+    let words = "looks at a service, which only the runs of a suite have";
     assert!(said.is(2).err.contains(words), "{}", said.err);
     assert!(
         said.err.contains("needs a suite: ktsu eval run"),

@@ -1,6 +1,9 @@
 //! Suites with programs beside each run: tool servers that work in its folder.
 
 use std::fs;
+use std::process::Stdio;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -234,4 +237,74 @@ fn the_rest_of_an_eval_has_a_sandbox_if_the_beginning_had_one() {
         "{}",
         without.err
     );
+}
+
+/// Waits for something, without a sleep of a fixed length.
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < Duration::from_secs(60), "{what}");
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn a_service_without_a_sandbox_ends_even_if_ktsu_is_killed() {
+    // The service has a process of its own, which outlives its parent.
+    let desk = desk("pass", "");
+    let begun = desk.path().join("begun");
+    let command = format!("sleep 86389.5 & touch {}; sleep 86388.5", begun.display());
+    let service = format!("services: {{disk: {{type: mcp, command: [sh, -c, '{command}']}}}}\n");
+    let spec = format!(
+        "subject: {{params: {{at: '{{{{ workspace }}}}'}}}}\nworkspace: {{from: ../files}}\n{service}{CHECKS}"
+    );
+    desk.write_file("w/evals/w.eval.yaml", &spec);
+    desk.write_file("tmp/other", "");
+    let folders = || fs::read_dir(desk.path().join("tmp")).unwrap().count() - 1;
+    let command = |arguments: &[&str]| {
+        let mut command = desk.command(arguments);
+        command.env("TMPDIR", desk.path().join("tmp"));
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        command
+    };
+    let mut killed = command(&["eval", "run", "w", "--no-sandbox"])
+        .spawn()
+        .unwrap();
+    until("the service does not begin", || begun.exists());
+    assert!(is_left("86389.5") && is_left("86388.5"));
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    until("the service does not end", || {
+        !is_left("86389.5") && !is_left("86388.5")
+    });
+    // What it has left is removed by the next command that runs programs.
+    assert!(folders() > 0);
+    let suite = spec
+        .replace(&service, "")
+        .replace("workspace: {", "workspace: {setup: exit 1, ");
+    desk.write_file("w/evals/w.eval.yaml", &suite);
+    let status = command(&["eval", "run", "w", "--no-sandbox"]).status();
+    assert_eq!((status.unwrap().code(), folders()), (Some(2), 0));
+}
+
+#[test]
+fn a_verdict_is_judged_again_without_what_its_run_left() {
+    let before =
+        "[open(os.path.join(root, 'ab'[one]), 'w').write(str(one) * 900_000) for one in range(2)]";
+    let desk = desk(before, SERVICE);
+    let checks = "invariants: {said: {description: d, check: {type: output, expr: output.said}}}\n";
+    let spec = format!(
+        "subject: {{params: {{at: '{{{{ workspace }}}}'}}}}\nworkspace: {{from: ../files}}\n{SERVICE}{checks}"
+    );
+    desk.write_file("w/evals/w.eval.yaml", &spec);
+    let Some(said) = run(&desk) else { return };
+    let report = said.is(0).json();
+    let run = report["scenarios"][0]["run_id"].as_str().unwrap();
+    desk.ktsu(&["evidence", "export", run, "--evals", "-o", "a.tar"])
+        .is(0);
+    assert!(fs::metadata(desk.path().join("a.tar")).unwrap().len() > 1_800_000);
+    let verify = ["evidence", "verify", "a.tar", "--run-size", "1"];
+    desk.ktsu(&[&verify[..], &["--require", "evals"]].concat())
+        .is(0)
+        .says("1 verdict follows from 1 check made again");
 }

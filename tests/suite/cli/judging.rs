@@ -198,9 +198,13 @@ fn what_cannot_be_judged_is_refused_with_what_to_type() {
         .is(2)
         .warns("recorded before it is sent");
     bench
-        .check(&run, ", input_from: mail.last", &["--kit", "mail"])
+        .check(
+            &run,
+            ", input_from: mail.last_request.body",
+            &["--kit", "mail"],
+        )
         .is(2)
-        .warns("services are not supported yet");
+        .warns("only the runs of a suite have");
     bench
         .check(&run, ", input_from: workspace", &["--kit", "mail"])
         .is(2)
@@ -296,6 +300,77 @@ fn offline_a_judge_that_is_no_script_is_refused_and_so_is_an_unknown_one() {
         .is(2)
         .warns("judged by the model group jury, which the kit does not have")
         .warns("its groups: writers, judges");
+}
+
+#[test]
+fn a_judge_without_a_price_and_a_limit_of_cost_do_not_go_together() {
+    let bench = Bench::new();
+    let gateway = |pricing: &str| {
+        let text = format!(
+            "providers: [{{name: desk, type: scripted, config: {{rules: rules.yaml}}}}, {{name: cloud, type: openai, config: {{base_url: 'http://127.0.0.1:9/v1', api_key: none-at-all}}}}]\n\
+             model_groups: [{{name: writers, models: [desk/w]}}, {{name: judges, models: [desk/j, cloud/x]{pricing}}}]\n"
+        );
+        bench.0.write_file("mail/gateway.yaml", &text);
+    };
+    let suite = |limits: &str| {
+        let text = format!("subject: {{}}\n{limits}{}", spec(""));
+        bench.0.write_file("mail/evals/mail.eval.yaml", &text);
+    };
+    gateway("");
+    suite("limits: {cost_usd: 1}\n");
+    let run = ["eval", "run", "mail"];
+    let words = "cloud/x, which judges in the model group judges, has no price";
+    let refused = bench.0.ktsu(&run);
+    refused.is(2).warns(words).warns("pricing: [{model: ID");
+    suite("");
+    let limit = ["--cost-limit", "1"];
+    bench
+        .0
+        .ktsu(&[&run[..], &limit].concat())
+        .is(2)
+        .warns(words);
+    assert_eq!(
+        bench.0.ktsu(&["evals", "--json"]).json()["evals"],
+        json!([])
+    );
+    bench.0.ktsu(&run).is(0);
+    gateway(", pricing: [{model: x, input_per_million_usd: 1, output_per_million_usd: 2}]");
+    suite("limits: {cost_usd: 1}\n");
+    bench.0.ktsu(&run).is(0);
+}
+
+#[test]
+fn a_check_that_is_killed_is_shown_as_interrupted_and_made_anew() {
+    let bench = Bench::new();
+    let run = bench.run("kind");
+    let slow = FILES[3].1.replace(
+        "reply: {score: 0.9, passed: true, reason: it is kind}",
+        "delay_ms: 60000\n    reply: {score: 0.9, passed: true, reason: it is kind}",
+    );
+    bench.0.write_file("mail/rules.yaml", &slow);
+    bench.0.write_file("spec.eval.yaml", &spec(""));
+    let arguments = ["check", &run, "--spec", "spec.eval.yaml", "--kit", "mail"];
+    let mut killed = bench.0.command(&arguments).spawn().unwrap();
+    let listed = || bench.0.ktsu(&["evals"]).out;
+    let began = std::time::Instant::now();
+    while !listed().contains("running") {
+        assert!(began.elapsed().as_secs() < 60, "the check does not begin");
+    }
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    assert!(listed().contains("interrupted"), "{}", listed());
+    let evals = bench.0.ktsu(&["evals", "--json"]).json();
+    let eval = evals["evals"][0]["eval_id"].as_str().unwrap();
+    bench.0.ktsu(&["evals", eval]).is(2).says("interrupted");
+    let resumed = ["eval", "resume", eval, "--kit", "mail"];
+    bench
+        .0
+        .ktsu(&resumed)
+        .is(2)
+        .warns("checks a run that was there before")
+        .warns("ktsu check RUN --spec FILE");
+    bench.0.write_file("mail/rules.yaml", FILES[3].1);
+    bench.0.ktsu(&arguments).is(0);
 }
 
 #[test]

@@ -1,0 +1,217 @@
+//! The record of an eval, as the ledger has it.
+
+use ktsu_eval::{EvalRecord, Held, RecordFault};
+use ktsu_ledger::branch::{Blobs, FrameStream};
+use ktsu_ledger::event::{EvalEvent, ScenarioStarted};
+use ktsu_ledger::store::{Reader, StoreError};
+use ktsu_ledger::{Event, StreamId};
+
+/// Why an eval cannot be shown.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EvalReadError {
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Its frames do not fold.
+    #[error("{0}; `ktsu verify` says more")]
+    Record(#[from] RecordFault),
+}
+
+/// The record of an eval, read frame by frame, without the contents of folders and services.
+///
+/// # Errors
+/// [`EvalReadError`]; also if there is no such stream.
+pub fn record(
+    reader: &dyn Reader,
+    stream: &StreamId,
+    held: Held,
+) -> Result<EvalRecord, EvalReadError> {
+    let frames = FrameStream::new(reader, stream, Held::is_no_content);
+    EvalRecord::read(frames.map(|frame| Ok::<_, EvalReadError>(frame?)), held)
+}
+
+/// What was checked, with the contents of folders and services; none if this is no such frame.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn started(
+    reader: &dyn Reader,
+    stream: &StreamId,
+    seq: u64,
+) -> Result<Option<ScenarioStarted>, StoreError> {
+    let found = reader.read(stream, seq, 1)?;
+    let found = found.first().filter(|record| record.seq == seq);
+    let frame = found.map(|record| Blobs::new(reader).decode(stream, record));
+    Ok(match frame.transpose()?.map(|frame| frame.event) {
+        Some(Event::Eval(EvalEvent::ScenarioStarted(started))) => Some(started),
+        _ => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use ktsu_eval::{EvalSpec, EvalWriter};
+    use ktsu_ledger::event::{EvalStarted, Principal};
+    use ktsu_ledger::store::{Cursor, Filter, IndexRow, MemoryStore, Page, Tail};
+    use ktsu_ledger::{
+        Actor, CanonicalJson, Draft, Entry, Hash, Link, Record, Store as _, Timestamp,
+    };
+
+    use super::*;
+    use crate::evals;
+
+    const SPEC: &str = "subject: {}\nreplicas: 3\ninvariants:\n  \
+        a: {description: d, check: {type: output}}\n";
+
+    /// A reader that refuses to read what runs left.
+    struct WithoutContents<'s> {
+        store: &'s MemoryStore,
+        contents: Vec<Hash>,
+    }
+
+    impl Reader for WithoutContents<'_> {
+        fn read(
+            &self,
+            stream: &StreamId,
+            from: u64,
+            limit: usize,
+        ) -> Result<Vec<Record>, StoreError> {
+            // One frame a page.
+            self.store.read(stream, from, limit.min(1))
+        }
+
+        fn tail(&self, stream: &StreamId) -> Result<Option<Tail>, StoreError> {
+            self.store.tail(stream)
+        }
+
+        fn streams(
+            &self,
+            after: Option<&StreamId>,
+            limit: usize,
+        ) -> Result<Vec<StreamId>, StoreError> {
+            self.store.streams(after, limit)
+        }
+
+        fn blob_get(&self, hash: &Hash) -> Result<Option<CanonicalJson>, StoreError> {
+            assert!(!self.contents.contains(hash), "contents are read");
+            self.store.blob_get(hash)
+        }
+
+        fn list(
+            &self,
+            filter: &Filter,
+            cursor: Option<&Cursor>,
+            limit: usize,
+        ) -> Result<Page, StoreError> {
+            self.store.list(filter, cursor, limit)
+        }
+
+        fn row(&self, stream: &StreamId) -> Result<Option<IndexRow>, StoreError> {
+            self.store.row(stream)
+        }
+
+        fn by_key(&self, key: &str) -> Result<Option<IndexRow>, StoreError> {
+            self.store.by_key(key)
+        }
+    }
+
+    fn left(run: u32, bytes: usize) -> CanonicalJson {
+        CanonicalJson::string(&run.to_string().repeat(bytes))
+    }
+
+    /// An eval of three runs, which left a small and a large folder, and a large database.
+    fn events() -> Vec<EvalEvent> {
+        let (spec, _) = EvalSpec::parse(Path::new("a.eval.yaml"), SPEC).unwrap();
+        let started = EvalStarted {
+            by: Principal {
+                auth: "none".to_owned(),
+                id: "local".to_owned(),
+            },
+            checks: spec.as_json.clone(),
+            engine: "ktsu 1".to_owned(),
+            file: "a.eval.yaml".to_owned(),
+            sandbox: None,
+            spec: SPEC.to_owned(),
+            spec_digest: Hash::of(SPEC.as_bytes()),
+            suite: spec.suite.as_ref().map(|suite| suite.recorded(None)),
+        };
+        let (mut writer, mut events) = EvalWriter::begin(started, spec.pass_threshold);
+        for (run, workspace, services) in [
+            (1, Some(left(1, 10)), None),
+            (2, Some(left(2, 100_000)), None),
+            (3, None, Some(left(3, 100_000))),
+        ] {
+            let started = ScenarioStarted {
+                abandoned: Vec::new(),
+                frames: 1,
+                head: Hash::ZERO,
+                replica: 0,
+                run: StreamId::run(&format!("run_{run}")).unwrap(),
+                scenario: 0,
+                services,
+                workspace,
+            };
+            events.extend(writer.judged(started, Err("timeout".to_owned())));
+        }
+        events.extend(writer.finish());
+        events.into_iter().map(|(_, event)| event).collect()
+    }
+
+    fn recorded(stream: &StreamId) -> (MemoryStore, Vec<Hash>) {
+        let (mut prev, mut sealed) = (Hash::ZERO, Vec::new());
+        for (seq, event) in (0..).zip(events()) {
+            let draft = Draft {
+                scope: String::new(),
+                actor: Actor::Orchestrator,
+                cause: Vec::new(),
+                event: Event::Eval(event),
+            };
+            let stream = stream.clone();
+            let link = Link { stream, seq, prev };
+            let one = draft.seal(link, Timestamp::from_micros(1)).unwrap();
+            prev = one.record.hash;
+            sealed.push(one);
+        }
+        let blobs = sealed.iter().flat_map(|one| &one.blobs);
+        let contents = blobs.map(|blob| blob.hash).collect();
+        let (entry, _) = Entry::from_sealed(sealed).unwrap();
+        let mut store = MemoryStore::new();
+        let epoch = store.acquire().unwrap();
+        let appended = store.append(epoch, &[entry]).unwrap();
+        assert!(appended[0].is_ok());
+        (store, contents)
+    }
+
+    #[test]
+    fn evals_are_listed_shown_and_verified_without_what_their_runs_left() {
+        let stream: StreamId = "eval:eval_a".parse().unwrap();
+        let (store, contents) = recorded(&stream);
+        assert_eq!(contents.len(), 2);
+        let reader = WithoutContents {
+            store: &store,
+            contents,
+        };
+        let listed = evals::list(&reader, None, 10).unwrap();
+        let first = listed[0].as_ref().unwrap();
+        assert_eq!((listed.len(), first.status.as_str()), (1, "error"));
+        assert_eq!(first.scenarios[0].runs().len(), 3);
+        assert!(evals::read(&reader, &stream).unwrap().is_some());
+        let problem = evals::EvalVerifier::new().problem(&reader, &stream);
+        assert_eq!(problem, None);
+        let whole = EvalRecord::of(&ktsu_ledger::branch::frames(&store, &stream).unwrap()).unwrap();
+        let record = record(&reader, &stream, Held::WithoutContents).unwrap();
+        for (run, whole) in record.runs.iter().zip(&whole.runs) {
+            assert_eq!(
+                (&run.started.workspace, &run.started.services),
+                (&None, &None)
+            );
+            assert_eq!(
+                started(&store, &stream, run.seq).unwrap().as_ref(),
+                Some(&whole.started)
+            );
+        }
+        assert_eq!(started(&store, &stream, 0).unwrap(), None);
+    }
+}
