@@ -19,6 +19,8 @@ use ktsu_projections::approvals::ApprovalKind;
 use ktsu_projections::person_requests::PersonRequest;
 use serde_json::{Map as Object, Value, json};
 
+use crate::numbers::equal;
+
 /// The most entries of a file.
 const MAX_ENTRIES: usize = 1_000;
 
@@ -62,6 +64,8 @@ const ENTRY: MapShape = MapShape::new(
 const MATCH: MapShape = MapShape::new(
     "match",
     &[
+        optional("arguments", Each(&Any))
+            .doc("Arguments that the call has to have: {to: ann, amount: 5}; it may have others"),
         optional("attempt", Integer(1, 1_000_000)).doc("Data of this attempt of the step only"),
         optional("kind", Keywords(&KINDS))
             .doc("A tool call, one in doubt, the output of a step, or data"),
@@ -87,6 +91,7 @@ struct Entry {
     kind: Option<String>,
     step: Option<String>,
     tool: Option<String>,
+    arguments: Object<String, Value>,
     attempt: Option<u32>,
     by: Option<String>,
     said: Said,
@@ -189,6 +194,7 @@ fn entry(reader: &mut ConfigReader<'_>, node: &YamlNode, base: &'static str) -> 
         kind: None,
         step: None,
         tool: None,
+        arguments: Object::new(),
         attempt: None,
         by: text(reader, &fields, "by"),
         said,
@@ -201,6 +207,8 @@ fn entry(reader: &mut ConfigReader<'_>, node: &YamlNode, base: &'static str) -> 
         entry.kind = kind.map(str::to_owned);
         entry.step = text(reader, &fields, "step");
         entry.tool = text(reader, &fields, "tool");
+        let arguments = fields.read("arguments", |node| values(reader, node, "arguments"));
+        entry.arguments = arguments.unwrap_or_default();
         let attempt = fields.read("attempt", |node| {
             reader.integer(node, "attempt", 1, 1_000_000)
         });
@@ -235,6 +243,9 @@ fn judge_match(reader: &mut ConfigReader<'_>, fields: &Fields<'_>, entry: &Entry
         }
         _ if entry.tool.is_some() && (is_data || kind == Some("review")) => {
             Some("tool goes with decisions on tool calls")
+        }
+        _ if !entry.arguments.is_empty() && (is_data || kind == Some("review")) => {
+            Some("arguments go with decisions on tool calls")
         }
         _ => None,
     };
@@ -288,19 +299,26 @@ fn said(reader: &mut ConfigReader<'_>, fields: &Fields<'_>, node: &YamlNode) -> 
 fn decision(reader: &mut ConfigReader<'_>, fields: &Fields<'_>, node: &YamlNode) -> Option<Said> {
     let words = DECISIONS.map(|word| (word, word));
     let word = reader.keyword(node, "decision", &words)?;
-    let overlay = fields.read("overlay", |node| {
-        reader.open_map(node, "overlay")?;
-        match node.to_value() {
-            Value::Object(overlay) => Some(overlay),
-            _ => None,
-        }
-    });
+    let overlay = fields.read("overlay", |node| values(reader, node, "overlay"));
     Some(Said::Decision {
         word: word.to_owned(),
         reason: text(reader, fields, "reason"),
         overlay: overlay.unwrap_or_default(),
         result: text(reader, fields, "result"),
     })
+}
+
+/// A map of any values.
+fn values(
+    reader: &mut ConfigReader<'_>,
+    node: &YamlNode,
+    name: &str,
+) -> Option<Object<String, Value>> {
+    reader.open_map(node, name)?;
+    match node.to_value() {
+        Value::Object(values) => Some(values),
+        _ => None,
+    }
 }
 
 fn text(reader: &mut ConfigReader<'_>, fields: &Fields<'_>, name: &str) -> Option<String> {
@@ -314,14 +332,19 @@ impl Entry {
         let fits = |pattern: &Option<String>, name: &str| {
             pattern.as_ref().is_none_or(|pattern| covers(pattern, name))
         };
-        let tool = match record {
-            PersonRequest::Approval(call) => Some(call.tool_name.as_str()),
+        let call = match record {
+            PersonRequest::Approval(call) => Some(call),
             PersonRequest::Review(_) | PersonRequest::Suspension(_) => None,
+        };
+        let is_given = |(name, value): (&String, &Value)| {
+            let given = call.and_then(|call| call.arguments.get(name));
+            given.is_some_and(|given| equal(given, value))
         };
         is_data == (kind == "suspend")
             && self.kind.as_deref().is_none_or(|word| word == kind)
             && self.step.as_ref().is_none_or(|step| is_step(step, record))
-            && (self.tool.is_none() || tool.is_some_and(|tool| fits(&self.tool, tool)))
+            && (self.tool.is_none() || call.is_some_and(|call| fits(&self.tool, &call.tool_name)))
+            && self.arguments.iter().all(is_given)
             && self
                 .attempt
                 .is_none_or(|attempt| is_of_attempt(attempt, record))

@@ -82,7 +82,8 @@ pub use spec::{
 
 pub use suite::{EvalSubject, MAX_SCENARIOS, Scenario, Suite, SuiteLimits};
 pub use surroundings::{
-    DatabaseKind, DatabaseService, PROGRAM, SuiteServices, SuiteWorkspace, ToolService, WORKSPACE,
+    DatabaseKind, DatabaseService, PARAMS, PROGRAM, SuiteServices, SuiteWorkspace, ToolService,
+    WORKSPACE, filled,
 };
 
 #[cfg(test)]

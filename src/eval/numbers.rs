@@ -3,7 +3,22 @@
 
 use std::cmp::Ordering;
 
-use serde_json::Number;
+use serde_json::{Number, Value};
+
+/// Equality of JSON: numbers by their value, so 1 equals 1.0.
+pub(crate) fn equal(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::Number(a), Value::Number(b)) => compare(a, b) == Ordering::Equal,
+        (Value::Array(a), Value::Array(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| equal(a, b))
+        }
+        (Value::Object(a), Value::Object(b)) => {
+            let same = |(key, a): (&String, &Value)| b.get(key).is_some_and(|b| equal(a, b));
+            a.len() == b.len() && a.iter().all(same)
+        }
+        (a, b) => a == b,
+    }
+}
 
 /// How one number compares with another.
 pub(crate) fn compare(a: &Number, b: &Number) -> Ordering {

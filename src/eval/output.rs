@@ -7,7 +7,7 @@ use ktsu_workflow::expression::{from_value, into_value, truthy};
 use serde_json::{Number, Value};
 
 use crate::bench::{Bench, CheckError};
-use crate::numbers::compare;
+use crate::numbers::{compare, equal};
 use crate::results::{Finding, shown, value_looked_at};
 use crate::spec::OutputCheck;
 
@@ -110,21 +110,6 @@ fn missed_schema(check: &OutputCheck, value: &Value) -> Result<Option<String>, C
     }
     let words = message_at(&first.message, &first.pointer);
     Ok(Some(format!("a value that fits the schema: {words}")))
-}
-
-/// Equality of JSON: numbers by their value, so 1 equals 1.0.
-pub(crate) fn equal(a: &Value, b: &Value) -> bool {
-    match (a, b) {
-        (Value::Number(a), Value::Number(b)) => compare(a, b) == Ordering::Equal,
-        (Value::Array(a), Value::Array(b)) => {
-            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| equal(a, b))
-        }
-        (Value::Object(a), Value::Object(b)) => {
-            let same = |(key, a): (&String, &Value)| b.get(key).is_some_and(|b| equal(a, b));
-            a.len() == b.len() && a.iter().all(same)
-        }
-        (a, b) => a == b,
-    }
 }
 
 impl OutputCheck {

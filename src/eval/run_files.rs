@@ -190,6 +190,7 @@ pub(crate) fn audit(frames: &[FrameView], services: Option<&ServiceRecords>) -> 
                     "approved": call["approved"],
                     "arguments": bounded(&call["arguments"]),
                     "frame": value["id"],
+                    "not_sent": data["not_sent"],
                     "result": bounded(&data["content"]),
                     "server": frame.server,
                     "status": status,

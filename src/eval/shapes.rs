@@ -87,7 +87,8 @@ pub(crate) const WORKSPACE_FOLDER: MapShape = MapShape::new(
 pub(crate) const TOOL_SERVICE: MapShape = MapShape::new(
     "the service",
     &[
-        required("command", Filled(&Text)).doc("The program and its arguments"),
+        required("command", Filled(&Text))
+            .doc("The program and its arguments, with {{ workspace }}, {{ program }} and {{ params.NAME }}"),
         optional("from", Text).doc("A folder that it can read, from the folder of the spec"),
         OWN_LIMITS,
         optional("servers", Filled(&Text))

@@ -6,8 +6,7 @@ use serde_json::{Value, json};
 use crate::bench::CheckError;
 use crate::commands::{not_ended_well, not_run};
 use crate::content::Workspace;
-use crate::numbers::is_same_decimal;
-use crate::output::equal;
+use crate::numbers::{equal, is_same_decimal};
 use crate::programs::{CheckProgram, ProgramRun, SqlCheck};
 use crate::results::{Finding, printed, shortened, shown, value_looked_at};
 

@@ -117,6 +117,19 @@ impl Suite {
         given.into_iter().flatten().chain(varied).flat_map(texts)
     }
 
+    /// The names of its params, those that vary among them.
+    pub(crate) fn param_names(&self) -> impl Iterator<Item = &str> {
+        let given = match &self.subject {
+            EvalSubject::Workflow { params, .. } => Some(params.keys().map(String::as_str)),
+            EvalSubject::Run(_) => None,
+        };
+        let varied = self.matrix.iter().filter_map(|(axis, _)| match axis {
+            Axis::Param(name) => Some(name.as_str()),
+            Axis::Group(_) => None,
+        });
+        given.into_iter().flatten().chain(varied)
+    }
+
     /// The model groups that vary, and all that are used in place of each.
     pub fn groups(&self) -> BTreeMap<&str, BTreeSet<&str>> {
         let groups = self.matrix.iter().filter_map(|(axis, values)| match axis {

@@ -13,6 +13,12 @@ pub const WORKSPACE: &str = "workspace";
 /// The reference in commands of services that stands for the folder that they can read.
 pub const PROGRAM: &str = "program";
 
+/// What references in commands of services begin with that stand for params of the scenario.
+pub const PARAMS: &str = "params.";
+
+/// What references begin with that stand for something of a service.
+pub(crate) const SERVICES: &str = "services.";
+
 /// The most services of a suite.
 pub(crate) const MAX_SERVICES: usize = 16;
 
@@ -111,8 +117,29 @@ pub(crate) fn texts(value: &Value) -> Vec<&str> {
     }
 }
 
-/// The first reference in a text that looks like one of a suite, such as `ours`, and is none of `known`: as it
-/// is written, and its name.
+/// A text with values in place of the references in it. What is put in is not read again.
+pub fn filled(text: &str, values: &BTreeMap<String, String>) -> String {
+    let (mut filled, mut rest) = (String::new(), text);
+    while let Some((before, begun)) = rest.split_once("{{ ") {
+        filled.push_str(before);
+        let named = begun.split_once(" }}");
+        let found = named.and_then(|(name, after)| Some((values.get(name)?, after)));
+        match found {
+            Some((value, after)) => {
+                filled.push_str(value);
+                rest = after;
+            }
+            None => {
+                filled.push_str("{{ ");
+                rest = begun;
+            }
+        }
+    }
+    filled + rest
+}
+
+/// The first reference in a text that looks like one of a suite, such as `ours`, of which those with a dot at
+/// the end are beginnings, and is none of `known`: as it is written, and its name.
 pub(crate) fn unknown_reference<'t>(
     text: &'t str,
     ours: &[&str],
@@ -122,7 +149,10 @@ pub(crate) fn unknown_reference<'t>(
     while let Some((_, begun)) = rest.split_once("{{") {
         let (inner, after) = begun.split_once("}}")?;
         let name = inner.trim();
-        let is_ours = ours.contains(&name) || name.starts_with("services.");
+        let is_ours = ours.iter().any(|one| match one.ends_with('.') {
+            true => name.starts_with(one),
+            false => name == *one,
+        });
         let is_exact = inner.len() == name.len() + 2 && inner.starts_with(' ');
         if is_ours && !(is_exact && known.contains(name)) {
             let written = text.len() - begun.len() - 2..text.len() - after.len();
@@ -131,4 +161,29 @@ pub(crate) fn unknown_reference<'t>(
         rest = after;
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::filled;
+
+    #[test]
+    fn references_are_replaced_once_and_what_is_put_in_is_not_read_again() {
+        let values = [("workspace", "/work"), ("params.a", "{{ workspace }}")];
+        let values: BTreeMap<String, String> = values
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .into();
+        for (text, expected) in [
+            ("{{ workspace }}/{{ workspace }}", "/work//work"),
+            ("a={{ params.a }};", "a={{ workspace }};"),
+            ("{{ params.b }} {{ workspace }}", "{{ params.b }} /work"),
+            ("{{ {{ workspace }} }}", "{{ /work }}"),
+            ("{{workspace}} {{ workspace", "{{workspace}} {{ workspace"),
+            ("é", "é"),
+        ] {
+            assert_eq!(filled(text, &values), expected, "{text}");
+        }
+    }
 }

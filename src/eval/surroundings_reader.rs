@@ -13,7 +13,8 @@ use crate::http_mock_reader;
 use crate::shapes::{TOOL_SERVICE, WORKSPACE_FOLDER};
 use crate::suite::{EvalSubject, Suite};
 use crate::surroundings::{
-    MAX_SERVICES, PROGRAM, SuiteServices, SuiteWorkspace, ToolService, WORKSPACE, unknown_reference,
+    MAX_SERVICES, PARAMS, PROGRAM, SERVICES, SuiteServices, SuiteWorkspace, ToolService, WORKSPACE,
+    unknown_reference,
 };
 
 /// The type of services that offer tools.
@@ -226,14 +227,16 @@ fn check_references(reader: &mut ConfigReader<'_>, fields: &Fields<'_>, suite: &
         };
         reader.fault(Fault::new(FaultCode::BadValue, place, words).hint(hint));
     };
-    let unknown = |text| unknown_reference(text, &[WORKSPACE], &known);
+    let unknown = |text| unknown_reference(text, &[WORKSPACE, SERVICES], &known);
     if let Some(found) = suite.texts().find_map(unknown) {
         report("subject", found, &known);
     }
     for service in suite.services.tools.values() {
         let mut known = known.clone();
         known.extend(service.from.as_ref().map(|_| PROGRAM.to_owned()));
-        let unknown = |text| unknown_reference(text, &[WORKSPACE, PROGRAM], &known);
+        known.extend(suite.param_names().map(|name| format!("{PARAMS}{name}")));
+        let ours = [WORKSPACE, PROGRAM, SERVICES, PARAMS];
+        let unknown = |text| unknown_reference(text, &ours, &known);
         if let Some(found) = service
             .command
             .iter()

@@ -360,7 +360,7 @@ impl<'e> Bench<'e> {
             (Some(ended), _) => ended,
             (None, Some(scenario)) => {
                 let key = format!("{}/{}/{}", plan.id, place.0, place.1);
-                let folder = fresh(plan.folders).await?;
+                let folder = fresh(plan.folders, scenario).await?;
                 let begin = (plan.is_resumed, folder);
                 self.run_one(plan.suite, scenario, &key, begin).await?
             }

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ktsu_eval::{
-    CommandCheck, PROGRAM, ProgramLimits, ServiceRecords, Suite, ToolService, WORKSPACE, Workspace,
+    CommandCheck, PARAMS, PROGRAM, ProgramLimits, Scenario, ServiceRecords, Suite, ToolService,
+    WORKSPACE, Workspace, filled,
 };
 use ktsu_ledger::CanonicalJson;
 use ktsu_orchestrator::{ReferencedServer, References};
@@ -155,15 +156,19 @@ impl RunFolders {
         }))
     }
 
-    /// A folder for a run.
-    pub(super) fn fresh(&self) -> Result<RunFolder, Failure> {
+    /// A folder for a run with these params.
+    pub(super) fn fresh(&self, params: &Map<String, Value>) -> Result<RunFolder, Failure> {
         let mocks = self.mocks.as_ref().map(HttpMocks::start).transpose()?;
         let databases = databases::started(self.databases.as_ref())?;
-        self.beside(databases, mocks.unwrap_or_default())
+        self.beside((databases, mocks.unwrap_or_default()), params)
     }
 
     /// A folder beside the databases and the HTTP servers of a run.
-    fn beside(&self, databases: Arc<RunDatabases>, mocks: RunMocks) -> Result<RunFolder, Failure> {
+    fn beside(
+        &self,
+        (databases, mocks): (Arc<RunDatabases>, RunMocks),
+        params: &Map<String, Value>,
+    ) -> Result<RunFolder, Failure> {
         let mocks = Arc::new(mocks);
         let folder = self.sandbox.copy_of(&self.template.workspace());
         let folder = Arc::new(folder.map_err(not_made)?);
@@ -180,12 +185,13 @@ impl RunFolders {
         let mut within = databases.urls(true);
         within.extend(mocks.urls(true));
         within.extend([value(self.sandbox.places(&folder).0)]);
+        let in_commands = with_params(&within, params);
         let mut services = Vec::new();
         for (name, program) in &self.services {
             let Some(bridge) = &self.bridge else { continue };
             let offered = bridge.offer(
                 name,
-                program.starts(&self.sandbox, (&folder, &databases, &mocks), &within),
+                program.starts(&self.sandbox, (&folder, &databases, &mocks), &in_commands),
             );
             let server = ReferencedServer {
                 url: offered.url.clone(),
@@ -234,7 +240,8 @@ impl RunFolders {
         let Some(mocks) = self.mocks_again(kept) else {
             return Ok(None);
         };
-        let folder = self.beside(databases, mocks)?;
+        // No program is started in it.
+        let folder = self.beside((databases, mocks), &Map::new())?;
         let Some(change) = &kept.workspace else {
             return Ok(Some(folder));
         };
@@ -269,11 +276,15 @@ impl RunFolders {
 }
 
 /// A folder for a run, if runs have one.
-pub(super) async fn fresh(folders: Option<&Arc<RunFolders>>) -> Result<Option<RunFolder>, Failure> {
+pub(super) async fn fresh(
+    folders: Option<&Arc<RunFolders>>,
+    scenario: &Scenario,
+) -> Result<Option<RunFolder>, Failure> {
     let Some(folders) = folders.cloned() else {
         return Ok(None);
     };
-    let made = tokio::task::spawn_blocking(move || folders.fresh());
+    let params = scenario.params.clone();
+    let made = tokio::task::spawn_blocking(move || folders.fresh(&params));
     Ok(Some(made.await.map_err(Failure::of)??))
 }
 
@@ -301,13 +312,8 @@ impl ServiceProgram {
     ) -> Box<dyn Fn() -> Result<ToolProcess, String> + Send + Sync> {
         let (program, sandbox, folder) = (Arc::clone(self), sandbox.clone(), Arc::clone(folder));
         let (databases, mocks) = (Arc::clone(databases), Arc::clone(mocks));
-        let mut command = program.command.clone();
-        for (name, value) in references {
-            let reference = format!("{{{{ {name} }}}}");
-            let replaced = command.iter().map(|one| one.replace(&reference, value));
-            command = replaced.collect();
-        }
-        let command = mocks.in_front_of(command);
+        let command = program.command.iter().map(|one| filled(one, references));
+        let command = mocks.in_front_of(command.collect());
         let mut limits = service_limits(program.limits);
         limits.processes = limits.processes.saturating_add(mocks.processes());
         Box::new(move || {
@@ -369,6 +375,24 @@ fn change(before: &FolderContents, after: &FolderContents) -> io::Result<Canonic
     change["after"] = json!(after.digest());
     change["before"] = json!(before.digest());
     CanonicalJson::from_value(&change).map_err(io::Error::other)
+}
+
+/// References in commands of services, and what they stand for: those of the run, and its params.
+fn with_params(
+    within: &BTreeMap<String, String>,
+    params: &Map<String, Value>,
+) -> BTreeMap<String, String> {
+    let params = params.iter().map(|(name, value)| {
+        let value = match value {
+            Value::String(text) => filled(text, within),
+            other => other.to_string(),
+        };
+        (format!("{PARAMS}{name}"), value)
+    });
+    let within = within
+        .iter()
+        .map(|(name, value)| (name.clone(), value.clone()));
+    within.chain(params).collect()
 }
 
 /// A copy of a folder of the kit.

@@ -97,6 +97,29 @@ fn an_entry_names_what_it_answers_by_step_path_tool_and_kind() {
 }
 
 #[test]
+fn an_entry_can_name_the_arguments_that_a_call_has_to_have() {
+    let mut record = serde_json::to_value(call("pay", "charge", "approval")).unwrap();
+    record["arguments"] = json!({"to": "ann", "amount": 5.0, "lines": [{"of": 1}]});
+    let asked: PersonRequest = serde_json::from_value(record).unwrap();
+    for (arguments, fits) in [
+        ("{}", true),
+        ("{to: ann}", true),
+        ("{to: ann, amount: 5, lines: [{of: 1}]}", true),
+        ("{to: bob, amount: 5}", false),
+        ("{lines: [{}]}", false),
+        ("{from: ann}", false),
+    ] {
+        let text = format!(
+            "people: [{{match: {{tool: charge, arguments: {arguments}}}, decision: approved}}]"
+        );
+        let answers = read(&text).unwrap();
+        assert_eq!(!answers.to(&asked).is_empty(), fits, "{arguments}");
+    }
+    let any = read("people: [{match: {arguments: {v: 1}}, decision: approved}]").unwrap();
+    assert!(any.to(&review("run_r", "judge")).is_empty(), "not a call");
+}
+
+#[test]
 fn answers_are_in_the_order_of_the_file_with_who_gives_them() {
     let answers = read(
         "people:\n- {by: ann, decision: approved, overlay: {v: 2}}\n\
@@ -133,6 +156,14 @@ fn what_is_wrong_with_a_file_is_said_with_its_place() {
             "by must be a short name",
         ),
         ("people: [{decision: approved, match: {stp: a}}]", "stp"),
+        (
+            "people: [{data: 1, match: {arguments: {a: 1}}}]",
+            "arguments go with decisions on tool calls",
+        ),
+        (
+            "people: [{decision: approved, match: {arguments: [a]}}]",
+            "arguments",
+        ),
         (
             "people: [{match: {step: \"c*k\"}, data: 1}]",
             "can have a * at its end only",

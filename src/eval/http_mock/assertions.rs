@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 use crate::bench::{Bench, CheckError};
 use crate::glob::Glob;
 use crate::http_mock::record::{MockRecord, MockRequest, ServiceRecords};
-use crate::output::{equal, missed};
+use crate::numbers::equal;
+use crate::output::missed;
 use crate::results::{Finding, shown, value_looked_at};
 use crate::spec::OutputCheck;
 

@@ -6,7 +6,8 @@ use ktsu_ledger::Hash;
 use ktsu_ledger::event::{CheckResult, EvalStatus};
 use serde_json::{Value, json};
 
-use super::support::one_in;
+use super::support::{Run, one_in};
+use crate::run_files::audit;
 use crate::{CheckProgram, DatabasePlace, ProgramPlaces, ProgramRun, Programs, Workspace};
 
 /// Ends every program alike, and keeps what it was given.
@@ -256,4 +257,25 @@ fn a_script_gets_the_run_in_seven_keys_and_two_files() {
         assert_eq!(phases, ["start", "end"], "{start}");
         assert_eq!(start.as_object().unwrap().len(), 17, "{start}");
     }
+}
+
+#[test]
+fn the_audit_log_says_why_a_call_was_not_sent() {
+    let mut run = Run::new();
+    run.tool_call("pay", Some("approved"));
+    let response = run.model_call("pay");
+    run.add(
+        "tool.returned",
+        json!({"attempt": 1, "call": 0, "content": [], "duration_ms": 0, "is_error": true, "not_sent": "rejected",
+            "report": {"digest": "d", "n": 3}, "response": response, "step": "pay"}),
+    );
+    let audit = audit(&run.views(), None).unwrap();
+    let reasons = audit.lines().map(|line| {
+        let entry: Value = serde_json::from_str(line).unwrap();
+        entry["details"]["not_sent"].clone()
+    });
+    assert_eq!(
+        reasons.collect::<Vec<_>>(),
+        [json!(null), json!("rejected")]
+    );
 }

@@ -259,6 +259,12 @@ fn slips_are_reported_at_their_places() {
             "{{ program }} stands for nothing here",
         ),
         (
+            "subject: {params: {b: 1}}\nmatrix: {params.a: [1]}\nworkspace: {}\n\
+             services: {s: {type: mcp, command: ['{{ params.a }}{{ params.b }}', '{{ params.c }}']}}",
+            4,
+            "{{ params.c }} stands for nothing here",
+        ),
+        (
             "subject: {}\nmatrix: {params.a: ['{{ services.db.url }}']}\nworkspace: {}",
             1,
             "{{ services.db.url }} stands for nothing here",

@@ -113,6 +113,26 @@ fn a_service_works_in_the_folder_of_its_run_and_ends_with_it() {
 }
 
 #[test]
+fn a_service_can_have_params_of_its_scenario_in_its_command() {
+    let suite = format!("matrix: {{params.text: [one, two]}}\n{SERVICE}").replace(
+        "'{{ workspace }}'",
+        "'{{ params.at }}', 'as {{ params.text }}'",
+    );
+    let desk = desk(
+        "given = asked['params']['arguments']; given['text'] = sys.argv[2]",
+        &suite,
+    );
+    let Some(said) = run(&desk) else { return };
+    let id = said.json()["eval_id"].as_str().unwrap().to_owned();
+    let frames = desk.ktsu(&["frames", &id, "--type", "scenario.started", "--json"]);
+    let notes = frames.is(0).out.lines().map(|line| {
+        let frame: Value = serde_json::from_str(line).unwrap();
+        frame["data"]["workspace"]["added"]["note.txt"]["text"].clone()
+    });
+    assert_eq!(notes.collect::<Vec<_>>(), ["as one", "as two"]);
+}
+
+#[test]
 fn a_service_reaches_nothing_but_the_folder_of_its_run() {
     let desk = desk(
         "given = asked['params']['arguments']; given['text'] = ' '.join(str(os.path.exists(one)) for one in \
