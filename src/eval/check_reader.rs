@@ -6,6 +6,7 @@ use ktsu_config::shape::MapShape;
 use ktsu_config::yaml::{YamlNode, YamlValue};
 use ktsu_workflow::expression::Expression;
 
+use crate::conditions::OutputCheck;
 use crate::field_reader::{
     conditions, limits, missing_one, only_one, pattern, refuse, shaped, text, value,
 };
@@ -16,7 +17,7 @@ use crate::judge_reader;
 use crate::program_reader;
 use crate::programs::{CommandCheck, CustomCheck, SqlCheck};
 use crate::shapes;
-use crate::spec::{CheckKind, Content, CountRange, OutputCheck, ToolPattern, ToolUse, TraceCheck};
+use crate::spec::{CheckKind, Content, CountRange, ToolPattern, ToolUse, TraceCheck};
 
 /// The most globs of a list of tools.
 const MAX_TOOLS: usize = 200;

@@ -10,13 +10,13 @@ use ktsu_schema::Schema;
 use ktsu_workflow::expression::Expression;
 use serde_json::{Number, Value};
 
+use crate::conditions::OutputCheck;
 use crate::filter::FilterError;
 use crate::numbers;
 use crate::pattern::TextPattern;
 use crate::program_reader;
 use crate::programs::ProgramLimits;
 use crate::shapes;
-use crate::spec::OutputCheck;
 
 /// A map of a shape in which every key has a value: one without would leave out a condition.
 pub(crate) fn shaped<'n>(

@@ -9,12 +9,11 @@ use crate::database_reader::member;
 use crate::field_reader::{self, conditions, shaped, text};
 use crate::filter;
 use crate::glob::{Glob, MAX_GLOB_BYTES};
-use crate::http_mock::assertions::{MockAssertion, MockCheck, RequestFilter};
-use crate::http_mock::reply::{MAX_REPLY, ReplyTemplate};
-use crate::http_mock::{HttpMock, MockFault, MockRoute};
-use crate::model_judge::check::JudgeInput;
+use crate::http_mock::check::{MockAssertion, MockCheck, RequestFilter};
+use crate::http_mock::routes::{HttpMock, MockFault, MockRoute};
+use crate::http_mock::template::{MAX_REPLY, ReplyTemplate};
 use crate::shapes::{ASSERTION, HTTP_MOCK_SERVICE, MOCK_ROUTE};
-use crate::spec::{CheckKind, EvalSpec, Invariant};
+use crate::spec::EvalSpec;
 
 /// The most routes of a server.
 const MAX_ROUTES: usize = 100;
@@ -256,7 +255,7 @@ pub(crate) fn report_missing(reader: &mut ConfigReader<'_>, fields: &Fields<'_>,
         return;
     };
     for invariant in &spec.invariants {
-        let Some((service, key)) = looks_at(invariant) else {
+        let Some((service, key)) = invariant.check.receiver() else {
             continue;
         };
         let mock = suite.services.mocks.get(service);
@@ -272,25 +271,5 @@ pub(crate) fn report_missing(reader: &mut ConfigReader<'_>, fields: &Fields<'_>,
         let fault = Fault::new(FaultCode::BadValue, place, words);
         let hint = format!("services: {{{service}: {{type: http_mock, record: true}}}}");
         reader.fault(fault.hint(hint));
-    }
-}
-
-/// The server whose requests a check looks at, and the key that names it.
-fn looks_at(invariant: &Invariant) -> Option<(&str, &'static str)> {
-    match &invariant.check {
-        CheckKind::HttpMock(check) => Some((&check.service, "service")),
-        CheckKind::Judge(check) => match &check.input {
-            JudgeInput::Service { service, .. } => Some((service, "input_from")),
-            JudgeInput::Output | JudgeInput::Workspace => None,
-        },
-        CheckKind::Output(_)
-        | CheckKind::Trace(_)
-        | CheckKind::Forbidden(_)
-        | CheckKind::FileExists(_)
-        | CheckKind::FileAbsent(_)
-        | CheckKind::FileContent(_)
-        | CheckKind::CommandExit(_)
-        | CheckKind::Custom(_)
-        | CheckKind::Sql(_) => None,
     }
 }

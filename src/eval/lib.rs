@@ -15,6 +15,7 @@ mod answers;
 mod bench;
 mod check_reader;
 mod commands;
+mod conditions;
 mod content;
 mod database_reader;
 mod field_reader;
@@ -51,14 +52,15 @@ mod trace;
 
 pub use answers::{ANSWERS, Answer, Answers};
 pub use check_reader::micro_usd;
+pub use conditions::OutputCheck;
 pub use content::Workspace;
 pub use filter::{Filter, FilterError};
 pub use frames::{FrameFold, FrameView, FrameViewError};
 pub use held::Held;
-pub use http_mock::assertions::MockCheck;
+pub use http_mock::check::MockCheck;
 pub use http_mock::record::{MockRecord, MockRequest, ServiceRecords};
 pub use http_mock::reply::{MockState, PlannedReply};
-pub use http_mock::{HttpMock, MockFault};
+pub use http_mock::routes::{HttpMock, MockFault};
 pub use judge::{Subject, judge, judge_each};
 pub use model_judge::calls::JudgeCall;
 pub use model_judge::check::{JudgeCheck, JudgeInput};
@@ -76,8 +78,8 @@ pub use results::MAX_FRAMES_NAMED;
 pub use score::{Verdict, rounded, verdict};
 pub use shapes::EVAL;
 pub use spec::{
-    CheckKind, Content, CountRange, EvalSpec, Invariant, MAX_FILE, MAX_INVARIANTS, OutputCheck,
-    ToolPattern, ToolUse, TraceCheck,
+    CheckKind, Content, CountRange, EvalSpec, Invariant, MAX_FILE, MAX_INVARIANTS, ToolPattern,
+    ToolUse, TraceCheck,
 };
 
 pub use suite::{EvalSubject, MAX_SCENARIOS, Scenario, Suite, SuiteLimits};

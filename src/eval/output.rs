@@ -7,9 +7,9 @@ use ktsu_workflow::expression::{from_value, into_value, truthy};
 use serde_json::{Number, Value};
 
 use crate::bench::{Bench, CheckError};
+use crate::conditions::OutputCheck;
 use crate::numbers::{compare, equal};
 use crate::results::{Finding, shown, value_looked_at};
-use crate::spec::OutputCheck;
 
 /// Whether the value is what it has to be.
 pub(crate) fn find(
@@ -110,17 +110,4 @@ fn missed_schema(check: &OutputCheck, value: &Value) -> Result<Option<String>, C
     }
     let words = message_at(&first.message, &first.pointer);
     Ok(Some(format!("a value that fits the schema: {words}")))
-}
-
-impl OutputCheck {
-    /// Whether no condition is given.
-    fn is_bare(&self) -> bool {
-        self.schema.is_none()
-            && self.equals.is_none()
-            && self.not_equals.is_none()
-            && self.min.is_none()
-            && self.max.is_none()
-            && self.contains.is_none()
-            && self.pattern.is_none()
-    }
 }

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use ktsu_ledger::CanonicalJson;
-use ktsu_schema::Schema;
 use ktsu_workflow::expression::Expression;
-use serde_json::{Number, Value};
+use serde_json::Value;
 
+use crate::conditions::OutputCheck;
 use crate::filter::Filter;
 use crate::glob::Glob;
-use crate::http_mock::assertions::MockCheck;
+use crate::http_mock::check::MockCheck;
 use crate::model_judge::check::{JudgeCheck, JudgeInput};
 use crate::pattern::TextPattern;
 use crate::programs::{CommandCheck, CustomCheck, SqlCheck};
@@ -82,27 +82,6 @@ pub enum CheckKind {
     Sql(Box<SqlCheck>),
     /// What an HTTP server of a suite received.
     HttpMock(Box<MockCheck>),
-}
-
-/// What a value of the envelope has to be. All given conditions must hold.
-#[derive(Debug, Clone)]
-pub struct OutputCheck {
-    /// Over the whole envelope; `output` unless the file has another.
-    pub expression: Expression,
-    /// A JSON Schema that it fits.
-    pub schema: Option<Schema>,
-    /// What it is.
-    pub equals: Option<Value>,
-    /// What it is not.
-    pub not_equals: Option<Value>,
-    /// The least number.
-    pub min: Option<Number>,
-    /// The largest number.
-    pub max: Option<Number>,
-    /// A part of the text, or an element of the list.
-    pub contains: Option<Value>,
-    /// What matches within the text.
-    pub(crate) pattern: Option<TextPattern>,
 }
 
 /// What has to hold of the frames.
@@ -216,36 +195,16 @@ impl EvalSpec {
 
     /// Whether any check looks at what a service received.
     pub fn looks_at_services(&self) -> bool {
-        self.invariants.iter().any(|one| match &one.check {
-            CheckKind::HttpMock(_) => true,
-            CheckKind::Judge(check) => matches!(check.input, JudgeInput::Service { .. }),
-            CheckKind::Output(_)
-            | CheckKind::Trace(_)
-            | CheckKind::Forbidden(_)
-            | CheckKind::FileExists(_)
-            | CheckKind::FileAbsent(_)
-            | CheckKind::FileContent(_)
-            | CheckKind::CommandExit(_)
-            | CheckKind::Custom(_)
-            | CheckKind::Sql(_) => false,
-        })
+        let mut checks = self.invariants.iter().map(|one| &one.check);
+        checks.any(|check| check.receiver().is_some())
     }
 
     /// The first invariant that only a suite can check, since it has the services.
     pub fn needs_suite(&self) -> Option<&Invariant> {
+        let is_of_suite =
+            |check: &CheckKind| matches!(check, CheckKind::Sql(_)) || check.receiver().is_some();
         let mut all = self.invariants.iter();
-        all.find(|one| match &one.check {
-            CheckKind::Sql(_) | CheckKind::HttpMock(_) => true,
-            CheckKind::Judge(check) => matches!(check.input, JudgeInput::Service { .. }),
-            CheckKind::Output(_)
-            | CheckKind::Trace(_)
-            | CheckKind::Forbidden(_)
-            | CheckKind::FileExists(_)
-            | CheckKind::FileAbsent(_)
-            | CheckKind::FileContent(_)
-            | CheckKind::CommandExit(_)
-            | CheckKind::Custom(_) => false,
-        })
+        all.find(|one| is_of_suite(&one.check))
     }
 
     /// Whether any check runs a program.
@@ -259,6 +218,26 @@ impl CheckKind {
     /// Whether it runs a program, whose output may hold anything.
     pub fn runs_program(&self) -> bool {
         matches!(self, Self::CommandExit(_) | Self::Custom(_) | Self::Sql(_))
+    }
+
+    /// The service that it looks at what was received of, and the key of the check that names it.
+    pub(crate) fn receiver(&self) -> Option<(&str, &'static str)> {
+        match self {
+            Self::HttpMock(check) => Some((&check.service, "service")),
+            Self::Judge(check) => match &check.input {
+                JudgeInput::Service { service, .. } => Some((service, "input_from")),
+                JudgeInput::Output | JudgeInput::Workspace => None,
+            },
+            Self::Output(_)
+            | Self::Trace(_)
+            | Self::Forbidden(_)
+            | Self::FileExists(_)
+            | Self::FileAbsent(_)
+            | Self::FileContent(_)
+            | Self::CommandExit(_)
+            | Self::Custom(_)
+            | Self::Sql(_) => None,
+        }
     }
 
     /// The type, as the file has it.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use crate::http_mock::HttpMock;
+use crate::http_mock::routes::HttpMock;
 use crate::programs::ProgramLimits;
 
 /// The reference in params that stands for the folder of a run.

@@ -16,6 +16,7 @@ pub mod indexed_reader;
 mod judge_usage;
 pub mod kit_comparison;
 pub mod layers;
+mod making_checks;
 pub mod parallel;
 pub mod provenance;
 pub mod recompute;

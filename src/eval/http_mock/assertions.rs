@@ -4,63 +4,13 @@ use ktsu_workflow::expression::{Expression, from_value, into_value};
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, CheckError};
-use crate::glob::Glob;
+use crate::http_mock::check::MockCheck;
 use crate::http_mock::record::{MockRecord, MockRequest, ServiceRecords};
-use crate::numbers::equal;
 use crate::output::missed;
 use crate::results::{Finding, shown, value_looked_at};
-use crate::spec::OutputCheck;
 
 /// How many bytes of a record count as much as one comparison of a frame.
 const BYTES_PER_COMPARISON: u64 = 16;
-
-/// What has to hold of the requests to a service.
-#[derive(Debug, Clone)]
-pub struct MockCheck {
-    /// The name of the service.
-    pub service: String,
-    /// All of them have to hold.
-    pub(crate) assertions: Vec<MockAssertion>,
-}
-
-/// What has to hold of some requests.
-#[derive(Debug, Clone)]
-pub(crate) struct MockAssertion {
-    pub(crate) filters: RequestFilter,
-    /// Its expression is over `{last_request, request_count, requests}`.
-    pub(crate) value: OutputCheck,
-}
-
-/// Which requests count: those for which everything that is given holds.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct RequestFilter {
-    pub(crate) method: Option<String>,
-    pub(crate) path: Option<Glob>,
-    /// By name, in small letters.
-    pub(crate) headers: Vec<(String, Glob)>,
-    /// Members of a body that is JSON.
-    pub(crate) members: Vec<(String, Value)>,
-}
-
-impl RequestFilter {
-    fn covers(&self, request: &MockRequest, json: &Value) -> bool {
-        let has_header = |(name, glob): &(String, Glob)| {
-            let value = request.headers.get(name);
-            value.is_some_and(|value| glob.covers(value))
-        };
-        let has_member = |(name, wanted): &(String, Value)| match &json[name] {
-            Value::Array(items) if !wanted.is_array() => {
-                items.iter().any(|item| equal(wanted, item))
-            }
-            found => equal(wanted, found),
-        };
-        let (method, path) = (self.method.as_ref(), self.path.as_ref());
-        method.is_none_or(|method| *method == request.method)
-            && path.is_none_or(|path| path.covers(&request.path))
-            && self.headers.iter().all(has_header)
-            && self.members.iter().all(has_member)
-    }
-}
 
 /// Whether a service received what it has to.
 pub(crate) fn find(
