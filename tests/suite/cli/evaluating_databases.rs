@@ -6,33 +6,25 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
+use super::evaluating_services::program;
 use super::evaluating_workspaces::KIT;
 use super::{Desk, Said};
 use crate::support::not_tested;
 
-/// A tool server whose tool runs psql: each call adds a note.
-pub(super) const SERVER: &str = r#"
-import glob, json, subprocess, sys
-psql = sorted(glob.glob("/usr/lib/postgresql/*/bin/psql"))[-1]
-for line in sys.stdin:
-    asked = json.loads(line)
-    if "id" not in asked or "method" not in asked:
-        continue
-    def say(result):
-        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), flush=True)
-    if asked["method"] == "initialize":
-        say({"protocolVersion": asked["params"]["protocolVersion"], "capabilities": {"tools": {}},
-             "serverInfo": {"name": "disk", "version": "1"}})
-    elif asked["method"] == "tools/list":
-        say({"tools": [{"name": "write", "inputSchema": {"type": "object"}}]})
-    elif asked["method"] == "tools/call":
-        given = asked["params"]["arguments"]
-        ran = subprocess.run([psql, "-X", "-d", sys.argv[1], "-c", "INSERT INTO notes VALUES ('%s')" % given["text"]],
-                             capture_output=True, text=True)
-        path = given["path"].removesuffix("/note.txt")
-        same = "same" if path == sys.argv[1] else path
-        say({"content": [{"type": "text", "text": same + " " + (ran.stdout or ran.stderr).strip()}]})
-"#;
+/// What a tool server does that runs psql: each call adds a note.
+const NOTE: &str = r#"ran = subprocess.run(client + ["INSERT INTO notes VALUES ('%s')" % given["text"]], capture_output=True, text=True)
+path = given["path"].removesuffix("/note.txt")
+same = "same" if path == sys.argv[1] else path
+said = same + " " + (ran.stdout or ran.stderr).strip()"#;
+
+/// A tool server whose tool adds a note. `client`: the words of a client before its statement, in Python.
+pub(super) fn noting(client: &str) -> String {
+    program(&format!("import glob, subprocess\nclient = {client}"), NOTE)
+}
+
+/// psql, as [`noting`] has it.
+const PSQL: &str =
+    r#"[sorted(glob.glob("/usr/lib/postgresql/*/bin/psql"))[-1], "-X", "-d", sys.argv[1], "-c"]"#;
 
 const SCHEMA: &str = "CREATE TABLE notes (text text);\n\
     CREATE TABLE amounts (id bigint PRIMARY KEY, amount numeric(20, 3), note text);\n\
@@ -51,7 +43,7 @@ pub(super) fn desk(services: &str, checks: &[(&str, &str)]) -> Desk {
     let file = "name: disk\nversion: 1.0.0\nurl: http://127.0.0.1:9/mcp\n\
         params: {root: {default: ''}}\n";
     desk.write_file("w/servers/disk.server.yaml", file);
-    desk.write_file("w/program/server.py", SERVER);
+    desk.write_file("w/program/server.py", &noting(PSQL));
     desk.write_file("w/evals/sql/schema.sql", SCHEMA);
     let checks: String = checks
         .iter()

@@ -2,13 +2,13 @@
 
 use serde_json::{Value, json};
 
+use super::evaluating_services::program;
 use super::evaluating_workspaces::KIT;
 use super::{Desk, Said};
 use crate::support::not_tested;
 
-/// A tool server whose tool sends a mail, and says what was replied.
-const SERVER: &str = r#"
-import json, sys, urllib.error, urllib.request
+/// What a tool server sends mails with: it says what was replied.
+const SEND: &str = r#"import urllib.error, urllib.request
 def send(url, mail):
     body = json.dumps(mail).encode()
     headers = {"Content-Type": "application/json", "X-Key": "k1"}
@@ -19,21 +19,6 @@ def send(url, mail):
         return str(error.code)
     except Exception as error:
         return type(error).__name__
-for line in sys.stdin:
-    asked = json.loads(line)
-    if "id" not in asked or "method" not in asked:
-        continue
-    def say(result):
-        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), flush=True)
-    if asked["method"] == "initialize":
-        say({"protocolVersion": asked["params"]["protocolVersion"], "capabilities": {"tools": {}},
-             "serverInfo": {"name": "disk", "version": "1"}})
-    elif asked["method"] == "tools/list":
-        say({"tools": [{"name": "write", "inputSchema": {"type": "object"}}]})
-    elif asked["method"] == "tools/call":
-        text = asked["params"]["arguments"]["text"]
-        SEND
-        say({"content": [{"type": "text", "text": " ".join(said)}]})
 "#;
 
 /// Sends one mail.
@@ -48,7 +33,8 @@ fn desk(send: &str, routes: &str, checks: &str) -> Desk {
     let file = "name: disk\nversion: 1.0.0\nurl: http://127.0.0.1:9/mcp\n\
         params: {root: {default: ''}}\n";
     desk.write_file("w/servers/disk.server.yaml", file);
-    desk.write_file("w/program/server.py", &SERVER.replace("SEND", send));
+    let call = format!("text = given['text']\n{send}\nsaid = ' '.join(said)");
+    desk.write_file("w/program/server.py", &program(SEND, &call));
     let spec = format!(
         "subject: {{params: {{at: '{{{{ services.mail.url }}}}'}}}}\nworkspace: {{}}\nservices:\n  \
          mail: {{type: http_mock, record: true{routes}}}\n  \

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::json;
 
 use super::Desk;
-use super::evaluating_databases::{SERVER, again, desk, recorded, results, run};
+use super::evaluating_databases::{again, desk, noting, recorded, results, run};
 use crate::support::not_tested;
 
 const SCHEMA: &str = "CREATE TABLE notes (text text);\n\
@@ -21,15 +21,8 @@ const SERVICES: &str = "services:\n  db: {type: mysql, init: [sql/schema.sql]}\n
 /// A desk with a kit whose suite has a database.
 fn mysql_desk(services: &str, checks: &[(&str, &str)]) -> Desk {
     let desk = desk(services, checks);
-    let server = SERVER.replace(
-        "psql = sorted(glob.glob(\"/usr/lib/postgresql/*/bin/psql\"))[-1]\n",
-        "",
-    );
-    let server = server.replace(
-        "[psql, \"-X\", \"-d\", sys.argv[1], \"-c\", ",
-        "[\"mariadb\", \"--no-defaults\", \"--socket=/services/db/mysql.sock\", \"--user=root\", \"main\", \"-e\", ",
-    );
-    desk.write_file("w/program/server.py", &server);
+    let client = r#"["mariadb", "--no-defaults", "--socket=/services/db/mysql.sock", "--user=root", "main", "-e"]"#;
+    desk.write_file("w/program/server.py", &noting(client));
     desk.write_file("w/evals/sql/schema.sql", SCHEMA);
     desk
 }

@@ -11,10 +11,21 @@ use super::evaluating_workspaces::KIT;
 use super::{Desk, Said};
 use crate::support::not_tested;
 
-/// Speaks MCP, a message a line, and offers a tool that writes a file below the folder that it is given.
-const SERVER: &str = r#"
+/// A program that speaks MCP, a message a line, and offers a tool. `setup` is what it does first, `call` what it does
+/// with `given`, the arguments of a call: it leaves a text in `said`. Between its messages are lines that are none.
+pub(super) fn program(setup: &str, call: &str) -> String {
+    let call: String = call
+        .lines()
+        .map(|line| format!("        {line}\n"))
+        .collect();
+    PROGRAM
+        .replace("SETUP", setup)
+        .replace("        CALL\n", &call)
+}
+
+const PROGRAM: &str = r#"
 import json, os, sys
-root = sys.argv[1]
+SETUP
 for line in sys.stdin:
     asked = json.loads(line)
     if "id" not in asked or "method" not in asked:
@@ -29,13 +40,16 @@ for line in sys.stdin:
     elif asked["method"] == "tools/list":
         say({"tools": [{"name": "write", "inputSchema": {"type": "object"}}]})
     elif asked["method"] == "tools/call":
-        BEFORE
         given = asked["params"]["arguments"]
-        path = os.path.join(root, given["path"])
-        with open(path, "a") as file:
-            file.write(given["text"])
-        say({"content": [{"type": "text", "text": "wrote " + path}]})
+        CALL
+        say({"content": [{"type": "text", "text": said}]})
 "#;
+
+/// Writes a file below the folder that the program is given.
+const WRITE: &str = r#"path = os.path.join(root, given["path"])
+with open(path, "a") as file:
+    file.write(given["text"])
+said = "wrote " + path"#;
 
 const CHECKS: &str = "invariants:\n  \
     wrote: {description: d, check: {type: file_content, path: note.txt, pattern: '\\Aone\\z'}}\n  \
@@ -55,7 +69,8 @@ fn desk(before: &str, suite: &str) -> Desk {
         params: {root: {default: ''}}\n";
     desk.write_file("w/servers/disk.server.yaml", file);
     desk.write_file("w/files/a.txt", "first\n");
-    desk.write_file("w/program/server.py", &SERVER.replace("BEFORE", before));
+    let program = program("root = sys.argv[1]", &format!("{before}\n{WRITE}"));
+    desk.write_file("w/program/server.py", &program);
     let spec = format!(
         "subject: {{params: {{at: '{{{{ workspace }}}}'}}}}\nworkspace: {{from: ../files}}\n{suite}{CHECKS}"
     );
