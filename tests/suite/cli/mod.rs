@@ -19,6 +19,7 @@ mod drift;
 mod evaluating;
 mod evaluating_databases;
 mod evaluating_http;
+mod evaluating_kills;
 mod evaluating_mariadb;
 mod evaluating_models;
 mod evaluating_replicas;
