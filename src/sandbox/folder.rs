@@ -10,12 +10,14 @@
 //! ```
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, File, Permissions};
+use std::fs::{self, File, Metadata, Permissions, TryLockError};
 use std::io;
-use std::os::unix::fs::{PermissionsExt as _, lchown};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, lchown};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
+
+use tempfile::TempDir;
 
 use crate::occupancy::Occupancy;
 use crate::open_folder::{EntryKind, EntryStatus, OpenFolder};
@@ -26,6 +28,9 @@ pub(crate) const PREFIX: &str = "ktsu-check-";
 
 /// The file that is locked as long as a folder is in use.
 pub(crate) const LOCK: &str = "lock";
+
+/// Its name before it is locked.
+pub(crate) const NEW_LOCK: &str = "lock-new";
 
 /// The first of the users that programs run as, where this process is root: far from those of people,
 /// services and containers.
@@ -40,6 +45,9 @@ pub(crate) const LAST_USER: u32 = 65_534;
 /// How long the end of programs that serve in a folder is waited for.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(15);
 
+/// How often a folder is made anew that another process has removed.
+const MAX_ATTEMPTS: usize = 100;
+
 /// A folder of its own, removed when it is dropped.
 #[derive(Debug)]
 pub struct PrivateFolder {
@@ -50,8 +58,8 @@ pub struct PrivateFolder {
     pub(crate) occupancy: Occupancy,
     /// What was in the workspace when the first of them was started.
     began: OnceLock<FolderUsage>,
-    /// Locked until the folder is removed.
-    _lock: File,
+    /// The folder itself and its lock, both locked until it is removed.
+    _locks: [File; 2],
 }
 
 /// Why there is no private folder.
@@ -77,19 +85,14 @@ pub enum FolderError {
 impl PrivateFolder {
     /// An empty one, which belongs to a user, or to this process.
     pub(crate) fn new(owner: Option<u32>) -> Result<Self, FolderError> {
-        // From the start, whatever the umask is: a program could leave something for other users to run.
-        let private = Permissions::from_mode(0o700);
-        let made = tempfile::Builder::new()
-            .prefix(PREFIX)
-            .permissions(private)
-            .tempdir()?;
+        let (made, itself) = make()?;
         let lock = lock(made.path())?;
         let folder = Self {
             root: made.keep(),
             owner,
             occupancy: Occupancy::default(),
             began: OnceLock::new(),
-            _lock: lock,
+            _locks: [itself, lock],
         };
         folder.give(&folder.root)?;
         for part in [folder.workspace(), folder.made(), folder.shared()] {
@@ -189,10 +192,39 @@ impl Drop for PrivateFolder {
     }
 }
 
-/// Makes the lock of a folder. It has its name only once it is locked: what has no lock, or one that is
-/// locked, is in use.
+/// Makes a folder, and locks the folder itself, so that what is killed before the folder has its lock
+/// leaves nothing that could be in use. Until it is locked, another process may take it for such a rest and
+/// remove it; then there is another one.
+fn make() -> io::Result<(TempDir, File)> {
+    for _ in 0..MAX_ATTEMPTS {
+        // From the start, whatever the umask is: a program could leave something for other users to run.
+        let made = tempfile::Builder::new()
+            .prefix(PREFIX)
+            .permissions(Permissions::from_mode(0o700))
+            .tempdir()?;
+        let itself = match File::open(made.path()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            opened => opened?,
+        };
+        let is_removed = matches!(itself.try_lock(), Err(TryLockError::WouldBlock));
+        if !is_removed && is_at(&itself, made.path()) {
+            return Ok((made, itself));
+        }
+    }
+    Err(io::Error::other("it is removed each time"))
+}
+
+/// Whether an open file is that of a path, which is no link.
+pub(crate) fn is_at(file: &File, path: &Path) -> bool {
+    let id = |about: Metadata| (about.dev(), about.ino());
+    let opened = file.metadata().map(id).ok();
+    opened.is_some() && opened == path.symlink_metadata().map(id).ok()
+}
+
+/// Makes the lock of a folder. It has its name only once it is locked: what has one that is locked is in
+/// use, and so is what has none if the folder itself is locked, or cannot be.
 fn lock(root: &Path) -> io::Result<File> {
-    let new = root.join("lock-new");
+    let new = root.join(NEW_LOCK);
     let file = File::create_new(&new)?;
     // Not every file system has locks. Without one, a folder is left rather than removed while in use.
     if file.try_lock().is_ok() {

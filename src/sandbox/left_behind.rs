@@ -1,12 +1,13 @@
 //! Private folders that killed processes have left, as their locks show: no process holds them.
 
 use std::fs::{self, File, Metadata, OpenOptions};
+use std::io;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 use rustix::fs::OFlags;
 
-use crate::folder::{self, FIRST_USER, LAST_USER, LOCK, PREFIX, USERS};
+use crate::folder::{self, FIRST_USER, LAST_USER, LOCK, NEW_LOCK, PREFIX, USERS};
 
 /// Removes the private folders of this user that no process uses any more. Links are not followed, and
 /// what is not certain to be such a folder is left.
@@ -33,21 +34,39 @@ fn is_own(owner: u32) -> bool {
     owner == own.as_raw() || (own.is_root() && is_of_program)
 }
 
-/// The lock of a folder that no process uses, held from now on.
+/// The lock of a folder that no process uses, held from now on. It is the folder itself where its process was
+/// killed before it had made the lock, or after it had removed everything.
 fn unused(root: &Path) -> Option<File> {
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let mut options = OpenOptions::new();
-    let flags = i32::try_from(flags.bits()).ok()?;
-    let lock = options.read(true).custom_flags(flags);
-    let path = root.join(LOCK);
-    let lock = lock.open(&path).ok()?;
-    let opened = lock.metadata().ok()?;
-    let own = rustix::process::geteuid().as_raw();
-    if !opened.is_file() || opened.uid() != own || lock.try_lock().is_err() {
-        return None;
+    match open(&root.join(LOCK), OFlags::empty()) {
+        Ok(lock) => {
+            let opened = lock.metadata().ok()?;
+            let own = rustix::process::geteuid().as_raw();
+            let is_lock = opened.is_file() && opened.uid() == own;
+            (is_lock && is_taken(&lock, &root.join(LOCK))).then_some(lock)
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let itself = open(root, OFlags::DIRECTORY).ok()?;
+            (is_taken(&itself, root) && is_begun_at_most(root)).then_some(itself)
+        }
+        Err(_) => None,
     }
-    // Another process may have removed it in between.
-    let there = path.symlink_metadata().ok()?;
-    let is_there = (there.dev(), there.ino()) == (opened.dev(), opened.ino());
-    is_there.then_some(lock)
+}
+
+/// Whether a folder has nothing but, perhaps, what becomes its lock.
+fn is_begun_at_most(root: &Path) -> bool {
+    let entries = fs::read_dir(root).ok();
+    entries.is_some_and(|mut all| all.all(|one| one.is_ok_and(|it| it.file_name() == NEW_LOCK)))
+}
+
+/// Opens what is no link, and waits for nothing.
+fn open(path: &Path, more: OFlags) -> io::Result<File> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | more;
+    let flags = i32::try_from(flags.bits()).map_err(io::Error::other)?;
+    let mut options = OpenOptions::new();
+    options.read(true).custom_flags(flags).open(path)
+}
+
+/// Locks what no process has locked, unless another process has removed it in between.
+fn is_taken(file: &File, path: &Path) -> bool {
+    file.try_lock().is_ok() && folder::is_at(file, path)
 }

@@ -9,13 +9,16 @@ use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use tempfile::TempDir;
 
 use crate::left_behind;
 use crate::{
-    Execution, Interrupt, Limit, Limits, PrivateFolder, Program, ProgramEnd, Sandbox, SandboxError,
+    Execution, FolderError, Interrupt, Limit, Limits, PrivateFolder, Program, ProgramEnd, Sandbox,
+    SandboxError,
 };
 
 /// Small limits, so that hostile programs meet them soon.
@@ -468,10 +471,20 @@ fn folders_that_killed_processes_have_left_are_removed_and_nothing_else() {
     symlink(at("elsewhere"), at("ktsu-check-link")).unwrap();
     symlink(at("elsewhere/lock"), make("ktsu-check-lock-link")).unwrap();
     make("ktsu-check-no-lock");
+    // Their processes were killed before they had a lock; that of the last one is at work.
+    for name in ["empty", "begun", "beginning"] {
+        fs::create_dir(at(&format!("ktsu-check-{name}"))).unwrap();
+    }
+    fs::write(at("ktsu-check-begun/lock-new"), "").unwrap();
+    let beginning = fs::File::open(at("ktsu-check-beginning")).unwrap();
+    beginning.lock().unwrap();
     let used = fs::File::create(make("ktsu-check-used")).unwrap();
     used.lock().unwrap();
     left_behind::remove(temporary.path());
-    assert!(!at("ktsu-check-left").exists());
+    for name in ["left", "empty", "begun"] {
+        assert!(!at(&format!("ktsu-check-{name}")).exists(), "{name}");
+    }
+    assert!(at("ktsu-check-beginning").exists());
     let kept = [
         "elsewhere",
         "ktsu-check-lock-link",
@@ -489,6 +502,25 @@ fn folders_that_killed_processes_have_left_are_removed_and_nothing_else() {
     let folder = Sandbox::none().empty_folder().unwrap();
     left_behind::remove(&std::env::temp_dir());
     assert!(folder.workspace().exists());
+}
+
+#[test]
+fn a_folder_is_whole_though_others_remove_what_is_left() {
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                left_behind::remove(&std::env::temp_dir());
+            }
+        });
+        let made = (0..200).map(|_| {
+            let folder = PrivateFolder::new(None)?;
+            Ok(folder.workspace().exists())
+        });
+        let made: Result<Vec<bool>, FolderError> = made.collect();
+        done.store(true, Ordering::Relaxed);
+        assert!(made.is_ok_and(|all| all.iter().all(|is_there| *is_there)));
+    });
 }
 
 #[test]
