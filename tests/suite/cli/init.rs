@@ -80,6 +80,39 @@ fn a_new_kit_with_an_eval_judges_its_own_run() {
         .warns("recorded as eval_");
 }
 
+/// Comments begin with a space, examples with a key or further in.
+#[test]
+fn the_examples_in_a_new_suite_work_once_they_are_uncommented() {
+    let desk = Desk::new();
+    desk.ktsu(&["init", "desk", "--eval"]).is(0);
+    // Without programs on the path there is no sandbox.
+    desk.ktsu(&["eval", "run", "desk"]).is(0).says("2 passed");
+    let path = "desk/evals/desk.eval.yaml";
+    let text = std::fs::read_to_string(desk.path().join(path)).unwrap();
+    let example = |line: &str| -> Option<String> {
+        let rest = line.strip_prefix('#')?;
+        (!rest.starts_with(' ') || rest.starts_with("  ")).then(|| rest.to_owned())
+    };
+    let lines = text.lines();
+    let all: Vec<String> = lines
+        .map(|line| example(line).unwrap_or_else(|| line.to_owned()))
+        .collect();
+    desk.write_file(path, &(all.join("\n") + "\n"));
+    desk.ktsu(&["validate", "desk"]).is(0);
+    let report = desk.ktsu(&["eval", "run", "desk", "--json"]).is(0).json();
+    let checks = report["scenarios"][0]["invariants"].clone();
+    let names: Vec<&str> = checks
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| it["name"].as_str().unwrap())
+        .collect();
+    for name in ["no_files", "no_mail", "friendly"] {
+        assert!(names.contains(&name), "{names:?}");
+    }
+    desk.ktsu(&["verify"]).is(0);
+}
+
 /// Nothing is retried unless a file says so (decision S5), so a new kit says so.
 #[test]
 fn a_new_kit_falls_back_and_retries_and_says_why() {
