@@ -27,6 +27,17 @@ const MAX_ENTRIES: usize = 32;
 /// The most milliseconds that a reply takes.
 const MAX_DELAY_MS: u64 = 600_000;
 
+/// Headers that servers set themselves.
+const OF_SENDING: [&str; 7] = [
+    "connection",
+    "content-length",
+    "keep-alive",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
 /// What fields of assertions begin with.
 const FIELDS: [&str; 3] = ["last_request", "request_count", "requests"];
 
@@ -99,7 +110,7 @@ fn route(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<MockRoute> {
         times,
         status: u16::try_from(status).ok()?,
         headers: fields
-            .read("headers", |node| headers(reader, node))
+            .read("headers", |node| reply_headers(reader, node))
             .unwrap_or_default(),
         body,
         delay_ms: delay.unwrap_or_default(),
@@ -141,6 +152,16 @@ fn path(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<Glob> {
         return reader.reject(fault.hint("path: /orders/*, for instance"));
     }
     Some(Glob::new(text))
+}
+
+/// Headers of a reply, without those that say how it is sent.
+fn reply_headers(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<Vec<(String, String)>> {
+    let headers = headers(reader, node)?;
+    let mut names = headers.iter().map(|(name, _)| name.to_ascii_lowercase());
+    match names.find(|name| OF_SENDING.contains(&name.as_str())) {
+        Some(name) => reader.bad_value(node, format!("{name} follows from the body and the route")),
+        None => Some(headers),
+    }
 }
 
 fn headers(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<Vec<(String, String)>> {

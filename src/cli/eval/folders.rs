@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ktsu_contract::references::without_value;
 use ktsu_eval::{
     CommandCheck, PARAMS, PROGRAM, ProgramLimits, Scenario, ServiceRecords, Suite, ToolService,
     WORKSPACE, Workspace, filled,
@@ -66,6 +67,8 @@ pub(super) struct RunFolder {
     has_workspace: bool,
     above: PathBuf,
     interrupt: Interrupt,
+    /// References, each with a value that stands for it: for this process, or in the sandbox.
+    values: Vec<(String, String)>,
     /// What the run calls it.
     pub(super) references: Arc<References>,
 }
@@ -203,6 +206,9 @@ impl RunFolders {
                 .extend(servers.map(|name| (name.clone(), server.clone())));
             services.push(offered);
         }
+        let values = references.values.iter().chain(&within);
+        let values = values.map(|(name, value)| (format!("{{{{ {name} }}}}"), value.clone()));
+        let values: Vec<(String, String)> = values.collect();
         Ok(RunFolder {
             folder,
             sandbox: self.sandbox.clone(),
@@ -213,6 +219,7 @@ impl RunFolders {
             has_workspace: self.has_workspace,
             above: self.above.clone(),
             interrupt: self.interrupt.clone(),
+            values,
             references: Arc::new(references),
         })
     }
@@ -342,7 +349,13 @@ impl RunFolder {
             let words = "a service of a run does not end, so that its files cannot be judged";
             return Err(Failure::could_not_run(words));
         }
-        let received = self.mocks.records();
+        // What differs from run to run is recorded as a reference.
+        let received = self.mocks.records(&|text| {
+            let values = self.values.iter();
+            values.fold(text.to_owned(), |text, (reference, value)| {
+                without_value(&text, value, reference)
+            })
+        });
         let received = received.map(|received| received.to_map());
         let held = self.databases.recorded()?;
         let services = received.into_iter().chain(held).flatten();

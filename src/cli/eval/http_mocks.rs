@@ -21,7 +21,9 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use ktsu_eval::{HttpMock, MockFault, MockRequest, MockState, PlannedReply, ServiceRecords};
+use ktsu_eval::{
+    HttpMock, MockFault, MockRecord, MockRequest, MockState, PlannedReply, ServiceRecords,
+};
 use ktsu_sandbox::{PrivateFolder, ReachedService, Sandbox};
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -32,7 +34,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use super::super::Failure;
 use super::super::port_forward;
 
-/// The most connections to a server at a time; others wait.
+/// The most connections to a server at a time, from the sandbox and from elsewhere; others wait.
 const MAX_CONNECTIONS: usize = 64;
 
 /// The most bytes of a body that is read.
@@ -90,7 +92,6 @@ struct RunMock {
 struct MockServer {
     mock: Arc<HttpMock>,
     state: Mutex<MockState>,
-    places: Arc<Semaphore>,
 }
 
 /// The connection is closed in place of a reply.
@@ -124,7 +125,10 @@ impl HttpMocks {
     /// Those of a run that has ended, with what they received; none if that is not known of one that keeps it.
     pub(super) fn ended(&self, received: ServiceRecords) -> Option<RunMocks> {
         let mut recording = self.mocks.iter().filter(|(_, mock)| mock.record);
-        let is_known = recording.all(|(name, _)| received.get(name).is_some());
+        let is_known = recording.all(|(name, _)| {
+            let record = received.get(name);
+            record.is_some_and(MockRecord::is_as_it_was)
+        });
         is_known.then(|| RunMocks {
             received: Some(received).filter(|received| !received.is_empty()),
             ..RunMocks::default()
@@ -148,7 +152,6 @@ impl HttpMocks {
             let server = Arc::new(MockServer {
                 mock: Arc::clone(mock),
                 state: Mutex::new(MockState::new(mock, most)),
-                places: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
             });
             let socket = run.sockets.as_ref().map(|it| (socket(it, port), port));
             let started = RunMock::start(server, socket).map_err(not_started)?;
@@ -202,14 +205,20 @@ impl RunMocks {
             .collect()
     }
 
-    /// What those received that keep it; none if none does.
-    pub(super) fn records(&self) -> Option<ServiceRecords> {
+    /// What those received that keep it, as it is recorded; none if none does. `replaced`: a text with references
+    /// in place of their values.
+    pub(super) fn records(&self, replaced: &dyn Fn(&str) -> String) -> Option<ServiceRecords> {
         if self.received.is_some() {
             return self.received.clone();
         }
         let recording = self.mocks.iter().filter(|(_, it)| it.server.mock.record);
         let records: BTreeMap<_, _> = recording
-            .map(|(name, mock)| (name.clone(), mock.server.state.lock().record().clone()))
+            .map(|(name, mock)| {
+                (
+                    name.clone(),
+                    mock.server.state.lock().record().clone().sealed(replaced),
+                )
+            })
             .collect();
         (!records.is_empty()).then(|| ServiceRecords::new(records))
     }
@@ -274,7 +283,8 @@ impl MockServer {
     /// Serves until it is aborted. `key`: what paths begin with.
     async fn listen<C: Connections + Sync>(self: Arc<Self>, connections: C, key: String) {
         let (key, mut open) = (Arc::<str>::from(key), JoinSet::new());
-        while let Ok(place) = Arc::clone(&self.places).acquire_owned().await {
+        let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        while let Ok(place) = Arc::clone(&places).acquire_owned().await {
             while open.try_join_next().is_some() {}
             match connections.next().await {
                 Ok(stream) => {
@@ -313,7 +323,7 @@ impl MockServer {
         let path = if path.is_empty() { "/" } else { path };
         let reading = tokio::time::timeout(READ_TIMEOUT, to_bytes(Body::new(body), MAX_BODY));
         let body = reading.await.map_err(|_| ClosedError)?.ok();
-        let request = body.and_then(|body| {
+        let request = body.map(|body| {
             let place = (path, head.uri.query());
             MockRequest::new(
                 head.method.as_str(),

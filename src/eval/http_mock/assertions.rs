@@ -25,6 +25,21 @@ pub(crate) fn find(
     let mut failed = None;
     for assertion in &check.assertions {
         bench.spend(1 + size / BYTES_PER_COMPARISON, "requests")?;
+        let mut unread = record
+            .requests
+            .iter()
+            .filter(|request| request.is_no_json());
+        if !assertion.filters.members.is_empty()
+            && let Some(unread) = unread.next()
+        {
+            let words = format!(
+                "{} {} has a body that is not JSON",
+                unread.method, unread.path
+            );
+            return Err(CheckError::new(format!(
+                "a request cannot be filtered: {words}"
+            )));
+        }
         let both = record.requests.iter().zip(&requests);
         let counted =
             both.filter(|(request, value)| assertion.filters.covers(request, &value["json"]));
@@ -72,9 +87,10 @@ pub(crate) fn whole<'r>(
     let services = services.ok_or("requests are received by services of a suite: ktsu eval run")?;
     let record = services.get(service);
     let record = record.ok_or_else(|| format!("what {service} received is not kept"))?;
-    match record.whole {
-        true => Ok(record),
-        false => Err(format!(
+    match (record.whole, record.is_as_it_was()) {
+        (true, true) => Ok(record),
+        (true, false) => Err(format!("a secret was redacted in what {service} received")),
+        (false, _) => Err(format!(
             "{service} received more than is kept: {} of {} requests are whole",
             record.requests.len(),
             record.received

@@ -41,11 +41,12 @@ impl RequestFilter {
             let value = request.headers.get(name);
             value.is_some_and(|value| glob.covers(value))
         };
-        let has_member = |(name, wanted): &(String, Value)| match &json[name] {
-            Value::Array(items) if !wanted.is_array() => {
+        let has_member = |(name, wanted): &(String, Value)| match json.get(name) {
+            Some(Value::Array(items)) if !wanted.is_array() => {
                 items.iter().any(|item| equal(wanted, item))
             }
-            found => equal(wanted, found),
+            Some(found) => equal(wanted, found),
+            None => false,
         };
         let (method, path) = (self.method.as_ref(), self.path.as_ref());
         method.is_none_or(|method| *method == request.method)

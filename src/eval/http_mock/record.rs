@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ktsu_ledger::CanonicalJson;
+use ktsu_ledger::{CanonicalJson, Hash};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -17,6 +17,9 @@ pub(crate) const MAX_BODY: usize = 256 << 10;
 /// What a server received.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MockRecord {
+    /// BLAKE3 of the requests as they were: another one if a secret was redacted in them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<Hash>,
     /// How many requests there were.
     pub received: u64,
     /// The first of them.
@@ -61,6 +64,7 @@ const OF_THE_CONNECTION: [&str; 3] = ["connection", "content-length", "host"];
 impl Default for MockRecord {
     fn default() -> Self {
         Self {
+            digest: None,
             received: 0,
             requests: Vec::new(),
             whole: true,
@@ -79,7 +83,9 @@ impl MockRecord {
         request.status = status;
         request.response = response;
         let size = serde_json::to_string(&request).map_or(usize::MAX, |text| text.len());
-        let is_full = self.requests.len() >= MAX_REQUESTS || !self.whole;
+        let body = request.body.as_ref().or(request.base64.as_ref());
+        let is_large = body.is_some_and(|body| body.len() > MAX_BODY);
+        let is_full = self.requests.len() >= MAX_REQUESTS || !self.whole || is_large;
         match left.checked_sub(size).filter(|_| !is_full) {
             Some(rest) => {
                 *left = rest;
@@ -90,6 +96,34 @@ impl MockRecord {
         }
     }
 
+    /// The same as it is recorded: with texts replaced, and with the digest of what it is then.
+    #[must_use]
+    pub fn sealed(mut self, replaced: &dyn Fn(&str) -> String) -> Self {
+        for request in &mut self.requests {
+            let texts = [&mut request.body, &mut request.query, &mut request.response];
+            for text in texts.into_iter().flatten() {
+                *text = replaced(text);
+            }
+            request.path = replaced(&request.path);
+            for value in request.headers.values_mut() {
+                *value = replaced(value);
+            }
+        }
+        self.digest = Some(self.found_digest());
+        self
+    }
+
+    /// Whether no secret was redacted in it.
+    pub fn is_as_it_was(&self) -> bool {
+        self.digest
+            .is_none_or(|digest| digest == self.found_digest())
+    }
+
+    fn found_digest(&self) -> Hash {
+        let requests = CanonicalJson::from_value(&json!(self.requests)).unwrap_or_default();
+        Hash::of(requests.as_str().as_bytes())
+    }
+
     /// Counts a request that is not kept.
     pub(crate) fn leave_out(&mut self) {
         self.received = self.received.saturating_add(1);
@@ -98,16 +132,13 @@ impl MockRecord {
 }
 
 impl MockRequest {
-    /// A request; none if its body is larger than what is kept of one.
+    /// A request.
     pub fn new(
         method: &str,
         (path, query): (&str, Option<&str>),
         headers: impl IntoIterator<Item = (String, String)>,
         body: Vec<u8>,
-    ) -> Option<Self> {
-        if body.len() > MAX_BODY {
-            return None;
-        }
+    ) -> Self {
         let mut named: BTreeMap<String, String> = BTreeMap::new();
         for (name, value) in headers {
             let name = name.to_ascii_lowercase();
@@ -124,7 +155,7 @@ impl MockRequest {
             Ok(text) => (Some(text), None),
             Err(other) => (None, Some(STANDARD.encode(other.as_bytes()))),
         };
-        Some(Self {
+        Self {
             base64,
             body: body.filter(|text| !text.is_empty()),
             headers: named,
@@ -133,7 +164,7 @@ impl MockRequest {
             query: query.map(str::to_owned),
             response: None,
             status: None,
-        })
+        }
     }
 
     /// The request as checks, models and replies see it: with `json`, its body if that is JSON.
@@ -148,6 +179,19 @@ impl MockRequest {
             "query": self.query,
             "status": self.status,
         })
+    }
+
+    /// Whether its body is meant to be JSON, and cannot be read as that.
+    pub(crate) fn is_no_json(&self) -> bool {
+        let is_named = |value: &String| value.to_ascii_lowercase().contains("json");
+        let is_meant = self.headers.get("content-type").is_some_and(is_named)
+            || self
+                .body
+                .as_ref()
+                .is_some_and(|it| it.trim_start().starts_with(['{', '[']));
+        let has_body = self.body.is_some() || self.base64.is_some();
+        let read = self.body.as_deref().map(serde_json::from_str::<Value>);
+        has_body && is_meant && read.is_none_or(|read| read.is_err())
     }
 
     /// Its body, if that is JSON.

@@ -39,7 +39,7 @@ fn post(path: &str, body: &str) -> MockRequest {
         Some((path, query)) => (path, Some(query)),
         None => (path, None),
     };
-    MockRequest::new("post", (path, query), headers, body.as_bytes().to_vec()).unwrap()
+    MockRequest::new("post", (path, query), headers, body.as_bytes().to_vec())
 }
 
 fn text(reply: &PlannedReply) -> &str {
@@ -132,8 +132,13 @@ fn a_record_has_bounds_of_requests_of_bytes_and_of_a_body() {
         (state.record().received, state.record().requests.len()),
         (3, 1)
     );
-    let large = MockRequest::new("POST", ("/", None), [], vec![b'x'; (256 << 10) + 1]);
-    assert!(large.is_none());
+    let mut state = MockState::new(&mock, usize::MAX);
+    let large = post("/", &"x".repeat((256 << 10) + 1));
+    assert_eq!(state.reply(&mock, large).status, 200, "it is replied to");
+    assert_eq!(
+        (state.record().received, state.record().requests.len()),
+        (1, 0)
+    );
     let mut state = MockState::new(&mock, 1_000);
     assert_eq!(state.reply_to_more(&mock).status, 413);
     assert!(!state.record().whole);
@@ -187,7 +192,10 @@ fn assertions_are_about_the_requests_that_their_filters_leave() {
     let record = received(&[
         post("/api/messages?x=1", r#"{"to": "finance@co", "n": 1}"#),
         post("/api/messages", r#"{"to": ["a@co", "b@co"], "n": 2}"#),
-        post("/other", "no JSON"),
+        MockRequest {
+            headers: [("x-a".to_owned(), "1, 2".to_owned())].into(),
+            ..post("/other", "no JSON")
+        },
     ]);
     for (assertion, holds) in [
         ("{field: request_count, equals: 3}", true),
@@ -209,7 +217,7 @@ fn assertions_are_about_the_requests_that_their_filters_leave() {
         ),
         ("{field: request_count, filters: {n: 2.0}, equals: 1}", true),
         (
-            "{field: request_count, filters: {headers: {X-A: '1*', content-type: application/json}}, equals: 3}",
+            "{field: request_count, filters: {headers: {X-A: '1*', content-type: application/json}}, equals: 2}",
             true,
         ),
         (
@@ -228,6 +236,10 @@ fn assertions_are_about_the_requests_that_their_filters_leave() {
         ("{field: 'requests[3]', equals: null}", true),
         ("{field: 'requests[*].path', contains: /other}", true),
         ("{field: last_request.json, equals: null}", true),
+        (
+            "{field: request_count, filters: {nosuch: null}, equals: 0}",
+            true,
+        ),
         ("{field: request_count, equals: 2}", false),
         ("{field: 'requests[0].body', contains: b@co}", false),
         ("{field: last_request.method, not_equals: POST}", false),
@@ -289,6 +301,36 @@ fn what_is_not_whole_or_not_kept_is_an_error_and_no_traffic_is_a_reason() {
         Some(&ServiceRecords::new(BTreeMap::new())),
     );
     assert_eq!(empty.reason, "what smtp received is not kept");
+}
+
+#[test]
+fn a_redacted_record_and_a_body_that_cannot_be_filtered_are_errors() {
+    let count = "{field: request_count, equals: 1}";
+    let sealed = received(&[post("/", r#"{"to": "a"}"#)]).sealed(&|text| text.replace('a', "b"));
+    assert_eq!(sealed.requests[0].body.as_deref(), Some(r#"{"to": "b"}"#));
+    assert_eq!(found(count, Some(sealed.clone())).status, Passed);
+    let mut redacted = sealed;
+    redacted.requests[0].body = Some("[REDACTED]".to_owned());
+    let result = found(count, Some(redacted));
+    assert_eq!(
+        (result.status, &*result.reason),
+        (Error, "a secret was redacted in what smtp received")
+    );
+    for body in [r#"{"to": "a", "n": NaN}"#, "{"] {
+        let record = received(&[post("/m", body)]);
+        assert_eq!(found(count, Some(record.clone())).status, Passed);
+        let result = found(
+            "{field: request_count, filters: {to: a}, equals: 0}",
+            Some(record),
+        );
+        assert_eq!(
+            (result.status, &*result.reason),
+            (
+                Error,
+                "a request cannot be filtered: POST /m has a body that is not JSON"
+            )
+        );
+    }
 }
 
 #[test]

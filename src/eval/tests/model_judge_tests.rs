@@ -331,7 +331,7 @@ fn what_a_service_received_is_judged_as_text_or_as_json_and_nothing_is_no_questi
         let record = MockRecord {
             received: requests.len() as u64,
             requests: requests.to_vec(),
-            whole: true,
+            ..MockRecord::default()
         };
         let services = ServiceRecords::new([("smtp".to_owned(), record)].into());
         let subject = JudgeSubject {
@@ -343,7 +343,7 @@ fn what_a_service_received_is_judged_as_text_or_as_json_and_nothing_is_no_questi
         JudgeQuestion::of(&invariant.name, check, &subject).map(|it| it.texts()[1].to_owned())
     };
     let body = br#"{"text": "Dear Ada"}"#.to_vec();
-    let mail = MockRequest::new("POST", ("/", None), [], body).unwrap();
+    let mail = MockRequest::new("POST", ("/", None), [], body);
     let asked = |field: &str| question(field, std::slice::from_ref(&mail));
     assert!(
         asked("last_request.body")

@@ -88,7 +88,13 @@ pub(super) fn prepare(
     let texts = references.map(|references| references.own_texts());
     let texts = texts.unwrap_or_default();
     let request = request(plan, &step.work, values, &delivery, fixed).ok_or(REFUSED);
-    let request = request.and_then(|request| resolved_in(request, &texts));
+    let request = request.and_then(|request| {
+        // A run without effects sends to its services alone.
+        match state.suppresses_effects() && service_of(&request.url).is_none() {
+            true => Err(REFUSED),
+            false => resolved_in(request, &texts),
+        }
+    });
     let request = request.and_then(|mut request| {
         request.keep += response_margin(&shared.secrets.redactor());
         send_finished(request, &step.work, values, &delivery, now)

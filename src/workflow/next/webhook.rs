@@ -249,7 +249,8 @@ impl StepContext<'_> {
             return false;
         };
         let references = &self.state.created().references;
-        if references.is_empty() {
+        // What a URL is with its secrets is known only where it is sent.
+        if references.is_empty() || self.has_secrets(url) {
             return false;
         }
         let rendered = url.render(&WithPlaceholders(&self.names), &|_| false, self.rules());
@@ -259,12 +260,14 @@ impl StepContext<'_> {
         })
     }
 
+    fn has_secrets(&self, url: &Template) -> bool {
+        let mut roots = url.roots().iter();
+        roots.any(|root| matches!(root, Root::Env(name) if self.names.is_secret(name)))
+    }
+
     /// Host and port; one that a secret is part of is not shown.
     fn target(&self, url: &Template) -> Result<String, EvaluationError> {
-        let secrets = url
-            .roots()
-            .iter()
-            .any(|root| matches!(root, Root::Env(name) if self.names.is_secret(name)));
+        let secrets = self.has_secrets(url);
         let rendered = url.render(&WithPlaceholders(&self.names), &|_| false, self.rules())?;
         let target = target_of(&text_of(&rendered.value, self.rules()));
         let hidden = secrets && (target.contains(PLACEHOLDER) || target.contains("no URL"));

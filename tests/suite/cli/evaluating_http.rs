@@ -264,6 +264,18 @@ fn webhooks_go_to_a_server_in_place_of_a_variable_though_nothing_else_is_sent() 
         of("webhook.delivered")["response"],
         json!({"at": "{{ services.hooks.url }}"})
     );
+    // So has what the server received.
+    let report: Value = serde_json::from_slice(&said.stdout).unwrap();
+    let id = report["eval_id"].as_str().unwrap();
+    let started = desk.ktsu(&["frames", id, "--type", "scenario.started", "--json"]);
+    for line in started.is(0).out.lines() {
+        let frame: Value = serde_json::from_str(line).unwrap();
+        let request = &frame["data"]["services"]["hooks"]["requests"][0];
+        assert_eq!(
+            request["body"],
+            r#"{"at":"{{ services.hooks.url }}","n":1}"#
+        );
+    }
     // In a branch, the server is gone.
     let fork = ["fork", run, "--at", "0", "--effects", "execute", "--json"];
     let branch = desk.ktsu(&fork).is(0).json();
@@ -283,6 +295,77 @@ fn webhooks_go_to_a_server_in_place_of_a_variable_though_nothing_else_is_sent() 
     let envelope = String::from_utf8_lossy(&resumed.stdout).into_owned();
     assert!(envelope.contains("reference_gone"), "{envelope}");
     desk.ktsu(&["verify"]).is(0);
+}
+
+#[test]
+fn a_url_that_depends_on_a_secret_is_none_of_a_service_and_its_webhook_is_held_back() {
+    let desk = Desk::new();
+    for (path, text) in HOOK {
+        desk.write_file(path, text);
+    }
+    let workflow = HOOK[0].1.replace(
+        "[{name: HOOK_URL}]",
+        "[{name: HOOK_URL}, {name: S, secret: true}]",
+    );
+    let url = r#"url: "{{ env.S == 'redacted' && env.HOOK_URL || 'http://127.0.0.1:9' }}/hook""#;
+    let workflow = workflow.replace("url: '{{ env.HOOK_URL }}/hook'", url);
+    desk.write_file(HOOK[0].0, &workflow);
+    let said = desk
+        .command(&["eval", "run", "h", "--json"])
+        .env("TOKEN_OF_ADA", "a-token-of-ada")
+        .env("S", "abc12345")
+        .output()
+        .unwrap();
+    assert_eq!(
+        said.status.code(),
+        Some(1),
+        "{}",
+        String::from_utf8_lossy(&said.stderr)
+    );
+    let runs = desk.ktsu(&["runs", "--json"]).is(0).json();
+    let run = runs["runs"][0]["run_id"].as_str().unwrap();
+    let frames = desk.ktsu(&["frames", run, "--json"]).is(0).out.clone();
+    assert!(
+        frames.contains("webhooks_suppressed") && !frames.contains("webhook.sent"),
+        "{frames}"
+    );
+}
+
+#[test]
+fn a_secret_in_what_a_server_received_makes_its_checks_errors() {
+    let send = "said = [send(sys.argv[1] + '/a', {'text': 'sk_live' + '_0123456789'})][:1]";
+    let desk = desk(
+        send,
+        "",
+        &received("once", "{field: request_count, equals: 1}"),
+    );
+    let declared = "version: 1.0.0\nenv: [{name: KEY, secret: true}]\n";
+    desk.write_file(
+        KIT[0].0,
+        &KIT[0].1.replacen("version: 1.0.0\n", declared, 1),
+    );
+    let judged = |arguments: &[&str]| {
+        let said = desk
+            .command(arguments)
+            .env("KEY", "sk_live_0123456789")
+            .output();
+        let said = said.unwrap();
+        let shown = String::from_utf8_lossy(&said.stderr).into_owned();
+        (String::from_utf8_lossy(&said.stdout).into_owned(), shown)
+    };
+    let (report, shown) = judged(&["eval", "run", "w", "--json"]);
+    if shown.contains("there is no sandbox") || shown.contains("sandbox does not work") {
+        return not_tested(&format!("HTTP services of suites: {shown}"));
+    }
+    let report: Value = serde_json::from_str(&report).unwrap_or_else(|_| panic!("{shown}"));
+    let found = results(&desk, &report);
+    assert_eq!(
+        (&*found[0].0, &*found[0].1),
+        ("error", "a secret was redacted in what mail received")
+    );
+    let id = report["eval_id"].as_str().unwrap();
+    let (scored, shown) = judged(&["eval", "score", id, "--kit", "w", "--json"]);
+    assert!(scored.contains("not_kept"), "{scored}{shown}");
 }
 
 #[test]
