@@ -75,6 +75,10 @@ AND NOT EXISTS (SELECT 1 FROM information_schema.system_variables WHERE global_v
 AND NOT EXISTS (SELECT 1 FROM information_schema.tables
     WHERE table_schema = 'main' AND table_type = 'SYSTEM VERSIONED')";
 
+/// The first line of a dump, with which a client runs no command of its own from then on. Those that do not
+/// know it read a comment, and no commands either: their input is binary.
+const NO_COMMANDS: &str = "/*M!999999\\- enable the sandbox mode */ ";
+
 /// Its programs.
 #[derive(Debug)]
 pub(super) struct MariaDb {
@@ -176,7 +180,7 @@ impl Engine for MariaDb {
 
     fn restore(&self, socket: &str, dump: &str) -> EngineProgram {
         let program = self.client(socket, &["--loose-sandbox"]);
-        program.with_input(dump)
+        program.with_input(&format!("{NO_COMMANDS}\n{dump}"))
     }
 }
 

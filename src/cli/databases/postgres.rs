@@ -189,8 +189,16 @@ impl Engine for Postgres {
             "-d",
             "postgres",
         ]);
-        program.with_input(dump)
+        program.with_input(&without_commands(dump))
     }
+}
+
+/// A dump that psql reads without commands of its own, which it would run wherever a line of the dump has
+/// one: what a run left in a database may be written in order to have some. An older psql does not know
+/// the first line and ends there. The key is made anew, so that the dump cannot have it.
+fn without_commands(dump: &str) -> String {
+    let key = uuid::Uuid::new_v4().simple();
+    format!("\\restrict {key}\n{dump}\n\\unrestrict {key}\n")
 }
 
 /// A single statement that gives the first column of the first row as JSON. Only a server reads it: psql
@@ -230,7 +238,7 @@ fn path(path: &Path) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{stable, statement, url};
+    use super::{stable, statement, url, without_commands};
 
     #[test]
     fn a_url_has_the_folder_of_the_socket_encoded() {
@@ -244,6 +252,16 @@ mod tests {
     fn a_query_is_one_statement_and_never_a_command_of_psql() {
         assert!(statement("\\! id").starts_with("SELECT "));
         assert!(statement("SELECT 1; -- one\n;").contains("SELECT 1; -- one\n\n)"));
+    }
+
+    #[test]
+    fn a_dump_is_restored_behind_a_key_that_no_other_has() {
+        let restored = without_commands("SELECT 1;\n\\! id\n");
+        let (first, rest) = restored.split_once('\n').unwrap();
+        let key = first.strip_prefix("\\restrict ").unwrap();
+        let last = format!("SELECT 1;\n\\! id\n\n\\unrestrict {key}\n");
+        assert_eq!((key.len(), rest), (32, &*last));
+        assert_ne!(restored, without_commands("SELECT 1;\n\\! id\n"));
     }
 
     #[test]
