@@ -48,10 +48,16 @@ pub(super) struct Databases {
 struct PreparedDatabase {
     engine: Arc<dyn Engine>,
     /// What each run begins with.
-    data: PrivateFolder,
+    data: PreparedData,
     /// What a dump is restored in, once one is.
-    empty: OnceLock<Result<PrivateFolder, String>>,
+    empty: OnceLock<Result<PreparedData, String>>,
     limits: ProgramLimits,
+}
+
+struct PreparedData {
+    folder: PrivateFolder,
+    /// A digest of what the server held, before files were run, that a dump leaves out.
+    beside: String,
 }
 
 /// The databases of one run. Once they are dropped, nothing of them runs, and their data are gone.
@@ -70,6 +76,8 @@ struct RunDatabase {
     socket: String,
     /// What preparing the data, dumping them, and restoring them may take.
     limits: Limits,
+    /// A digest of what a new server holds that a dump leaves out.
+    beside: String,
     /// What it was restored from: that is what it holds until checks are made.
     restored: Option<String>,
 }
@@ -150,10 +158,10 @@ impl Databases {
         &self,
         name: &str,
         prepared: &PreparedDatabase,
-        data: &PrivateFolder,
+        data: &PreparedData,
     ) -> Result<RunDatabase, String> {
         let words = |error: &dyn std::fmt::Display| error.to_string();
-        let folder = self.sandbox.copy_of(&data.workspace());
+        let folder = self.sandbox.copy_of(&data.folder.workspace());
         let folder = folder.map_err(|error| words(&error))?;
         let place = place_of(&self.sandbox, name, &folder);
         let server = prepared.engine.serve(&place);
@@ -171,6 +179,7 @@ impl Databases {
             name: name.to_owned(),
             socket: place.socket,
             limits: limits(prepared.limits),
+            beside: data.beside.clone(),
             restored: None,
         };
         database.wait_until_ready()?;
@@ -241,7 +250,8 @@ impl RunDatabase {
             output: usize::try_from(MAX_SERVICES_JSON).unwrap_or(usize::MAX),
             ..self.limits
         };
-        let Some(ran) = self.finished(&self.engine.dump(&self.socket), limits)? else {
+        let dump = self.engine.dump(&self.socket, &self.beside);
+        let Some(ran) = self.finished(&dump, limits)? else {
             return Ok(Dumped::Nothing);
         };
         if ran.output.total > ran.output.kept.len() as u64 {
@@ -396,7 +406,7 @@ fn prepare(
     (engine, files): (&dyn Engine, &[(String, Vec<u8>)]),
     sandbox: &Sandbox,
     limits: Limits,
-) -> Result<PrivateFolder, String> {
+) -> Result<PreparedData, String> {
     let folder = sandbox.empty_folder().map_err(|error| error.to_string())?;
     let (_, made) = sandbox.places(&folder);
     let mut arguments = engine.prepare(&place_of(sandbox, name, &folder));
@@ -411,7 +421,10 @@ fn prepare(
     let ran = ran.map_err(|error| error.to_string())?;
     let printed = String::from_utf8_lossy(&ran.output.kept).trim().to_owned();
     match ran.end() {
-        ProgramEnd::Exited(0) => Ok(folder),
+        ProgramEnd::Exited(0) => {
+            let beside = printed.lines().last().unwrap_or_default().to_owned();
+            Ok(PreparedData { folder, beside })
+        }
         ProgramEnd::Exited(_) => Err(printed),
         ProgramEnd::Stopped(limit) => Err(format!("it was ended: {limit}\n{printed}")),
     }

@@ -23,7 +23,8 @@ pub(super) struct EngineProgram {
 
 /// A kind of database that is installed here. It only says what is run.
 pub(super) trait Engine: Debug + Send + Sync {
-    /// Makes data. The files that are run follow its arguments.
+    /// Makes data. The files that are run follow its arguments. The last line that it prints is a digest of
+    /// what the server held before them that a dump leaves out.
     fn prepare(&self, place: &ServerPlace) -> Vec<String>;
 
     /// The server.
@@ -44,8 +45,9 @@ pub(super) trait Engine: Debug + Send + Sync {
     /// Whether a query that ends with this code, and prints these errors, may have lost its server.
     fn has_lost_server(&self, exit_code: i32, errors: &str) -> bool;
 
-    /// Prints all that the database holds as SQL; fails if it holds something that SQL does not make again.
-    fn dump(&self, socket: &str) -> EngineProgram;
+    /// Prints all that the database holds as SQL; fails if it holds something that SQL does not make again:
+    /// `beside` is the digest of what a new server holds that a dump leaves out.
+    fn dump(&self, socket: &str, beside: &str) -> EngineProgram;
 
     /// A dump without what differs between equal data.
     fn stable(&self, dump: &str) -> String;

@@ -27,8 +27,8 @@ const SOCKET: &str = "mysql.sock";
 const MAX_COLUMNS: u32 = 64;
 
 /// Makes the data and runs files, once. Its arguments: three programs, the folder of the data, that of the
-/// socket, and the files.
-const PREPARE: &str = r#"install="$1"; server="$2"; client="$3"; data="$4"; socket="$5/mysql.sock"; shift 5
+/// socket, a query for what is beside the database, and the files.
+const PREPARE: &str = r#"install="$1"; server="$2"; client="$3"; data="$4"; socket="$5/mysql.sock"; query="$6"; shift 6
 log="$data.log"
 "$install" --no-defaults --datadir="$data" --auth-root-authentication-method=normal --skip-test-db \
     --skip-name-resolve --force --innodb-log-file-size=16M >"$log" 2>&1 || { cat "$log"; exit 1; }
@@ -41,39 +41,49 @@ until ask --execute="SELECT 1" >>"$log" 2>&1; do
     sleep 0.05
 done
 ask --execute="CREATE DATABASE main" || exit 1
+beside="$(ask --skip-column-names --execute="$query")" || { kill -9 $server; exit 1; }
 for file; do
     ask --loose-skip-print-query-on-error main <"$file" || { kill -9 $server; exit 1; }
 done
 kill $server
 wait $server || { cat "$log"; exit 1; }
-rm "$log""#;
+rm "$log"
+echo "$beside""#;
 
-/// Prints a dump. Its arguments: two programs, the socket, and a query that says whether a dump has
-/// everything.
+/// Prints a dump. Its arguments: two programs, the socket, a query for what is beside the database, and what
+/// it gives for a new server.
 const DUMP: &str = r#"client="$1"; dump="$2"; socket="$3"
-whole="$("$client" --no-defaults --socket="$socket" --user=root --batch --skip-column-names --execute="$4")" || exit 1
-[ "$whole" = 1 ] || exit 3
+beside="$("$client" --no-defaults --socket="$socket" --user=root --batch --skip-column-names \
+    --default-character-set=utf8mb4 --execute="$4")" || exit 1
+[ "$beside" = "$5" ] || exit 3
 exec "$dump" --no-defaults --socket="$socket" --user=root --default-character-set=utf8mb4 --single-transaction \
     --routines --events --triggers --hex-blob --skip-comments --skip-dump-date main"#;
 
-/// Whether there is nothing that a dump of one database leaves out: other databases, users and what they
-/// may do, loaded parts, settings of the server and of the database, and earlier versions of rows.
-const IS_WHOLE: &str = "SELECT (SELECT COUNT(*) = 5 FROM information_schema.schemata)
-AND (SELECT default_collation_name = @@GLOBAL.collation_server FROM information_schema.schemata
-    WHERE schema_name = 'main')
-AND NOT EXISTS (SELECT 1 FROM mysql.global_priv WHERE User NOT IN ('root', 'mariadb.sys'))
-AND NOT EXISTS (SELECT 1 FROM mysql.tables_priv WHERE User <> 'mariadb.sys')
-AND NOT EXISTS (SELECT 1 FROM mysql.db)
-AND NOT EXISTS (SELECT 1 FROM mysql.columns_priv)
-AND NOT EXISTS (SELECT 1 FROM mysql.procs_priv)
-AND NOT EXISTS (SELECT 1 FROM mysql.roles_mapping)
-AND NOT EXISTS (SELECT 1 FROM mysql.time_zone_name)
-AND NOT EXISTS (SELECT 1 FROM mysql.func)
-AND NOT EXISTS (SELECT 1 FROM mysql.plugin)
-AND NOT EXISTS (SELECT 1 FROM mysql.servers)
-AND NOT EXISTS (SELECT 1 FROM information_schema.system_variables WHERE global_value_origin = 'SQL')
-AND NOT EXISTS (SELECT 1 FROM information_schema.tables
-    WHERE table_schema = 'main' AND table_type = 'SYSTEM VERSIONED')";
+/// A digest of what a dump of one database leaves out: other databases and what else is in those of the
+/// server, users and what they may do, loaded parts, settings of the server and of the database, earlier
+/// versions of rows, and columns of the type `float`, whose last digits are not written.
+const BESIDE: &str = "SELECT MD5(GROUP_CONCAT(what ORDER BY what)) FROM (
+SELECT MD5(JSON_ARRAY(1, schema_name, default_character_set_name, default_collation_name)) AS what FROM information_schema.schemata
+UNION ALL SELECT MD5(JSON_ARRAY(2, Host, User, Priv)) FROM mysql.global_priv
+UNION ALL SELECT MD5(JSON_ARRAY(3, Host, Db, User, Table_name, Table_priv, Column_priv)) FROM mysql.tables_priv
+UNION ALL SELECT MD5(JSON_ARRAY(4, Host, User, Proxied_host, Proxied_user, With_grant)) FROM mysql.proxies_priv
+UNION ALL SELECT MD5(JSON_ARRAY(5, table_schema, table_name)) FROM information_schema.tables WHERE table_schema IN ('mysql', 'sys')
+UNION ALL SELECT MD5(JSON_ARRAY(6, db, name, type, body, param_list)) FROM mysql.proc WHERE db <> 'main'
+UNION ALL SELECT MD5(JSON_ARRAY(7, db, name)) FROM mysql.event WHERE db <> 'main'
+UNION ALL SELECT MD5(JSON_ARRAY(8, variable, value)) FROM sys.sys_config
+UNION ALL SELECT MD5(JSON_ARRAY(9, COUNT(*), MAX(help_topic_id))) FROM mysql.help_topic
+UNION ALL SELECT MD5(JSON_ARRAY(10, Db, User)) FROM mysql.db
+UNION ALL SELECT MD5(JSON_ARRAY(11, Db, User)) FROM mysql.columns_priv
+UNION ALL SELECT MD5(JSON_ARRAY(12, Db, User)) FROM mysql.procs_priv
+UNION ALL SELECT MD5(JSON_ARRAY(13, User, Role)) FROM mysql.roles_mapping
+UNION ALL SELECT MD5(JSON_ARRAY(14, Name)) FROM mysql.time_zone_name
+UNION ALL SELECT MD5(JSON_ARRAY(15, name)) FROM mysql.func
+UNION ALL SELECT MD5(JSON_ARRAY(16, name)) FROM mysql.plugin
+UNION ALL SELECT MD5(JSON_ARRAY(17, Server_name)) FROM mysql.servers
+UNION ALL SELECT MD5(JSON_ARRAY(18, variable_name, global_value)) FROM information_schema.system_variables WHERE global_value_origin = 'SQL'
+UNION ALL SELECT MD5(JSON_ARRAY(19, table_name)) FROM information_schema.tables WHERE table_schema = 'main' AND table_type = 'SYSTEM VERSIONED'
+UNION ALL SELECT MD5(JSON_ARRAY(20, table_name)) FROM information_schema.columns WHERE table_schema = 'main' AND data_type = 'float'
+) AS beside";
 
 /// The first line of a dump, with which a client runs no command of its own from then on. Those that do not
 /// know it read a comment, and no commands either: their input is binary.
@@ -121,8 +131,8 @@ impl Engine for MariaDb {
     fn prepare(&self, place: &ServerPlace) -> Vec<String> {
         let arguments = ["sh", "-c", PREPARE, "prepare"];
         let programs = [&*self.install, &self.server, &self.client];
-        let places = [&*place.data, &*place.socket];
-        EngineProgram::new(&[&arguments[..], &programs, &places].concat()).arguments
+        let rest = [&*place.data, &*place.socket, BESIDE];
+        EngineProgram::new(&[&arguments[..], &programs, &rest].concat()).arguments
     }
 
     fn serve(&self, place: &ServerPlace) -> Vec<String> {
@@ -168,10 +178,10 @@ impl Engine for MariaDb {
         LOST.iter().any(|number| errors.contains(number))
     }
 
-    fn dump(&self, socket: &str) -> EngineProgram {
+    fn dump(&self, socket: &str, beside: &str) -> EngineProgram {
         let socket = path_in(socket);
         let arguments = ["sh", "-c", DUMP, "dump", &self.client, &self.dump];
-        EngineProgram::new(&[&arguments[..], &[&*socket, IS_WHOLE]].concat())
+        EngineProgram::new(&[&arguments[..], &[&*socket, BESIDE, beside]].concat())
     }
 
     fn stable(&self, dump: &str) -> String {

@@ -30,38 +30,60 @@ const PROGRAMS: [&str; 6] = [
 const PORT: u16 = 5432;
 
 /// Makes the data and runs files, once. Its arguments: the folder of the programs, that of the data, that
-/// of the socket, and the files.
-const PREPARE: &str = r#"bin="$1"; data="$2"; socket="$3"; shift 3
+/// of the socket, a query for what is beside the database, and the files.
+const PREPARE: &str = r#"bin="$1"; data="$2"; socket="$3"; query="$4"; shift 4
 log="$data.log"
 stop() { "$bin/pg_ctl" -D "$data" -s -w -m "$1" stop >>"$log" 2>&1; }
+ask() { "$bin/psql" -X -A -t -q -w -v ON_ERROR_STOP=1 -h "$socket" -U postgres -d postgres "$@" </dev/null; }
 "$bin/initdb" -D "$data" -U postgres -A trust --no-sync --no-locale -E UTF8 --wal-segsize=1 >"$log" 2>&1 ||
     { cat "$log"; exit 1; }
-[ $# -eq 0 ] && exec rm "$log"
 "$bin/pg_ctl" -D "$data" -s -w -l "$log" -o "-c listen_addresses= -c fsync=off -k '$socket'" start ||
     { cat "$log"; exit 1; }
+beside="$(PGOPTIONS="-c search_path=pg_catalog" ask -c "$query")" || { stop immediate; exit 1; }
 for file; do
-    "$bin/psql" -X -q -w -v ON_ERROR_STOP=1 -h "$socket" -U postgres -d postgres -f "$file" </dev/null ||
-        { stop immediate; exit 1; }
+    ask -f "$file" || { stop immediate; exit 1; }
 done
 stop fast || { cat "$log"; exit 1; }
-rm "$log""#;
+rm "$log"
+echo "$beside""#;
 
-/// Prints a dump. Its arguments: the folder of the programs, that of the socket, and a query that says
-/// whether a dump has everything.
+/// Prints a dump. Its arguments: the folder of the programs, that of the socket, a query for what is beside
+/// the database, and what it gives for a new server.
 const DUMP: &str = r#"bin="$1"; socket="$2"
-whole="$("$bin/psql" -X -A -t -q -w -h "$socket" -U postgres -d postgres -c "$3")" || exit 1
-[ "$whole" = t ] || exit 3
+beside="$(PGOPTIONS="-c search_path=pg_catalog" \
+    "$bin/psql" -X -A -t -q -w -h "$socket" -U postgres -d postgres -c "$3")" || exit 1
+[ "$beside" = "$4" ] || exit 3
 exec "$bin/pg_dump" -w -h "$socket" -U postgres -d postgres --no-owner --lock-wait-timeout=10s"#;
 
-/// Whether there is nothing that pg_dump leaves out: other databases, roles, places of data, settings of a
-/// database, a role or the server, and parts of every database that are not there any more.
-const IS_WHOLE: &str = r"SELECT (SELECT count(*) = 3 FROM pg_database)
-AND (SELECT bool_and(rolname = 'postgres' OR rolname LIKE 'pg\_%') FROM pg_roles)
-AND (SELECT count(*) = 2 FROM pg_tablespace)
-AND NOT EXISTS (SELECT FROM pg_db_role_setting)
-AND NOT EXISTS (SELECT FROM pg_file_settings WHERE sourcefile LIKE '%/postgresql.auto.conf')
-AND EXISTS (SELECT FROM pg_namespace WHERE nspname = 'public')
-AND EXISTS (SELECT FROM pg_extension WHERE extname = 'plpgsql')";
+/// A digest of what pg_dump leaves out. For all databases: their rights and limits, roles and their members,
+/// places of data, settings of a database, a role or the server, comments, and slots. In the database: what
+/// every database has, without rights, and whatever else is in its schemas, unless an extension made it.
+const BESIDE: &str = r#"WITH own AS (SELECT oid FROM pg_namespace WHERE nspname IN ('pg_catalog', 'information_schema')),
+part AS (SELECT objid FROM pg_depend WHERE deptype = 'e' AND objid >= 16384),
+beside(what) AS (
+    SELECT (d.oid, datname, datdba, encoding, datistemplate, datallowconn, datconnlimit, dattablespace, datacl)::text FROM pg_database AS d
+    UNION ALL SELECT a::text FROM pg_authid AS a
+    UNION ALL SELECT a::text FROM pg_auth_members AS a
+    UNION ALL SELECT a::text FROM pg_tablespace AS a
+    UNION ALL SELECT a::text FROM pg_db_role_setting AS a
+    UNION ALL SELECT a::text FROM pg_shdescription AS a
+    UNION ALL SELECT slot_name FROM pg_replication_slots
+    UNION ALL SELECT name FROM pg_file_settings WHERE sourcefile LIKE '%/postgresql.auto.conf'
+    UNION ALL SELECT (oid, extname, extnamespace)::text FROM pg_extension WHERE oid < 16384
+    UNION ALL SELECT (oid, nspname)::text FROM pg_namespace WHERE oid < 16384
+    UNION ALL SELECT a::text FROM pg_description AS a WHERE objoid < 16384 AND objoid <> 'public'::regnamespace
+    UNION ALL SELECT a::text FROM pg_cast AS a WHERE oid < 16384
+    UNION ALL SELECT a.ev_action::text FROM pg_rewrite AS a WHERE ev_class < 16384
+    UNION ALL SELECT (to_jsonb(a) - 'proacl')::text FROM pg_proc AS a
+        WHERE oid < 16384 OR pronamespace IN (TABLE own) AND oid NOT IN (TABLE part)
+    UNION ALL SELECT (oid, relname, relnamespace, relkind)::text FROM pg_class
+        WHERE relkind IN ('r', 'v', 'm', 'S', 'p', 'f', 'c') AND (oid < 16384 OR relnamespace IN (TABLE own) AND oid NOT IN (TABLE part))
+    UNION ALL SELECT (oid, typname, typnamespace)::text FROM pg_type
+        WHERE typcategory <> 'A' AND (oid < 16384 OR typnamespace IN (TABLE own) AND oid NOT IN (TABLE part))
+    UNION ALL SELECT (oid, oprname, oprnamespace, oprcode)::text FROM pg_operator
+        WHERE oid < 16384 OR oprnamespace IN (TABLE own) AND oid NOT IN (TABLE part)
+)
+SELECT md5(string_agg(md5(what), '' ORDER BY what COLLATE "C")) FROM beside"#;
 
 /// The programs of the newest version.
 #[derive(Debug)]
@@ -99,8 +121,8 @@ impl Engine for Postgres {
     fn prepare(&self, place: &ServerPlace) -> Vec<String> {
         let programs = path(&self.programs);
         let arguments = ["sh", "-c", PREPARE, "prepare", &programs];
-        let places = [&*place.data, &*place.socket];
-        EngineProgram::new(&[&arguments[..], &places[..]].concat()).arguments
+        let rest = [&*place.data, &*place.socket, BESIDE];
+        EngineProgram::new(&[&arguments[..], &rest[..]].concat()).arguments
     }
 
     fn serve(&self, place: &ServerPlace) -> Vec<String> {
@@ -164,9 +186,10 @@ impl Engine for Postgres {
         exit_code == 2
     }
 
-    fn dump(&self, socket: &str) -> EngineProgram {
+    fn dump(&self, socket: &str, beside: &str) -> EngineProgram {
         let programs = path(&self.programs);
-        EngineProgram::new(&["sh", "-c", DUMP, "dump", &programs, socket, IS_WHOLE])
+        let arguments = ["sh", "-c", DUMP, "dump", &programs, socket, BESIDE, beside];
+        EngineProgram::new(&arguments)
     }
 
     fn stable(&self, dump: &str) -> String {
