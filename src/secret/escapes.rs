@@ -88,7 +88,7 @@ fn escape(bytes: &[u8], out: &mut Vec<u8>) -> usize {
         },
         [b'\\', b'u', ..] => code_point(bytes, out),
         [b'\\', short, ..] => match short {
-            b'"' | b'\\' | b'/' => push(out, *short),
+            b'"' | b'\'' | b'\\' | b'/' => push(out, *short),
             b'b' => push(out, 8),
             b'f' => push(out, 12),
             b'n' => push(out, b'\n'),

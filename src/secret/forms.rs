@@ -12,10 +12,9 @@ pub(super) fn forms(secret: &str) -> Vec<Zeroizing<String>> {
     if secret.is_empty() {
         return Vec::new();
     }
-    let json = Value::String(secret.to_owned()).to_string();
     let mut forms = vec![
         secret.to_owned(),
-        json[1..json.len() - 1].to_owned(),
+        json(secret),
         percent(secret, "%20", false),
         percent(secret, "+", false),
         percent(secret, "%20", true),
@@ -26,6 +25,7 @@ pub(super) fn forms(secret: &str) -> Vec<Zeroizing<String>> {
         escapes::bytes(secret, "", false),
         escapes::bytes(secret, "", true),
     ];
+    forms.extend(within_sql(secret));
     forms.extend(within_urls(secret));
     for alphabet in [BASE64_STANDARD_NO_PAD, BASE64_URL_SAFE_NO_PAD] {
         for lead in 0..3 {
@@ -33,6 +33,55 @@ pub(super) fn forms(secret: &str) -> Vec<Zeroizing<String>> {
         }
     }
     forms.into_iter().map(Zeroizing::new).collect()
+}
+
+/// As it stands in SQL, also within JSON there: in literals and names, which double their quotes, in
+/// literals that have escapes, and in the data of `COPY`.
+fn within_sql(secret: &str) -> Vec<String> {
+    const CONTROLS: [(char, &str); 7] = [
+        ('\n', "\\n"),
+        ('\r', "\\r"),
+        ('\t', "\\t"),
+        ('\u{8}', "\\b"),
+        ('\u{b}', "\\v"),
+        ('\u{c}', "\\f"),
+        ('\u{1a}', "\\Z"),
+    ];
+    const QUOTE: (char, &str) = ('\'', "''");
+    const BACKSLASH: (char, &str) = ('\\', "\\\\");
+    let [newline, carriage_return, .., end] = CONTROLS;
+    let lines = [BACKSLASH, newline, carriage_return];
+    let escaped = [('\'', "\\'"), ('"', "\\\""), end];
+    let ways = [
+        vec![QUOTE],
+        vec![QUOTE, BACKSLASH],
+        [&lines[..], &[QUOTE]].concat(),
+        [&lines[..], &escaped].concat(),
+        [&CONTROLS[..6], &[BACKSLASH]].concat(),
+        vec![('"', "\"\"")],
+        vec![('`', "``")],
+    ];
+    let json = json(secret);
+    let both = [secret, &json].into_iter();
+    both.flat_map(|text| ways.iter().map(|way| replaced(text, way)))
+        .collect()
+}
+
+fn replaced(text: &str, ways: &[(char, &str)]) -> String {
+    let mut out = String::with_capacity(text.len());
+    for one in text.chars() {
+        match ways.iter().find(|(of, _)| *of == one) {
+            Some((_, written)) => out.push_str(written),
+            None => out.push(one),
+        }
+    }
+    out
+}
+
+/// As it stands in a string of JSON.
+fn json(secret: &str) -> String {
+    let json = Value::String(secret.to_owned()).to_string();
+    json[1..json.len() - 1].to_owned()
 }
 
 /// As it stands in the parts of a URL, each of which leaves other characters as they are.

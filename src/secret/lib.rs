@@ -64,7 +64,7 @@ impl fmt::Debug for Secret {
 }
 
 /// Takes secrets out of text, in the forms they travel in: plain, JSON-escaped, URL-encoded,
-/// HTML-escaped, base64, hexadecimal.
+/// HTML-escaped, base64, hexadecimal, as SQL.
 #[derive(Clone, Default)]
 pub struct Redactor {
     patterns: Patterns,

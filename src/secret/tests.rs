@@ -126,6 +126,39 @@ fn every_form_of_a_secret_is_taken_out() {
 }
 
 #[test]
+fn a_secret_is_taken_out_of_sql_and_the_rest_stays() {
+    let redactor = Redactor::new(&[Secret::new("h'2\\c\"o\n`x")]);
+    for text in [
+        // A literal, one with escapes, and the data of COPY: PostgreSQL.
+        "h''2\\c\"o\n`x",
+        "h''2\\\\c\"o\n`x",
+        "h'2\\\\c\"o\\n`x",
+        // Data, and a comment: MariaDB.
+        "h\\'2\\\\c\\\"o\\n`x",
+        "h''2\\\\c\"o\\n`x",
+        // Names.
+        "h'2\\c\"\"o\n`x",
+        "h'2\\c\"o\n``x",
+        // JSON in the data of COPY, in a literal, and in one with escapes.
+        "h'2\\\\\\\\c\\\\\"o\\\\n`x",
+        "h''2\\\\c\\\"o\\n`x",
+        "h\\'2\\\\\\\\c\\\\\\\"o\\\\n`x",
+    ] {
+        let mut dump = json!(format!("INSERT INTO a VALUES ('{text}');\n"));
+        redactor.redact_value(&mut dump);
+        assert_eq!(dump, "INSERT INTO a VALUES ('[REDACTED]');\n", "{text}");
+        assert!(text.len() <= redactor.longest(), "{text}");
+    }
+    let plain = "SELECT 'it''s', \"a\"\"b\", 'it\\'s';\n";
+    assert_eq!(redactor.redact_text(plain), plain);
+    // Escaped in part, so that nothing is kept.
+    let redactor = Redactor::new(&[Secret::new("hunter'2-correct")]);
+    let mut mixed = json!("h\\u0075nter\\'2-correct");
+    redactor.redact_value(&mut mixed);
+    assert_eq!(mixed, REDACTED);
+}
+
+#[test]
 fn overlapping_occurrences_leave_nothing() {
     let secrets = [
         Secret::new("abcdef"),
