@@ -32,7 +32,7 @@ const SCHEMA: &str = "CREATE TABLE notes (text text);\n\
     CREATE SEQUENCE numbers;\n";
 
 /// The secret of a kit that has one.
-const SECRET: &str = "sup3rs3cretvalue";
+const SECRET: &str = "sup3r's3cret\\value";
 
 /// A desk with a kit whose suite has a database.
 pub(super) fn desk(services: &str, checks: &[(&str, &str)]) -> Desk {
@@ -490,12 +490,23 @@ fn what_runs_left_in_a_database_is_judged_again_by_another_spec() {
     desk.ktsu(&["verify"]).is(0);
 }
 
+/// Has `pg_dump` write a command of a client, which would be run when the dump is restored.
+const COMMANDS: &str = "CREATE VIEW other AS SELECT 1 AS a;\n\
+    ALTER FUNCTION pg_catalog.pg_get_viewdef(oid) RENAME TO other;\n\
+    CREATE FUNCTION pg_catalog.pg_get_viewdef(oid) RETURNS text LANGUAGE sql STABLE AS\n\
+    $$ SELECT E' SELECT 1 AS a;\\n\\\\! psql -h /services/db -U postgres -c \"CREATE TABLE ran ()\"\\nSELECT 1;' $$;";
+
 #[test]
 fn what_is_not_kept_of_a_database_as_a_whole_is_never_guessed() {
     let large = "INSERT INTO amounts SELECT id + 10, 1, repeat('x', 1000) FROM generate_series(1, 5000) AS id;";
-    let hidden = format!("INSERT INTO amounts VALUES (5, 1, '{SECRET}');");
+    let escaped = SECRET.replace('\'', "''");
+    let hidden = format!(
+        "INSERT INTO amounts VALUES (5, 1, '{escaped}'); COMMENT ON TABLE notes IS '{escaped}';\n\
+         ALTER TABLE amounts ALTER note SET DEFAULT '{escaped}';"
+    );
     for (text, whole) in [
         ("CREATE ROLE other;", false),
+        (COMMANDS, false),
         (large, false),
         (&*hidden, true),
     ] {
@@ -511,7 +522,10 @@ fn what_is_not_kept_of_a_database_as_a_whole_is_never_guessed() {
         let kept = recorded(&desk, first["eval_id"].as_str().unwrap());
         assert_eq!(kept[0]["whole"], whole, "{text}: {kept:?}");
         assert_eq!(kept[0]["bytes"].as_u64().is_some(), text == large);
-        assert!(!kept[0].to_string().contains(SECRET), "{kept:?}");
+        let dump = kept[0]["dump"].as_str().unwrap_or_default();
+        assert!(!dump.contains("s3cret"), "{dump}");
+        let redacted = dump.matches("[REDACTED]").count();
+        assert_eq!(redacted, if text == hidden { 3 } else { 0 }, "{dump}");
         let scored = again(&desk, "score", &first, &[]).is(2).json();
         assert_eq!(scored["scenarios"][0]["error"], "not_kept", "{scored:#}");
         let retried = again(&desk, "retry", &first, &[]).is(0).json();
