@@ -35,7 +35,7 @@ pub(super) fn forms(secret: &str) -> Vec<Zeroizing<String>> {
     forms.into_iter().map(Zeroizing::new).collect()
 }
 
-/// As it stands in SQL, also within JSON there: in literals and names, which double their quotes, in
+/// As SQL writes it, also within JSON there: in literals and names, which double their quotes, in
 /// literals that have escapes, and in the data of `COPY`.
 fn within_sql(secret: &str) -> Vec<String> {
     const CONTROLS: [(char, &str); 7] = [
@@ -78,7 +78,7 @@ fn replaced(text: &str, ways: &[(char, &str)]) -> String {
     out
 }
 
-/// As it stands in a string of JSON.
+/// As a string of JSON has it.
 fn json(secret: &str) -> String {
     let json = Value::String(secret.to_owned()).to_string();
     json[1..json.len() - 1].to_owned()
