@@ -13,7 +13,7 @@
 //! by null. Decoding inserts it again.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Error as _, MapAccess, Visitor};
@@ -254,14 +254,17 @@ impl Record {
         }
         let data = to_text(&Data(&frame.event))?;
         let mut members = members(&data)?;
-        let wanted = frame.ext.iter().filter(|external| is_wanted(external));
-        let mut texts = HashMap::new();
-        for external in wanted {
-            let text = blobs(&external.hash)?;
-            let text = text.ok_or(FrameError::MissingBlob(external.hash))?;
-            texts.insert(external.path.as_str(), text);
-        }
+        let mut texts = Vec::with_capacity(frame.ext.len());
         for external in &frame.ext {
+            texts.push(match is_wanted(external) {
+                false => None,
+                true => {
+                    let text = blobs(&external.hash)?;
+                    Some(text.ok_or(FrameError::MissingBlob(external.hash))?)
+                }
+            });
+        }
+        for (external, text) in frame.ext.iter().zip(&texts) {
             let name = external.path.strip_prefix('/').unwrap_or_default();
             let name = name.replace("~1", "/").replace("~0", "~");
             let is_left_out = |before: &RawValue| match before.get() {
@@ -275,7 +278,7 @@ impl Record {
                 let taken = format!("{} is both in the frame and in a blob", external.path);
                 return Err(FrameError::Malformed(taken).into());
             }
-            if let Some(text) = texts.get(external.path.as_str()) {
+            if let Some(text) = text {
                 let raw = serde_json::from_str(text.as_str()).map_err(malformed)?;
                 members.insert(name, raw);
             }

@@ -132,15 +132,12 @@ pub async fn check(
     let judge = move || {
         let workspace = workspace.as_ref().map(|it| it.as_ref() as &dyn Workspace);
         let invariants = &spec.invariants;
-        let mut checked = {
-            let replies = replies.as_ref();
-            let beside = BesideRun {
-                workspace,
-                services: None,
-                replies,
-            };
-            evals::check_read(checked, &run, invariants, beside)
+        let beside = BesideRun {
+            workspace,
+            services: None,
+            replies: replies.as_ref(),
         };
+        let mut checked = evals::check_read(checked, &run, invariants, beside);
         if workspace.is_some_and(is_interrupted) {
             return Err(CheckError::Interrupted);
         }

@@ -1,13 +1,11 @@
 //! Reads databases of suites, and which of them checks query.
 
-use ktsu_config::fault::{Fault, FaultCode};
-use ktsu_config::read::{ConfigReader, Fields};
+use ktsu_config::read::ConfigReader;
 use ktsu_config::yaml::{YamlNode, YamlValue};
 
 use crate::field_reader;
 use crate::program_reader;
 use crate::shapes::DATABASE_SERVICE;
-use crate::spec::{CheckKind, EvalSpec};
 use crate::surroundings::{DatabaseKind, DatabaseService};
 
 /// The types of databases, which are also what their images are called.
@@ -98,29 +96,4 @@ fn init(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<Vec<String>> {
     files
         .map(|item| program_reader::file(reader, item, "init", "[schema.sql]"))
         .collect()
-}
-
-/// Reports checks of databases that the suite does not have.
-pub(crate) fn check(reader: &mut ConfigReader<'_>, fields: &Fields<'_>, spec: &EvalSpec) {
-    // A service of a type that is not supported yet is refused as such.
-    let suite = spec.suite.as_ref();
-    let Some(suite) = suite.filter(|suite| suite.services.later.is_none()) else {
-        return;
-    };
-    for invariant in &spec.invariants {
-        let CheckKind::Sql(check) = &invariant.check else {
-            continue;
-        };
-        if suite.services.databases.contains_key(&check.service) {
-            continue;
-        }
-        let invariants = fields.get("invariants");
-        let one = invariants.and_then(|node| member(node, &invariant.name));
-        let node = one.and_then(|node| member(member(node, "check")?, "service"));
-        let words = format!("the suite has no database {:?}", check.service);
-        let place = node.map_or(fields.place, |node| node.place);
-        let fault = Fault::new(FaultCode::BadValue, place, words);
-        let hint = format!("services: {{{}: {{type: postgres}}}}", check.service);
-        reader.fault(fault.hint(hint));
-    }
 }

@@ -5,7 +5,6 @@ use ktsu_config::read::{ConfigReader, Fields};
 use ktsu_config::yaml::{YamlNode, YamlValue};
 use ktsu_workflow::expression::Expression;
 
-use crate::database_reader::member;
 use crate::field_reader::{self, conditions, shaped, text};
 use crate::filter;
 use crate::glob::{Glob, MAX_GLOB_BYTES};
@@ -13,7 +12,6 @@ use crate::http_mock::check::{MockAssertion, MockCheck, RequestFilter};
 use crate::http_mock::routes::{HttpMock, MockFault, MockRoute};
 use crate::http_mock::template::{MAX_REPLY, ReplyTemplate};
 use crate::shapes::{ASSERTION, HTTP_MOCK_SERVICE, MOCK_ROUTE};
-use crate::spec::EvalSpec;
 
 /// The most routes of a server.
 const MAX_ROUTES: usize = 100;
@@ -266,31 +264,4 @@ fn filters(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<RequestFilt
         }
     }
     Some(filters)
-}
-
-/// Reports checks of what servers received that the suite does not have, or that keep nothing.
-pub(crate) fn report_missing(reader: &mut ConfigReader<'_>, fields: &Fields<'_>, spec: &EvalSpec) {
-    // A service of a type that is not supported yet is refused as such.
-    let suite = spec.suite.as_ref();
-    let Some(suite) = suite.filter(|suite| suite.services.later.is_none()) else {
-        return;
-    };
-    for invariant in &spec.invariants {
-        let Some((service, key)) = invariant.check.receiver() else {
-            continue;
-        };
-        let mock = suite.services.mocks.get(service);
-        let words = match mock {
-            Some(mock) if mock.record => continue,
-            Some(_) => format!("the service {service:?} does not keep what it receives"),
-            None => format!("the suite has no service {service:?} of the type http_mock"),
-        };
-        let invariants = fields.get("invariants");
-        let one = invariants.and_then(|node| member(node, &invariant.name));
-        let node = one.and_then(|node| member(member(node, "check")?, key));
-        let place = node.map_or(fields.place, |node| node.place);
-        let fault = Fault::new(FaultCode::BadValue, place, words);
-        let hint = format!("services: {{{service}: {{type: http_mock, record: true}}}}");
-        reader.fault(fault.hint(hint));
-    }
 }

@@ -14,9 +14,7 @@ use serde_json::{Value, json};
 
 use crate::aggregate;
 use crate::check_reader;
-use crate::database_reader;
 use crate::field_reader;
-use crate::http_mock_reader;
 use crate::model_judge::check::{MAX_JUDGE_CALLS, MAX_SAMPLES};
 use crate::pattern::MAX_PATTERNS;
 use crate::shapes::{
@@ -25,6 +23,7 @@ use crate::shapes::{
 use crate::spec::{CheckKind, EvalSpec, Invariant, MAX_FILE, MAX_INVARIANTS};
 use crate::suite::{MAX_CHECKS, MAX_REPLICAS, MAX_SCENARIOS, Suite};
 use crate::suite_reader;
+use crate::surroundings_reader;
 
 /// The fault of values that no frame could hold.
 const NESTED: &str = "the values of the checks are nested too deep";
@@ -81,8 +80,7 @@ fn spec(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<EvalSpec> {
     };
     check_total(reader, &fields, &spec);
     check_calls(reader, &fields, &spec);
-    database_reader::check(reader, &fields, &spec);
-    http_mock_reader::report_missing(reader, &fields, &spec);
+    surroundings_reader::check_uses(reader, &fields, &spec);
     if let Some(node) = fields.get("scoring") {
         scoring(reader, node, &mut spec);
     }

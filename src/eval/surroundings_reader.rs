@@ -7,10 +7,11 @@ use ktsu_config::read::{ConfigReader, Fields};
 use ktsu_config::yaml::{YamlKey, YamlNode, YamlValue};
 use ktsu_ledger::id::is_name;
 
-use crate::database_reader;
+use crate::database_reader::{self, member};
 use crate::field_reader;
 use crate::http_mock_reader;
 use crate::shapes::{TOOL_SERVICE, WORKSPACE_FOLDER};
+use crate::spec::{CheckKind, EvalSpec};
 use crate::suite::{EvalSubject, Suite};
 use crate::surroundings::{
     MAX_SERVICES, PARAMS, PROGRAM, SERVICES, SuiteServices, SuiteWorkspace, ToolService, WORKSPACE,
@@ -205,6 +206,51 @@ pub(crate) fn check(reader: &mut ConfigReader<'_>, fields: &Fields<'_>, suite: &
         misplaced("services", words);
     }
     check_references(reader, fields, suite);
+}
+
+/// Reports checks of services that the suite does not have, or that keep nothing.
+pub(crate) fn check_uses(reader: &mut ConfigReader<'_>, fields: &Fields<'_>, spec: &EvalSpec) {
+    // A service of a type that is not supported yet is refused as such.
+    let suite = spec.suite.as_ref();
+    let Some(suite) = suite.filter(|suite| suite.services.later.is_none()) else {
+        return;
+    };
+    for invariant in &spec.invariants {
+        let Some((key, words, hint)) = wrong_use(&invariant.check, &suite.services) else {
+            continue;
+        };
+        let invariants = fields.get("invariants");
+        let one = invariants.and_then(|node| member(node, &invariant.name));
+        let node = one.and_then(|node| member(member(node, "check")?, key));
+        let place = node.map_or(fields.place, |node| node.place);
+        let fault = Fault::new(FaultCode::BadValue, place, words);
+        reader.fault(fault.hint(format!("services: {{{hint}}}")));
+    }
+}
+
+/// What is wrong with the service that a check looks at: the key of the check that names it, words, and the
+/// service that it needs.
+fn wrong_use(
+    check: &CheckKind,
+    services: &SuiteServices,
+) -> Option<(&'static str, String, String)> {
+    if let CheckKind::Sql(check) = check {
+        let name = &check.service;
+        let words = format!("the suite has no database {name:?}");
+        let needed = format!("{name}: {{type: postgres}}");
+        return (!services.databases.contains_key(name)).then_some(("service", words, needed));
+    }
+    let (name, key) = check.receiver()?;
+    let words = match services.mocks.get(name) {
+        Some(mock) if mock.record => return None,
+        Some(_) => format!("the service {name:?} does not keep what it receives"),
+        None => format!("the suite has no service {name:?} of the type http_mock"),
+    };
+    Some((
+        key,
+        words,
+        format!("{name}: {{type: http_mock, record: true}}"),
+    ))
 }
 
 /// Reports references in params and in commands of services that stand for nothing.

@@ -23,7 +23,7 @@ except ImportError: _blake3 = None
 # The files beside this one, by their SHA-256: whoever trusts this one need trust nobody for them.
 PARTS = {
     "verify_content.py": "bad42b5c9409dfb9ba9e1e85c0006f5ec857109bc1370053f32bb90c4610687e",
-    "verify_outputs.py": "2ac397bdf4b26625f16cbf5f55c658778a4eecc41a5579b1d944d1cc7788d496",
+    "verify_outputs.py": "eb8020567ba5afd4530cd27e59ae391a3fcc29dded5c7521a5028455d55120fe",
     "verify_signed.py": "a76527081d7a889180e0266aef9bd7f0b0e2d170f8882e7e4bbce35ae4f8f53f",
     "verify_calls.py": "c28b12e8a1eb5b42bde20ce494b934caa2cce64b0d36c08af01c9cc9467cfcb9",
     "verify_commands.py": "b6fec25c83996b960c2e4beaac089e772c3b6565dfbf8a3f977dde80c0e13599",

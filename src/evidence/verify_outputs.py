@@ -91,7 +91,8 @@ class Told(object if MISSING else COMMANDS.Commands):
             self.rules = data.get("rules", self.rules)
             if kind != "recompute.created": self.suppresses = data.get("effects") == "suppress"
             # Services of an eval are there for the run, and not for its branches.
-            of_run = data.get("references", []) if kind == "run.created" else []
+            of_run = data.get("references") if kind == "run.created" else None
+            of_run = of_run if isinstance(of_run, list) else []
             self.services = set("{{ %s }}" % name for name in of_run)
             if data.get("digest") is not None: self.definition, self.plan = frame, None
             if kind != "branch.created" or data.get("digest") or data.get("restarts"):

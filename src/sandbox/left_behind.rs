@@ -58,7 +58,7 @@ fn is_begun_at_most(root: &Path) -> bool {
     entries.is_some_and(|mut all| all.all(|one| one.is_ok_and(|it| it.file_name() == NEW_LOCK)))
 }
 
-/// Opens what is no link, and waits for nothing.
+/// Opens a path, unless it is a link, without waiting for the other end of a pipe.
 fn open(path: &Path, more: OFlags) -> io::Result<File> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | more;
     let flags = i32::try_from(flags.bits()).map_err(io::Error::other)?;

@@ -82,7 +82,9 @@ pub(super) async fn has_the_same_files(
     (eval, record): (&StreamId, &EvalRecord),
     folders: &RunFolders,
 ) -> Result<(), Failure> {
-    for run in &record.runs {
+    // Without a workspace, runs begin with no files.
+    let runs = record.runs.iter().filter(|_| folders.has_workspace);
+    for run in runs {
         let kept = kept_of(readers, eval.clone(), run.seq).await?;
         let Some(change) = kept.workspace else {
             continue;

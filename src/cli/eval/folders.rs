@@ -38,7 +38,7 @@ pub(super) struct RunFolders {
     /// Variables of the kit that have references in place of their values.
     variables: BTreeMap<String, String>,
     /// Whether the suite has a workspace: what a run does to it is recorded.
-    has_workspace: bool,
+    pub(super) has_workspace: bool,
     /// Whether a command of the suite has made files: it may make others each time.
     pub(super) has_setup: bool,
     /// The folder of the spec.

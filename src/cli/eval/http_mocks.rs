@@ -21,9 +21,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use ktsu_eval::{
-    HttpMock, MockFault, MockRecord, MockRequest, MockState, PlannedReply, ServiceRecords,
-};
+use ktsu_eval::{HttpMock, MockFault, MockRequest, MockState, PlannedReply, ServiceRecords};
 use ktsu_sandbox::{PrivateFolder, ReachedService, Sandbox};
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -34,7 +32,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use super::super::Failure;
 use super::super::port_forward;
 
-/// The most connections to a server at a time, from the sandbox and from elsewhere; others wait.
+/// The most connections at a time to each address of a server; others wait.
 const MAX_CONNECTIONS: usize = 64;
 
 /// The most bytes of a body that is read.
@@ -125,10 +123,7 @@ impl HttpMocks {
     /// Those of a run that has ended, with what they received; none if that is not known of one that keeps it.
     pub(super) fn ended(&self, received: ServiceRecords) -> Option<RunMocks> {
         let mut recording = self.mocks.iter().filter(|(_, mock)| mock.record);
-        let is_known = recording.all(|(name, _)| {
-            let record = received.get(name);
-            record.is_some_and(MockRecord::is_as_it_was)
-        });
+        let is_known = recording.all(|(name, _)| received.has_as_it_was(name));
         is_known.then(|| RunMocks {
             received: Some(received).filter(|received| !received.is_empty()),
             ..RunMocks::default()
@@ -212,15 +207,11 @@ impl RunMocks {
             return self.received.clone();
         }
         let recording = self.mocks.iter().filter(|(_, it)| it.server.mock.record);
-        let records: BTreeMap<_, _> = recording
-            .map(|(name, mock)| {
-                (
-                    name.clone(),
-                    mock.server.state.lock().record().clone().sealed(replaced),
-                )
-            })
-            .collect();
-        (!records.is_empty()).then(|| ServiceRecords::new(records))
+        let records = ServiceRecords::new(recording.map(|(name, mock)| {
+            let record = mock.server.state.lock().record().clone();
+            (name.clone(), record.sealed(replaced))
+        }));
+        (!records.is_empty()).then_some(records)
     }
 }
 

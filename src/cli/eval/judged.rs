@@ -99,9 +99,7 @@ impl Judged {
             ),
         }
     }
-}
 
-impl Judged {
     /// How many bytes its contents have: what the run did to its folder, and what is kept of its services.
     pub(super) fn bytes(&self) -> usize {
         let contents = [&self.started.workspace, &self.started.services];

@@ -61,6 +61,7 @@ mod tests {
         assert_eq!(taken, ["first", "second", "third"]);
         assert!(turns.may_begin(MAX_HELD + 2) && !turns.may_begin(MAX_HELD + 3));
     }
+
     #[test]
     fn while_too_much_is_held_only_the_one_that_all_wait_for_begins() {
         let mut turns = Turns::new();

@@ -5,12 +5,12 @@ use serde_json::{Value, json};
 
 use crate::bench::{Bench, CheckError};
 use crate::http_mock::check::MockCheck;
-use crate::http_mock::record::{MockRecord, MockRequest, ServiceRecords};
+use crate::http_mock::record::{KnownRecord, MockRequest, ServiceRecords};
 use crate::output::missed;
 use crate::results::{Finding, shown, value_looked_at};
 
 /// How many bytes of a record count as much as one comparison of a frame.
-const BYTES_PER_COMPARISON: u64 = 16;
+const BYTES_PER_COMPARISON: u64 = 4;
 
 /// Whether a service received what it has to.
 pub(crate) fn find(
@@ -18,28 +18,24 @@ pub(crate) fn find(
     services: Option<&ServiceRecords>,
     bench: &mut Bench<'_, '_>,
 ) -> Result<Finding, CheckError> {
-    let record = whole(&check.service, services).map_err(CheckError::new)?;
+    let known = whole(&check.service, services).map_err(CheckError::new)?;
+    let (record, cost) = (&known.record, 1 + known.bytes / BYTES_PER_COMPARISON);
+    bench.spend(cost, "requests")?;
     let requests: Vec<Value> = record.requests.iter().map(MockRequest::to_value).collect();
-    let size = serde_json::to_string(&requests).map_or(0, |text| text.len() as u64);
+    let mut filters = check.assertions.iter().map(|one| &one.filters);
+    if filters.any(|filters| !filters.members.is_empty())
+        && let Some(unread) = record.requests.iter().find(|request| request.is_no_json())
+    {
+        let (method, path) = (&unread.method, &unread.path);
+        let words = format!("{method} {path} has a body that is not JSON");
+        return Err(CheckError::new(format!(
+            "a request cannot be filtered: {words}"
+        )));
+    }
     let mut values = Vec::new();
     let mut failed = None;
     for assertion in &check.assertions {
-        bench.spend(1 + size / BYTES_PER_COMPARISON, "requests")?;
-        let mut unread = record
-            .requests
-            .iter()
-            .filter(|request| request.is_no_json());
-        if !assertion.filters.members.is_empty()
-            && let Some(unread) = unread.next()
-        {
-            let words = format!(
-                "{} {} has a body that is not JSON",
-                unread.method, unread.path
-            );
-            return Err(CheckError::new(format!(
-                "a request cannot be filtered: {words}"
-            )));
-        }
+        bench.spend(cost, "requests")?;
         let both = record.requests.iter().zip(&requests);
         let counted =
             both.filter(|(request, value)| assertion.filters.covers(request, &value["json"]));
@@ -83,13 +79,14 @@ fn counted_words(count: usize) -> String {
 pub(crate) fn whole<'r>(
     service: &str,
     services: Option<&'r ServiceRecords>,
-) -> Result<&'r MockRecord, String> {
+) -> Result<&'r KnownRecord, String> {
     let services = services.ok_or("requests are received by services of a suite: ktsu eval run")?;
-    let record = services.get(service);
-    let record = record.ok_or_else(|| format!("what {service} received is not kept"))?;
-    match (record.whole, record.is_as_it_was()) {
-        (true, true) => Ok(record),
-        (true, false) => Err(format!("a secret was redacted in what {service} received")),
+    let known = services.get(service);
+    let known = known.ok_or_else(|| format!("what {service} received is not kept"))?;
+    let record = &known.record;
+    match (record.whole, known.is_redacted) {
+        (true, false) => Ok(known),
+        (true, true) => Err(format!("a secret was redacted in what {service} received")),
         (false, _) => Err(format!(
             "{service} received more than is kept: {} of {} requests are whole",
             record.requests.len(),

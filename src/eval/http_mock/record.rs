@@ -56,7 +56,17 @@ pub struct MockRequest {
 
 /// What is recorded of the services of a run, by their names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ServiceRecords(BTreeMap<String, MockRecord>);
+pub struct ServiceRecords(BTreeMap<String, KnownRecord>);
+
+/// What a server received, as it is known from a record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct KnownRecord {
+    pub(crate) record: MockRecord,
+    /// Bytes of its requests, as JSON.
+    pub(crate) bytes: u64,
+    /// Whether a secret was redacted in them.
+    pub(crate) is_redacted: bool,
+}
 
 /// What clients say of how they send, which differs from run to run.
 const OF_THE_CONNECTION: [&str; 3] = ["connection", "content-length", "host"];
@@ -109,19 +119,12 @@ impl MockRecord {
                 *value = replaced(value);
             }
         }
-        self.digest = Some(self.found_digest());
+        self.digest = Some(Hash::of(self.requests_as_json().as_str().as_bytes()));
         self
     }
 
-    /// Whether no secret was redacted in it.
-    pub fn is_as_it_was(&self) -> bool {
-        self.digest
-            .is_none_or(|digest| digest == self.found_digest())
-    }
-
-    fn found_digest(&self) -> Hash {
-        let requests = CanonicalJson::from_value(&json!(self.requests)).unwrap_or_default();
-        Hash::of(requests.as_str().as_bytes())
+    fn requests_as_json(&self) -> CanonicalJson {
+        CanonicalJson::from_value(&json!(self.requests)).unwrap_or_default()
     }
 
     /// Counts a request that is not kept.
@@ -202,10 +205,27 @@ impl MockRequest {
     }
 }
 
+impl KnownRecord {
+    fn of(record: MockRecord) -> Self {
+        let requests = record.requests_as_json();
+        let found = Hash::of(requests.as_str().as_bytes());
+        Self {
+            bytes: requests.as_str().len() as u64,
+            is_redacted: record.digest.is_some_and(|digest| digest != found),
+            record,
+        }
+    }
+}
+
 impl ServiceRecords {
     /// Those of some services.
-    pub fn new(records: BTreeMap<String, MockRecord>) -> Self {
-        Self(records)
+    pub fn new(records: impl IntoIterator<Item = (String, MockRecord)>) -> Self {
+        let records = records.into_iter();
+        Self(
+            records
+                .map(|(name, record)| (name, KnownRecord::of(record)))
+                .collect(),
+        )
     }
 
     /// What an eval has recorded of a run: see `services` of `scenario.started`.
@@ -217,12 +237,17 @@ impl ServiceRecords {
             let record = serde_json::from_value(kept).ok()?;
             Some((name, record))
         });
-        Self(records.collect())
+        Self::new(records)
     }
 
     /// What a service received.
-    pub fn get(&self, service: &str) -> Option<&MockRecord> {
+    pub(crate) fn get(&self, service: &str) -> Option<&KnownRecord> {
         self.0.get(service)
+    }
+
+    /// Whether it is known what a service received, and no secret was redacted in that.
+    pub fn has_as_it_was(&self, service: &str) -> bool {
+        self.get(service).is_some_and(|known| !known.is_redacted)
     }
 
     /// Whether there is nothing.
@@ -232,14 +257,15 @@ impl ServiceRecords {
 
     /// The services that received something, in the order of their names.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &MockRecord)> {
-        self.0.iter().map(|(name, record)| (name.as_str(), record))
+        let known = self.0.iter();
+        known.map(|(name, known)| (name.as_str(), &known.record))
     }
 
     /// As evals record them, by name.
     pub fn to_map(&self) -> Map<String, Value> {
         let records = self.0.iter();
         records
-            .map(|(name, record)| (name.clone(), json!(record)))
+            .map(|(name, known)| (name.clone(), json!(known.record)))
             .collect()
     }
 }

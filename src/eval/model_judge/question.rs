@@ -360,7 +360,7 @@ fn received(
     field: &Expression,
     services: Option<&ServiceRecords>,
 ) -> Result<String, String> {
-    let record = assertions::whole(service, services)?;
+    let record = &assertions::whole(service, services)?.record;
     let requests: Vec<Value> = record.requests.iter().map(MockRequest::to_value).collect();
     let view = assertions::view(&requests.iter().collect::<Vec<_>>());
     let mut tracker = Tracker::default();

@@ -1,7 +1,5 @@
 //! HTTP servers of suites: how they reply, what they keep, and checks of that.
 
-use std::collections::BTreeMap;
-
 use ktsu_ledger::CanonicalJson;
 use ktsu_ledger::event::EvalStatus::{Error, Failed, Passed};
 use ktsu_ledger::event::{CheckResult, ScenarioStarted};
@@ -161,7 +159,7 @@ fn a_template_without_a_value_is_a_reply_with_the_reason() {
 fn found(assertions: &str, record: Option<MockRecord>) -> CheckResult {
     let records = record.map(|record| {
         // As an eval has it.
-        let map = ServiceRecords::new([("smtp".to_owned(), record)].into()).to_map();
+        let map = ServiceRecords::new([("smtp".to_owned(), record)]).to_map();
         ServiceRecords::of(&CanonicalJson::from_value(&Value::Object(map)).unwrap())
     });
     judged(&spec(&suite("", assertions)), records.as_ref())
@@ -298,7 +296,7 @@ fn what_is_not_whole_or_not_kept_is_an_error_and_no_traffic_is_a_reason() {
     );
     let empty = judged(
         &spec(&suite("", assertion)),
-        Some(&ServiceRecords::new(BTreeMap::new())),
+        Some(&ServiceRecords::default()),
     );
     assert_eq!(empty.reason, "what smtp received is not kept");
 }
@@ -349,7 +347,7 @@ fn many_assertions_on_a_large_record_end_by_their_budget() {
         "subject: {{}}\nservices: {{smtp: {{type: http_mock, record: true}}}}\ninvariants: {{{}}}\n",
         checks.join(", ")
     );
-    let records = ServiceRecords::new([("smtp".to_owned(), large)].into());
+    let records = ServiceRecords::new([("smtp".to_owned(), large)]);
     let subject = Subject {
         envelope: &Value::Null,
         frames: &[],
@@ -472,7 +470,7 @@ fn a_verdict_on_what_a_server_received_is_judged_again_from_its_record() {
     let spec = spec(&text);
     let frames = paid();
     let map = |requests: &[MockRequest]| {
-        let records = ServiceRecords::new([("smtp".to_owned(), received(requests))].into());
+        let records = ServiceRecords::new([("smtp".to_owned(), received(requests))]);
         CanonicalJson::from_value(&Value::Object(records.to_map())).unwrap()
     };
     let recorded = map(&[post("/", "")]);

@@ -333,7 +333,7 @@ fn what_a_service_received_is_judged_as_text_or_as_json_and_nothing_is_no_questi
             requests: requests.to_vec(),
             ..MockRecord::default()
         };
-        let services = ServiceRecords::new([("smtp".to_owned(), record)].into());
+        let services = ServiceRecords::new([("smtp".to_owned(), record)]);
         let subject = JudgeSubject {
             envelope: &Value::Null,
             files: None,

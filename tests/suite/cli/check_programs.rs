@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use super::{Desk, Said, kit, repository, send};
+use super::{Desk, Said, has_process, kit, repository, send};
 use crate::support::not_tested;
 
 /// A finished run of the kit triage, and a workspace with a file.
@@ -72,13 +72,6 @@ fn shown(results: &[Value]) -> Vec<(&str, &str)> {
     each.collect()
 }
 
-/// Whether a process with this word among its arguments is left on the machine.
-fn is_left(word: &str) -> bool {
-    let processes = fs::read_dir("/proc").unwrap().flatten();
-    let mut lines = processes.filter_map(|one| fs::read(one.path().join("cmdline")).ok());
-    lines.any(|line| String::from_utf8_lossy(&line).contains(word))
-}
-
 /// Everything in a folder: names, links, texts.
 fn files(folder: &Path) -> Vec<(String, String)> {
     let mut all: Vec<_> = fs::read_dir(folder)
@@ -122,7 +115,7 @@ fn commands_are_run_in_a_copy_that_checks_share_and_verdicts_are_recorded() {
             ("error", "the program was ended: it took longer than 200ms"),
         ]
     );
-    assert!(!is_left("86398.1"));
+    assert!(!has_process("86398.1"));
     let left = files(&bench.desk.path().join("left"));
     assert_eq!(left, [("a.txt".to_owned(), "first\n".to_owned())]);
     let said = bench.check_by("evals/spec.eval.yaml", &[]);
@@ -189,7 +182,7 @@ fn hostile_programs_end_by_their_limits_and_change_nothing_outside_of_the_copy()
         ("error", "root/etc/passwd leads out of the workspace")
     );
     assert!(listener.accept().is_err());
-    assert!(!is_left("86398.2"));
+    assert!(!has_process("86398.2"));
     let now = files(root);
     let names = |all: &[(String, String)]| {
         let own = |name: &&(String, String)| !name.0.contains("ktsu") && name.0 != "evals";
@@ -408,7 +401,7 @@ fn another_user_has_the_same_sandbox_and_the_same_limits() {
         .map(|one| one["status"].as_str().unwrap())
         .collect();
     assert_eq!(found, ["passed", "error", "error"], "{report}");
-    assert!(!is_left("86398.3"));
+    assert!(!has_process("86398.3"));
     let left = fs::read_dir(root).unwrap().flatten();
     let mut left = left.map(|one| one.file_name().to_string_lossy().into_owned());
     assert!(!left.any(|name| name.starts_with("ktsu-check-")));
@@ -451,7 +444,7 @@ impl Sleeping {
     }
 
     fn runs(&self) -> bool {
-        is_left(&format!("sleep\u{0}{}", self.seconds))
+        has_process(&format!("sleep\u{0}{}", self.seconds))
     }
 
     fn copies(&self) -> usize {

@@ -1,14 +1,13 @@
 //! Suites with databases: a PostgreSQL server for each run, and checks that query it.
 
 use std::fs;
-use std::path::Path;
 use std::process::Command;
 
 use serde_json::{Value, json};
 
 use super::evaluating_services::program;
 use super::evaluating_workspaces::KIT;
-use super::{Desk, Said};
+use super::{Desk, Said, has_process};
 use crate::support::not_tested;
 
 /// What a tool server does that runs psql: each call adds a note.
@@ -89,26 +88,16 @@ pub(super) fn run(desk: &Desk) -> Option<Said> {
     }
     let left: Vec<_> = fs::read_dir(&temporary).unwrap().flatten().collect();
     assert!(left.is_empty(), "{left:?}");
-    assert!(!is_left(&temporary), "a process has its folder there");
+    assert!(
+        !has_process(&temporary.display().to_string()),
+        "a process has its folder there"
+    );
     Some(said)
 }
 
 /// What a command gives that may need the secret of its kit.
 fn said(command: &mut Command) -> Said {
-    let output = command.env("TOK", SECRET).output().unwrap();
-    Said {
-        code: output.status.code().unwrap_or(-1),
-        out: String::from_utf8(output.stdout).unwrap(),
-        err: String::from_utf8(output.stderr).unwrap(),
-    }
-}
-
-/// Whether a process that was started with this folder for temporary files is left on the machine.
-fn is_left(temporary: &Path) -> bool {
-    let words = temporary.display().to_string();
-    let processes = fs::read_dir("/proc").unwrap().flatten();
-    let mut lines = processes.filter_map(|one| fs::read(one.path().join("cmdline")).ok());
-    lines.any(|line| String::from_utf8_lossy(&line).contains(&words))
+    Said::of(command.env("TOK", SECRET))
 }
 
 /// The results of the only run by the names of their checks: the status and the reason.
@@ -126,13 +115,13 @@ pub(super) fn results(desk: &Desk, said: &Said) -> Vec<(String, String, String)>
     frames.lines().map(of).collect()
 }
 
+/// A check of what a query gives.
+pub(super) fn sql(query: &str, equals: &str) -> String {
+    format!("{{type: sql, service: db, query: {query:?}, equals: {equals}, limits: {{time: 20s}}}}")
+}
+
 #[test]
 fn what_a_query_gives_is_compared_with_its_type() {
-    let sql = |query: &str, equals: &str| {
-        format!(
-            "{{type: sql, service: db, query: {query:?}, equals: {equals}, limits: {{time: 20s}}}}"
-        )
-    };
     let cases = [
         (
             "SELECT count(*) FROM amounts;",
@@ -250,22 +239,24 @@ fn what_a_query_gives_is_compared_with_its_type() {
             "the value is \"NaN\"",
         ),
     ];
+    let slow =
+        "{type: sql, service: db, query: SELECT pg_sleep(1e9), equals: 1, limits: {time: 500ms}}";
+    are_compared(&cases, slow, |checks| desk(&services(""), checks));
+}
+
+/// A query, what it is compared with, and the status and a part of the reason of the result.
+pub(super) type Case = (&'static str, &'static str, &'static str, &'static str);
+
+/// Compares what queries give. `slow`: a check that meets its limit. No query makes the file `made`.
+pub(super) fn are_compared(cases: &[Case], slow: &str, desk: impl Fn(&[(&str, &str)]) -> Desk) {
     let names: Vec<String> = (0..cases.len()).map(|at| format!("c{at}")).collect();
-    let texts: Vec<String> = cases
-        .iter()
-        .map(|(query, equals, ..)| sql(query, equals))
-        .collect();
-    let mut checks: Vec<(&str, &str)> = names
-        .iter()
-        .map(String::as_str)
-        .zip(texts.iter().map(String::as_str))
-        .collect();
-    checks.push((
-        "slow",
-        "{type: sql, service: db, query: SELECT pg_sleep(1e9), equals: 1, limits: {time: 500ms}}",
-    ));
+    let texts = cases.iter().map(|(query, equals, ..)| sql(query, equals));
+    let texts: Vec<String> = texts.collect();
+    let names = names.iter().map(String::as_str);
+    let mut checks: Vec<(&str, &str)> = names.zip(texts.iter().map(String::as_str)).collect();
+    checks.push(("slow", slow));
     checks.push(("made", "{type: file_absent, path: made}"));
-    let desk = desk(&services(""), &checks);
+    let desk = desk(&checks);
     let Some(said) = run(&desk) else { return };
     let found = results(&desk, said.is(2));
     for ((query, _, status, words), (_, found, reason)) in cases.iter().zip(&found) {

@@ -15,12 +15,13 @@ use std::time::{Duration, Instant};
 use ktsu_ledger::store::{Reader as _, SqliteReader};
 use serde_json::{Value, json};
 
+use super::evaluating_services::program;
 use super::{Desk, Said};
 use crate::support::random::RandomNumbers;
 use crate::support::{campaign, not_tested};
 
 /// A webhook, then an agent that writes a note with a tool.
-const FILES: [(&str, &str); 9] = [
+const FILES: [(&str, &str); 8] = [
     (
         "w/workflows/w.workflow.yaml",
         "kind: workflow\nname: w\nversion: 1.0.0\n\
@@ -61,37 +62,23 @@ const FILES: [(&str, &str); 9] = [
         "w/evals/sql/schema.sql",
         "CREATE TABLE notes (text text);\n",
     ),
-    ("w/program/server.py", SERVER),
     ("w/files/a.txt", "first\n"),
     ("w/evals/w.eval.yaml", SPEC),
 ];
 
-/// A tool server that writes to the folder, the database and the HTTP server of its run.
-const SERVER: &str = r#"
-import glob, json, subprocess, sys, urllib.request
+/// What a tool server does that writes to the folder, the database and the HTTP server of its run.
+const WRITE: &str = r#"with open(given["path"], "a") as file:
+    file.write(given["text"])
+subprocess.run([psql, "-X", "-d", database, "-c", "INSERT INTO notes VALUES ('%s')" % given["text"]],
+               check=True, capture_output=True)
+request = urllib.request.Request(api + "/mails", given["text"].encode())
+with urllib.request.urlopen(request, timeout=20) as reply:
+    said = "wrote %s, %d" % (given["path"], reply.status)"#;
+
+/// What it does first.
+const SETUP: &str = r#"import glob, subprocess, urllib.request
 psql = sorted(glob.glob("/usr/lib/postgresql/*/bin/psql"))[-1]
-database, api = sys.argv[1:]
-for line in sys.stdin:
-    asked = json.loads(line)
-    if "id" not in asked or "method" not in asked:
-        continue
-    def say(result):
-        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), flush=True)
-    if asked["method"] == "initialize":
-        say({"protocolVersion": asked["params"]["protocolVersion"], "capabilities": {"tools": {}},
-             "serverInfo": {"name": "disk", "version": "1"}})
-    elif asked["method"] == "tools/list":
-        say({"tools": [{"name": "write", "inputSchema": {"type": "object"}}]})
-    elif asked["method"] == "tools/call":
-        given = asked["params"]["arguments"]
-        with open(given["path"], "a") as file:
-            file.write(given["text"])
-        subprocess.run([psql, "-X", "-d", database, "-c", "INSERT INTO notes VALUES ('%s')" % given["text"]],
-                       check=True, capture_output=True)
-        request = urllib.request.Request(api + "/mails", given["text"].encode())
-        with urllib.request.urlopen(request, timeout=20) as reply:
-            say({"content": [{"type": "text", "text": "wrote %s, %d" % (given["path"], reply.status)}]})
-"#;
+database, api = sys.argv[1:]"#;
 
 /// Two scenarios with three replicas each; the judge lets one of the scenarios fail.
 const SPEC: &str = "subject: {params: {at: '{{ workspace }}', api: '{{ services.mail.url }}'}}\n\
@@ -163,6 +150,7 @@ impl Bench {
         for (path, text) in files {
             desk.write_file(path, text);
         }
+        desk.write_file("w/program/server.py", &program(SETUP, WRITE));
         let bench = Self(desk);
         fs::create_dir(bench.temporary()).unwrap();
         // The user that programs run as has to reach it.
@@ -183,12 +171,7 @@ impl Bench {
     }
 
     fn ktsu(&self, arguments: &[&str]) -> Said {
-        let output = self.command(arguments).output().unwrap();
-        Said {
-            code: output.status.code().unwrap_or(-1),
-            out: String::from_utf8(output.stdout).unwrap(),
-            err: String::from_utf8(output.stderr).unwrap(),
-        }
+        Said::of(&mut self.command(arguments))
     }
 
     /// The only eval, if it has begun.
@@ -331,29 +314,29 @@ fn verdicts(report: &Value) -> Value {
 }
 
 /// Every run has one place: it has a verdict, or was abandoned by one. Each replica has one verdict.
-fn no_run_is_in_vain(bench: &Bench, report: &Value, told: &str) {
+fn no_run_is_in_vain(bench: &Bench, report: &Value, context: &str) {
     let (mut judged, mut abandoned) = (BTreeSet::new(), BTreeSet::new());
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     for scenario in report["scenarios"].as_array().unwrap() {
         for replica in scenario["replicas"].as_array().unwrap() {
-            assert!(judged.insert(text(&replica["run_id"])), "{told}");
+            assert!(judged.insert(text(&replica["run_id"])), "{context}");
             let left = replica["abandoned"].as_array().into_iter().flatten();
-            left.for_each(|run| assert!(abandoned.insert(text(run)), "{told}"));
+            left.for_each(|run| assert!(abandoned.insert(text(run)), "{context}"));
         }
     }
-    assert_eq!(judged.len(), 6, "{told}");
+    assert_eq!(judged.len(), 6, "{context}");
     let runs = bench
         .ktsu(&["runs", "--json", "--limit", "100"])
         .is(0)
         .json();
     let runs = runs["runs"].as_array().unwrap().iter();
     let runs: BTreeSet<String> = runs.map(|run| text(&run["run_id"])).collect();
-    assert!(judged.is_disjoint(&abandoned), "{told}");
-    assert_eq!(runs, &judged | &abandoned, "{told}");
+    assert!(judged.is_disjoint(&abandoned), "{context}");
+    assert_eq!(runs, &judged | &abandoned, "{context}");
 }
 
 /// No question about a run that has a reply is asked again, and no replica has two verdicts.
-fn nothing_is_done_twice(record: &[Value], told: &str) {
+fn nothing_is_done_twice(record: &[Value], context: &str) {
     let (mut replied, mut finished) = (BTreeSet::new(), BTreeSet::new());
     let mut asked = BTreeMap::new();
     for frame in record {
@@ -363,22 +346,22 @@ fn nothing_is_done_twice(record: &[Value], told: &str) {
                 let question = format!("{} {} {}", frame["cause"], data["step"], data["attempt"]);
                 assert!(
                     !replied.contains(&question),
-                    "{told}: asked again: {question}"
+                    "{context}: asked again: {question}"
                 );
                 asked.insert(frame["seq"].clone().to_string(), question);
             }
             "llm.response" => {
                 let question = &asked[&data["request"].to_string()];
-                assert!(replied.insert(question.clone()), "{told}: {question}");
+                assert!(replied.insert(question.clone()), "{context}: {question}");
             }
             "scenario.finished" => {
                 let replica = format!("{} {}", data["scenario"], data["replica"]);
-                assert!(finished.insert(replica), "{told}: {frame}");
+                assert!(finished.insert(replica), "{context}: {frame}");
             }
             _ => {}
         }
     }
-    assert_eq!(finished.len(), 6, "{told}");
+    assert_eq!(finished.len(), 6, "{context}");
 }
 
 /// What an eval is killed at, and what its rest is killed at, if it is, in frames from its beginning.
@@ -439,7 +422,7 @@ fn kept_replies(before: &[Value], after: &[Value]) -> usize {
 
 /// Kills an eval, finishes it, and compares the verdicts.
 fn outlives(files: &[(&str, &str)], moment: Moment, expected: &Value) -> Killed {
-    let told = format!("{moment:?}");
+    let context = format!("{moment:?}");
     let bench = Bench::new(files);
     let mut in_time = bench.is_killed_at(moment.first);
     if let Some(again) = moment.again {
@@ -454,13 +437,13 @@ fn outlives(files: &[(&str, &str)], moment: Moment, expected: &Value) -> Killed 
         };
     }
     let report = bench.finish().is(1).json();
-    assert_eq!(&verdicts(&report), expected, "{told}: {report:#}");
-    assert_eq!(bench.leftovers(), Vec::<PathBuf>::new(), "{told}");
-    assert!(!bench.has_processes(), "{told}");
+    assert_eq!(&verdicts(&report), expected, "{context}: {report:#}");
+    assert_eq!(bench.leftovers(), Vec::<PathBuf>::new(), "{context}");
+    assert!(!bench.has_processes(), "{context}");
     let after = bench.record();
-    assert_eq!(before, after[..before.len()], "{told}");
-    nothing_is_done_twice(&after, &told);
-    no_run_is_in_vain(&bench, &report, &told);
+    assert_eq!(before, after[..before.len()], "{context}");
+    nothing_is_done_twice(&after, &context);
+    no_run_is_in_vain(&bench, &report, &context);
     bench.ktsu(&["verify"]).is(0);
     let replies = kept_replies(&before, &after);
     Killed { in_time, replies }

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::json;
 
 use super::Desk;
-use super::evaluating_databases::{again, desk, noting, recorded, results, run};
+use super::evaluating_databases::{again, are_compared, desk, noting, recorded, results, run, sql};
 use crate::support::not_tested;
 
 const SCHEMA: &str = "CREATE TABLE notes (text text);\n\
@@ -25,10 +25,6 @@ fn mysql_desk(services: &str, checks: &[(&str, &str)]) -> Desk {
     desk.write_file("w/program/server.py", &noting(client));
     desk.write_file("w/evals/sql/schema.sql", SCHEMA);
     desk
-}
-
-fn sql(query: &str, equals: &str) -> String {
-    format!("{{type: sql, service: db, query: {query:?}, equals: {equals}, limits: {{time: 20s}}}}")
 }
 
 #[test]
@@ -167,28 +163,9 @@ fn what_a_query_of_mariadb_gives_is_compared_with_its_type() {
         ),
         ("SELECT x'ff'", "1", "error", "the value is not text"),
     ];
-    let texts = cases.map(|(query, equals, ..)| sql(query, equals));
-    let names: Vec<String> = (0..cases.len()).map(|at| format!("c{at}")).collect();
-    let names = names.iter().map(String::as_str);
-    let mut checks: Vec<(&str, &str)> = names.zip(texts.iter().map(String::as_str)).collect();
-    checks.push((
-        "slow",
-        "{type: sql, service: db, query: SELECT sleep(1000), equals: 1, limits: {time: 500ms}}",
-    ));
-    checks.push(("made", "{type: file_absent, path: made}"));
-    let desk = mysql_desk(SERVICES, &checks);
-    let Some(said) = run(&desk) else { return };
-    let found = results(&desk, said.is(2));
-    for ((query, _, status, words), (_, found, reason)) in cases.iter().zip(&found) {
-        assert_eq!(found, status, "{query}: {reason}");
-        assert!(reason.contains(words), "{query}: {reason}");
-    }
-    let [slow, made] = &found[cases.len()..] else {
-        panic!("{found:?}")
-    };
-    assert!(slow.2.contains("it took longer than 500ms"), "{slow:?}");
-    assert_eq!((&*slow.1, &*made.1), ("error", "passed"));
-    desk.ktsu(&["verify"]).is(0);
+    let slow =
+        "{type: sql, service: db, query: SELECT sleep(1000), equals: 1, limits: {time: 500ms}}";
+    are_compared(&cases, slow, |checks| mysql_desk(SERVICES, checks));
 }
 
 #[test]

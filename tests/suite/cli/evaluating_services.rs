@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::evaluating_workspaces::KIT;
-use super::{Desk, Said};
+use super::{Desk, Said, has_process};
 use crate::support::not_tested;
 
 /// A program that speaks MCP, a message a line, and offers a tool. `setup` is what it does first, `call` what it does
@@ -88,13 +88,6 @@ fn run(desk: &Desk) -> Option<Said> {
     Some(said)
 }
 
-/// Whether a process with this word among its arguments is left on the machine.
-fn is_left(word: &str) -> bool {
-    let processes = fs::read_dir("/proc").unwrap().flatten();
-    let mut lines = processes.filter_map(|one| fs::read(one.path().join("cmdline")).ok());
-    lines.any(|line| String::from_utf8_lossy(&line).contains(word))
-}
-
 #[test]
 fn a_service_works_in_the_folder_of_its_run_and_ends_with_it() {
     let suite = format!("replicas: 3\n{SERVICE}")
@@ -103,7 +96,7 @@ fn a_service_works_in_the_folder_of_its_run_and_ends_with_it() {
     let Some(said) = run(&desk) else { return };
     let report = said.is(0).json();
     assert_eq!(report["replicas"]["passed"], 3, "{report:#}");
-    assert!(!is_left("mark86397"));
+    assert!(!has_process("mark86397"));
     let runs = desk.ktsu(&["runs", "--json"]).is(0).json();
     for run in runs["runs"].as_array().unwrap() {
         let id = run["run_id"].as_str().unwrap();
@@ -123,7 +116,7 @@ fn a_service_works_in_the_folder_of_its_run_and_ends_with_it() {
         (&without["sandbox"], &without["passed"]),
         (&json!("none"), &json!(1))
     );
-    assert!(!is_left("mark86397"));
+    assert!(!has_process("mark86397"));
     desk.ktsu(&["verify"]).is(0);
 }
 
@@ -210,7 +203,7 @@ fn a_service_that_ends_hangs_or_never_begins_leaves_a_verdict() {
         let frames = desk.ktsu(&["frames", run, "--json"]).is(0).out.clone();
         let shown = format!("{report}{frames}{}", said.err);
         assert!(shown.contains(words), "{words}: {report:#}\n{frames}");
-        assert!(!is_left("86396.5"));
+        assert!(!has_process("86396.5"));
         desk.ktsu(&["verify"]).is(0);
     }
 }
@@ -306,11 +299,11 @@ fn a_service_without_a_sandbox_ends_even_if_ktsu_is_killed() {
         .spawn()
         .unwrap();
     until("the service does not begin", || begun.exists());
-    assert!(is_left("86389.5") && is_left("86388.5"));
+    assert!(has_process("86389.5") && has_process("86388.5"));
     killed.kill().unwrap();
     killed.wait().unwrap();
     until("the service does not end", || {
-        !is_left("86389.5") && !is_left("86388.5")
+        !has_process("86389.5") && !has_process("86388.5")
     });
     // What it has left is removed by the next command that runs programs.
     assert!(folders() > 0);

@@ -74,7 +74,24 @@ struct Said {
     err: String,
 }
 
+/// Whether a process with this among its words is left on the machine.
+fn has_process(words: &str) -> bool {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let mut lines = processes.filter_map(|one| std::fs::read(one.path().join("cmdline")).ok());
+    lines.any(|line| String::from_utf8_lossy(&line).contains(words))
+}
+
 impl Said {
+    /// What a command says.
+    fn of(command: &mut Command) -> Self {
+        let output = command.output().unwrap();
+        Self {
+            code: output.status.code().unwrap_or(-1),
+            out: String::from_utf8(output.stdout).unwrap(),
+            err: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+
     /// It went as expected, or the test shows what was said instead.
     #[track_caller]
     fn is(&self, code: i32) -> &Self {
@@ -123,12 +140,7 @@ impl Desk {
     }
 
     fn ktsu(&self, arguments: &[&str]) -> Said {
-        let output = self.command(arguments).output().unwrap();
-        Said {
-            code: output.status.code().unwrap_or(-1),
-            out: String::from_utf8(output.stdout).unwrap(),
-            err: String::from_utf8(output.stderr).unwrap(),
-        }
+        Said::of(&mut self.command(arguments))
     }
 
     /// Runs the kit hello and gives the run's id.
