@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, HashMap};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use crate::event::{Event, RunEvent, RunRemoved, StoreEvent};
+use crate::event::{Event, RunRemoved, StoreEvent};
 use crate::frame::{Frame, Record};
 use crate::hash::Hash;
 use crate::id::StreamId;
@@ -91,7 +91,7 @@ fn referring(body: &str) -> Option<Frame> {
 }
 
 fn parent_of(frame: &Frame) -> Option<StreamId> {
-    let Event::Run(RunEvent::Branched(branch)) = &frame.event else {
+    let Some(branch) = frame.event.branched() else {
         return None;
     };
     branch.parent().ok()

@@ -8,11 +8,12 @@
 
 use std::collections::BTreeMap;
 
-use ktsu_ledger::event::{ApprovalDecided, Decision, Principal};
-use ktsu_ledger::{Frame, Hash, StreamId, Timestamp};
+use ktsu_ledger::{Hash, StreamId, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
+
+use crate::asked_records::{AskedRecord, Wait};
 
 /// A question to people about a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -173,54 +174,6 @@ pub(crate) fn request_id(prefix: &str, stream: &StreamId, request: u64) -> Strin
 }
 
 impl ApprovalRecord {
-    /// Ends the wait for people, if it is still on.
-    pub(crate) fn close(&mut self, status: ApprovalStatus, at: Timestamp) {
-        if self.status == ApprovalStatus::Pending {
-            self.status = status;
-            self.paused_at = None;
-            self.decided_at = Some(at);
-        }
-    }
-
-    /// Its run is paused since then, or continues.
-    pub(crate) fn pause(&mut self, at: Option<Timestamp>) {
-        if self.status == ApprovalStatus::Pending {
-            self.paused_at = at;
-        }
-    }
-
-    /// Gives the people who are asked as much more time.
-    pub(crate) fn postpone(&mut self, by_ms: u64) {
-        if self.status == ApprovalStatus::Pending {
-            self.expires_at = self.expires_at.map(|until| until.plus_millis(by_ms));
-        }
-    }
-
-    /// Adds a person's decision.
-    pub(crate) fn vote(&mut self, frame: &Frame, decided: &ApprovalDecided, proposer: &str) {
-        if self.status != ApprovalStatus::Pending {
-            return;
-        }
-        self.votes.push(ApprovalVote {
-            by: decided.by.id.clone(),
-            auth: decided.by.auth.clone(),
-            decision: decided.decision.as_str().to_owned(),
-            at: frame.at,
-            reason: decided.reason.clone(),
-            result: decided.result.clone(),
-            overlay: BTreeMap::new(),
-            independent: is_independent(&decided.by, proposer),
-            frame: frame.seq,
-        });
-        let status = match decided.decision {
-            Decision::Approved if self.votes.len() < self.quorum.max(1) as usize => return,
-            Decision::Approved => ApprovalStatus::Approved,
-            Decision::Rejected => ApprovalStatus::Rejected,
-            Decision::Happened => ApprovalStatus::Happened,
-        };
-        self.close(status, frame.at);
-    }
-
     /// Whether this decision had a call in doubt sent again, and it was not sent since.
     pub(crate) fn allows_resending(&self) -> bool {
         let approved = self.status == ApprovalStatus::Approved;
@@ -229,14 +182,23 @@ impl ApprovalRecord {
 
     /// Notes that the task of the call has ended, or begins again.
     pub(crate) fn note_task_end(&mut self, at: Timestamp) {
-        self.close(ApprovalStatus::Void, at);
+        self.wait().close(ApprovalStatus::Void, at);
         if self.status == ApprovalStatus::Approved && self.executed.is_none() {
             self.not_called = Some(STEP_ENDED.to_owned());
         }
     }
 }
 
-/// Whether another person decided than the one who started the run, and was authenticated.
-pub(crate) fn is_independent(by: &Principal, proposer: &str) -> bool {
-    by.id != proposer && by.auth != "none"
+impl AskedRecord for ApprovalRecord {
+    fn wait(&mut self) -> Wait<'_> {
+        Wait {
+            status: &mut self.status,
+            votes: &mut self.votes,
+            expires_at: self.expires_at.as_mut(),
+            paused_at: &mut self.paused_at,
+            ended_at: &mut self.decided_at,
+            proposer: &self.proposer,
+            quorum: self.quorum,
+        }
+    }
 }

@@ -7,11 +7,14 @@
 use std::collections::BTreeMap;
 
 use ktsu_ledger::event::plan::{ApprovalPolicy, OnReject};
-use ktsu_ledger::event::{AgentEvent, DoubtReason, ItemEvent, RunEvent, StepEvent};
+use ktsu_ledger::event::{AgentEvent, ToolCalled};
 use ktsu_ledger::{Event, Frame};
 
 use crate::approvals::{ApprovalKind, ApprovalRecord, ApprovalStatus, approval_id};
+use crate::asked_records::AskedRecord;
+use crate::life::{Change, Expiry, Question, changes};
 use crate::lineage::item_name;
+use crate::run::StepStatus;
 use crate::run::calls::{CallKey, RequestedCall, RequestedCalls};
 use crate::step_name::scoped_run;
 
@@ -90,61 +93,38 @@ impl CallHistory {
 
     /// Applies a frame. Returns the call it is about, if it is about one.
     pub fn apply(&mut self, frame: &Frame) -> Option<&ToolCallRecord> {
-        if let Some(created) = frame.event.created() {
-            self.proposer.clone_from(&created.principal.id);
+        for change in changes(frame) {
+            self.follow(frame, &change);
         }
-        match &frame.event {
-            Event::Agent(event) => return self.apply_agent(frame, event),
-            Event::Run(RunEvent::Branched(branch)) => {
-                self.proposer.clone_from(&branch.by.id);
-                self.each_approval(|approval| approval.close(ApprovalStatus::Void, frame.at));
-            }
-            Event::Run(RunEvent::ClockJumped(jumped)) => self.postpone(jumped.forward_ms),
-            Event::Run(RunEvent::Paused(_)) => {
-                self.each_approval(|approval| approval.pause(Some(frame.at)));
-            }
-            Event::Run(RunEvent::Resumed(resumed)) => {
-                self.each_approval(|approval| approval.pause(None));
-                self.postpone(resumed.paused_ms);
-            }
-            Event::Step(
-                StepEvent::Started(_)
-                | StepEvent::ReservedEvaluated(_)
-                | StepEvent::OutputChecked(_)
-                | StepEvent::Noted(_)
-                | StepEvent::Commanded(_)
-                | StepEvent::CommandCompleted(_)
-                | StepEvent::CommandsDeferred(_)
-                | StepEvent::CommandsDiscarded(_)
-                | StepEvent::ReviewRequested(_)
-                | StepEvent::SuspendRequested(_),
-            ) => {}
-            Event::Step(event) => self.end(frame, event.step()),
-            Event::Item(ItemEvent::Started(_)) => {}
-            Event::Item(event) => self.end(frame, &item_name(event.step(), Some(event.item()))),
-            Event::Run(_)
-            | Event::Recompute(_)
-            | Event::Worker(_)
-            | Event::Webhook(_)
-            | Event::Person(_)
-            | Event::World(_)
-            | Event::Kv(_)
-            | Event::Delivery(_)
-            | Event::Eval(_)
-            | Event::Store(_)
-            | Event::Foreign { .. } => {}
+        let Event::Agent(event) = &frame.event else {
+            return None;
+        };
+        self.apply_agent(frame, event)
+    }
+
+    fn follow(&mut self, frame: &Frame, change: &Change<'_>) {
+        if let Some(by) = change.proposer() {
+            self.proposer.clone_from(&by.id);
         }
-        None
+        if change.is_about_run() {
+            self.each_approval(|approval| approval.follow(change, frame.at));
+        } else if let Change::StepMoved(step, status) = change {
+            if *status != StepStatus::Running {
+                self.end(frame, step, *status == StepStatus::Pending);
+            }
+        } else if let Change::ItemMoved(item, status) = change {
+            if *status != StepStatus::Running {
+                self.end(frame, &item.name(), false);
+            }
+        } else if let Change::Finished(task, _) = change {
+            self.end(frame, &task.name(), false);
+        }
     }
 
     fn apply_agent(&mut self, frame: &Frame, event: &AgentEvent) -> Option<&ToolCallRecord> {
         if let AgentEvent::Response(answer) = event {
             let calls = RequestedCalls::of(frame.seq, answer)?;
             self.replies.insert(frame.seq, calls.list);
-            return None;
-        }
-        if let AgentEvent::Finished(finished) = event {
-            self.end(frame, &item_name(&finished.step, finished.item));
             return None;
         }
         let at = match CallKey::of(event)? {
@@ -182,8 +162,7 @@ impl CallHistory {
     }
 
     /// A step or an item ends, or begins again, and the tasks of these calls with it.
-    fn end(&mut self, frame: &Frame, name: &str) {
-        let resets = matches!(frame.event, Event::Step(StepEvent::Reset(_)));
+    fn end(&mut self, frame: &Frame, name: &str, resets: bool) {
         let calls = &mut self.calls;
         self.open.retain(|at| {
             let call = calls.get_mut(*at);
@@ -197,11 +176,6 @@ impl CallHistory {
         });
     }
 
-    /// Gives the people who are asked as much more time.
-    fn postpone(&mut self, by_ms: Option<u64>) {
-        self.each_approval(|approval| approval.postpone(by_ms.unwrap_or_default()));
-    }
-
     fn each_approval(&mut self, change: impl FnMut(&mut ApprovalRecord)) {
         let calls = self.calls.iter_mut();
         calls.flat_map(|call| &mut call.approvals).for_each(change);
@@ -210,54 +184,54 @@ impl CallHistory {
 
 impl ToolCallRecord {
     fn apply(&mut self, frame: &Frame, event: &AgentEvent, proposer: &str) {
-        let (seq, at) = (frame.seq, frame.at);
-        match event {
-            AgentEvent::ApprovalRequested(asked) => {
-                self.target = Some((asked.server.clone(), asked.tool.clone()));
-                self.ask(frame, ApprovalKind::Approval, &asked.policy, proposer);
-            }
-            AgentEvent::ToolCalled(called) => {
-                self.target = Some((called.server.clone(), called.tool.clone()));
-                if let Some(approval) = called.approval.and_then(|it| self.approval(it)) {
-                    approval.executed.get_or_insert(seq);
-                }
-                let mut approvals = self.approvals.iter_mut();
-                let doubt = approvals.find(|approval| approval.allows_resending());
-                if let (Some(doubt), Some(_)) = (doubt, called.again) {
-                    doubt.executed = Some(seq);
-                }
-            }
-            AgentEvent::ToolReturned(returned) => self.is_error = returned.is_error,
-            AgentEvent::ToolInDoubt(doubt) => {
-                self.doubt = Some(seq);
-                if doubt.reason != DoubtReason::TaskEnded {
-                    let policy = ApprovalPolicy {
-                        not_by_proposer: false,
-                        on_reject: OnReject::Fail,
-                        quorum: 1,
-                        timeout: None,
-                    };
-                    self.ask(frame, ApprovalKind::InDoubt, &policy, proposer);
-                }
-            }
-            AgentEvent::ApprovalDecided(decided) => {
-                if let Some(approval) = self.approval(decided.request) {
-                    approval.vote(frame, decided, proposer);
-                }
-            }
-            AgentEvent::ApprovalExpired(expired) => {
-                if let Some(approval) = self.approval(expired.request) {
-                    approval.close(ApprovalStatus::Timeout, at);
-                }
-            }
-            AgentEvent::Request(_)
-            | AgentEvent::Response(_)
-            | AgentEvent::Decided(_)
-            | AgentEvent::ReflectStarted(_)
-            | AgentEvent::BudgetExhausted(_)
-            | AgentEvent::Finished(_) => {}
+        if let AgentEvent::ToolCalled(called) = event {
+            self.target = Some((called.server.clone(), called.tool.clone()));
+            self.note_sending(frame.seq, called);
+        } else if let AgentEvent::ToolReturned(returned) = event {
+            self.is_error = returned.is_error;
+        } else if let AgentEvent::ToolInDoubt(_) = event {
+            self.doubt = Some(frame.seq);
         }
-        self.call.apply(seq, at, event, false);
+        for change in changes(frame) {
+            self.take(frame, &change, proposer);
+        }
+        self.call.apply(frame.seq, frame.at, event, false);
+    }
+
+    /// Takes what people are asked about it, and what came of that.
+    fn take(&mut self, frame: &Frame, change: &Change<'_>, proposer: &str) {
+        if let Change::Asked(_, Question::Call(asked)) = change {
+            self.target = Some((asked.server.clone(), asked.tool.clone()));
+            self.ask(frame, ApprovalKind::Approval, &asked.policy, proposer);
+        } else if let Change::Asked(_, Question::Doubt(_)) = change {
+            let policy = ApprovalPolicy {
+                not_by_proposer: false,
+                on_reject: OnReject::Fail,
+                quorum: 1,
+                timeout: None,
+            };
+            self.ask(frame, ApprovalKind::InDoubt, &policy, proposer);
+        } else if let Change::Answered(_, answer) = change {
+            if let Some(approval) = self.approval(answer.request) {
+                approval.answer(frame, answer);
+            }
+        } else if let Change::Expired(_, Expiry::Request(request)) = change
+            && let Some(approval) = self.approval(*request)
+        {
+            approval.wait().close(ApprovalStatus::Timeout, frame.at);
+        }
+    }
+
+    /// Notes with which decision the call is sent, or sent again.
+    fn note_sending(&mut self, seq: u64, called: &ToolCalled) {
+        if let Some(approval) = called.approval.and_then(|it| self.approval(it)) {
+            approval.executed.get_or_insert(seq);
+        }
+        let mut approvals = self.approvals.iter_mut();
+        let doubt = approvals.find(|approval| approval.allows_resending());
+        if let (Some(doubt), Some(_)) = (doubt, called.again) {
+            doubt.executed = Some(seq);
+        }
     }
 
     /// The record of a question about a call that begins at a frame.

@@ -13,6 +13,7 @@ mod commanded_names;
 pub mod diff;
 pub mod envelope;
 pub mod index;
+pub mod life;
 pub mod lineage;
 pub mod normalize;
 pub mod person_requests;

@@ -1,10 +1,13 @@
 //! What waits for people in a run: calls of tools, outcomes of steps, and data.
 
-use ktsu_ledger::Timestamp;
+use ktsu_ledger::{Frame, Timestamp};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::approvals::{ApprovalRecord, ApprovalStatus, ApprovalVote};
+use crate::asked_records::StepQuestions;
+use crate::calls::CallHistory;
+use crate::life::changes;
 use crate::reviews::ReviewRecord;
 use crate::step_name::split_scope;
 use crate::suspensions::SuspensionRecord;
@@ -19,6 +22,56 @@ pub enum PersonRequest {
     Review(Box<ReviewRecord>),
     /// A call.
     Approval(Box<ApprovalRecord>),
+}
+
+/// What people are or were asked in a run.
+#[derive(Debug, Default)]
+pub struct PersonRequests {
+    calls: CallHistory,
+    steps: StepQuestions,
+}
+
+impl PersonRequests {
+    /// What these frames ask people.
+    pub fn fold<'f>(frames: impl IntoIterator<Item = &'f Frame>) -> Self {
+        let mut requests = Self::default();
+        for frame in frames {
+            requests.calls.apply(frame);
+            for change in changes(frame) {
+                requests.steps.take(frame, &change);
+            }
+        }
+        requests
+    }
+
+    /// The questions about calls, in the order they were asked.
+    pub fn into_approvals(self) -> Vec<ApprovalRecord> {
+        self.calls.into_approvals()
+    }
+
+    /// The questions about outcomes, in the order they were asked.
+    pub fn into_reviews(self) -> Vec<ReviewRecord> {
+        self.steps.reviews
+    }
+
+    /// The data that were asked for, in that order.
+    pub fn into_suspensions(self) -> Vec<SuspensionRecord> {
+        self.steps.suspensions
+    }
+
+    /// All of it, in the order it was asked.
+    pub fn into_all(self) -> Vec<PersonRequest> {
+        let calls = self.calls.into_approvals().into_iter().map(Box::new);
+        let reviews = self.steps.reviews.into_iter().map(Box::new);
+        let waits = self.steps.suspensions.into_iter().map(Box::new);
+        let mut all: Vec<PersonRequest> = calls
+            .map(PersonRequest::Approval)
+            .chain(reviews.map(PersonRequest::Review))
+            .chain(waits.map(PersonRequest::Suspension))
+            .collect();
+        all.sort_by_key(PersonRequest::request);
+        all
+    }
 }
 
 impl PersonRequest {

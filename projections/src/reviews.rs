@@ -6,16 +6,15 @@
 
 use std::collections::BTreeMap;
 
-use ktsu_ledger::event::{
-    PersonEvent, ReviewDecided, ReviewDecision, ReviewRequested, StepEvent, TimerKind,
-};
-use ktsu_ledger::{Event, Frame, StreamId, Timestamp};
+use ktsu_ledger::event::ReviewRequested;
+use ktsu_ledger::{Frame, StreamId, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::approvals::{ApprovalStatus, ApprovalVote, is_independent, request_id};
-use crate::asked_records::{AskedRecord, AskedRecords};
+use crate::approvals::{ApprovalStatus, ApprovalVote, request_id};
+use crate::asked_records::{AskedRecord, StepQuestions, Wait};
+use crate::life::{Answer, Given};
 use crate::run::task::output_without_reserved_fields;
 use crate::step_name::scoped_run;
 
@@ -107,37 +106,18 @@ pub fn is_review_id(id: &str) -> bool {
     id.starts_with(PREFIX)
 }
 
-/// The reviews of a run.
-#[derive(Debug, Default)]
-pub struct ReviewHistory(AskedRecords<ReviewRecord>);
-
-impl ReviewHistory {
-    /// The reviews of these frames, in the order they were asked for.
-    pub fn fold<'f>(frames: impl IntoIterator<Item = &'f Frame>) -> Vec<ReviewRecord> {
-        let mut history = Self::default();
-        for frame in frames {
-            history.0.apply(frame);
-            if let Event::Step(StepEvent::ReviewRequested(asked)) = &frame.event {
-                history.ask(frame, asked);
-            }
-            if let Event::Person(PersonEvent::ReviewDecided(decided)) = &frame.event {
-                history.vote(frame, decided);
-            }
-        }
-        history.0.records
-    }
-
-    fn ask(&mut self, frame: &Frame, asked: &ReviewRequested) {
-        let outcome = self.0.outcome(frame, &asked.step).cloned();
-        let outcome = outcome.unwrap_or_default();
+impl ReviewRecord {
+    /// The record of a question that begins at a frame.
+    pub(crate) fn of(known: &StepQuestions, frame: &Frame, asked: &ReviewRequested) -> Self {
+        let outcome = known.outcome(frame, &asked.step);
         let commands = outcome.pointer("/commands").unwrap_or_default();
         let commands = commands.as_array().map_or(&[][..], Vec::as_slice);
-        let own = self.0.index(asked.command);
+        let own = known.index(asked.command);
         let own = own.map_or(usize::MAX, |own| own as usize);
         let command = commands.get(own);
         let others = commands.iter().enumerate().filter(|(at, _)| *at != own);
         let policy = &asked.policy;
-        self.0.records.push(ReviewRecord {
+        Self {
             review_id: review_id(&frame.stream, frame.seq),
             kind: "review".to_owned(),
             run_id: scoped_run(frame.stream.name(), &frame.scope),
@@ -160,64 +140,35 @@ impl ReviewHistory {
             expires_at: frame.at.plus_millis(policy.timeout.ms),
             paused_at: None,
             decided_at: None,
-            proposer: self.0.proposer.clone(),
+            proposer: known.proposer.clone(),
             votes: Vec::new(),
             overlay: BTreeMap::new(),
             request: frame.seq,
-        });
+        }
     }
 
-    fn vote(&mut self, frame: &Frame, decided: &ReviewDecided) {
-        let mut records = self.0.records.iter_mut();
-        let Some(record) = records.find(|record| record.request == decided.request) else {
-            return;
-        };
-        let overlay = decided.overlay.iter();
-        let overlay = overlay.map(|(field, value)| (field.clone(), value.to_value()));
-        record.votes.push(ApprovalVote {
-            by: decided.by.id.clone(),
-            auth: decided.by.auth.clone(),
-            decision: decided.decision.as_str().to_owned(),
-            at: frame.at,
-            reason: decided.reason.clone(),
-            result: None,
-            overlay: overlay.clone().collect(),
-            independent: is_independent(&decided.by, &record.proposer),
-            frame: frame.seq,
-        });
-        record.overlay.extend(overlay);
-        let status = match decided.decision {
-            ReviewDecision::Rejected => ApprovalStatus::Rejected,
-            ReviewDecision::Approved if record.votes.len() < record.quorum.max(1) as usize => {
-                return;
-            }
-            ReviewDecision::Approved => ApprovalStatus::Approved,
-        };
-        record.close(status, frame.at);
+    /// Takes what a person says, and what they replaced.
+    pub(crate) fn take_answer(&mut self, frame: &Frame, answer: &Answer<'_>) {
+        if self.answer(frame, answer)
+            && let Given::Review(_, overlay) = answer.given
+        {
+            let overlay = overlay.iter();
+            let overlay = overlay.map(|(field, value)| (field.clone(), value.to_value()));
+            self.overlay.extend(overlay);
+        }
     }
 }
 
 impl AskedRecord for ReviewRecord {
-    const TIMER: TimerKind = TimerKind::Review;
-
-    fn place(&self) -> (&str, &str) {
-        (&self.run_id, &self.step_id)
-    }
-
-    fn status(&self) -> ApprovalStatus {
-        self.status
-    }
-
-    fn paused_at(&mut self) -> &mut Option<Timestamp> {
-        &mut self.paused_at
-    }
-
-    fn expires_at(&mut self) -> &mut Timestamp {
-        &mut self.expires_at
-    }
-
-    fn end(&mut self, status: ApprovalStatus, at: Timestamp) {
-        self.status = status;
-        self.decided_at = Some(at);
+    fn wait(&mut self) -> Wait<'_> {
+        Wait {
+            status: &mut self.status,
+            votes: &mut self.votes,
+            expires_at: Some(&mut self.expires_at),
+            paused_at: &mut self.paused_at,
+            ended_at: &mut self.decided_at,
+            proposer: &self.proposer,
+            quorum: self.quorum,
+        }
     }
 }

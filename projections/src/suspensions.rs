@@ -4,16 +4,15 @@
 //! A record begins with `suspend.requested`. It contains the reason and the checkpoint of the command,
 //! and ends with the data, with the end of the time, or with that of the step.
 
-use std::collections::BTreeMap;
-
-use ktsu_ledger::event::{PersonEvent, StepEvent, SuspendRequested, SuspendResumed, TimerKind};
-use ktsu_ledger::{CanonicalJson, Event, Frame, StreamId, Timestamp};
+use ktsu_ledger::event::SuspendRequested;
+use ktsu_ledger::{CanonicalJson, Frame, StreamId, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::approvals::{ApprovalStatus, ApprovalVote, is_independent, request_id};
-use crate::asked_records::{AskedRecord, AskedRecords};
+use crate::approvals::{ApprovalStatus, ApprovalVote, request_id};
+use crate::asked_records::{AskedRecord, StepQuestions, Wait};
+use crate::life::{Answer, Given};
 use crate::reviews::deciding_roles;
 use crate::step_name::scoped_run;
 
@@ -87,35 +86,16 @@ pub struct SuspensionRecord {
     pub request: u64,
 }
 
-/// The suspensions of a run.
-#[derive(Debug, Default)]
-pub struct SuspensionHistory(AskedRecords<SuspensionRecord>);
-
-impl SuspensionHistory {
-    /// The suspensions of these frames, in the order they were asked for.
-    pub fn fold<'f>(frames: impl IntoIterator<Item = &'f Frame>) -> Vec<SuspensionRecord> {
-        let mut history = Self::default();
-        for frame in frames {
-            history.0.apply(frame);
-            if let Event::Step(StepEvent::SuspendRequested(asked)) = &frame.event {
-                history.ask(frame, asked);
-            }
-            if let Event::Person(PersonEvent::SuspendResumed(resumed)) = &frame.event {
-                history.resume(frame, resumed);
-            }
-        }
-        history.0.records
-    }
-
-    fn ask(&mut self, frame: &Frame, asked: &SuspendRequested) {
-        let command = self
-            .0
+impl SuspensionRecord {
+    /// The record of a wait that begins at a frame.
+    pub(crate) fn of(known: &StepQuestions, frame: &Frame, asked: &SuspendRequested) -> Self {
+        let outcome = known.outcome(frame, &asked.step);
+        let command = known
             .index(asked.command)
-            .zip(self.0.outcome(frame, &asked.step))
-            .and_then(|(at, outcome)| outcome.pointer(&format!("/commands/{at}")));
+            .and_then(|at| outcome.pointer(&format!("/commands/{at}")));
         let command = command.unwrap_or_default();
         let policy = &asked.policy;
-        self.0.records.push(SuspensionRecord {
+        Self {
             suspend_id: suspend_id(&frame.stream, frame.seq),
             kind: "suspend".to_owned(),
             run_id: scoped_run(frame.stream.name(), &frame.scope),
@@ -133,57 +113,35 @@ impl SuspensionHistory {
             expires_at: frame.at.plus_millis(policy.timeout_ms),
             paused_at: None,
             ended_at: None,
-            proposer: self.0.proposer.clone(),
+            proposer: known.proposer.clone(),
             attempt: asked.attempt,
             resume_step: command["resumeStep"].as_str().map(str::to_owned),
             votes: Vec::new(),
             data: Value::Null,
             request: frame.seq,
-        });
+        }
     }
 
-    fn resume(&mut self, frame: &Frame, resumed: &SuspendResumed) {
-        let mut records = self.0.records.iter_mut();
-        let Some(record) = records.find(|record| record.request == resumed.request) else {
-            return;
-        };
-        record.votes.push(ApprovalVote {
-            by: resumed.by.id.clone(),
-            auth: resumed.by.auth.clone(),
-            decision: ApprovalStatus::Resumed.as_str().to_owned(),
-            at: frame.at,
-            reason: resumed.reason.clone(),
-            overlay: BTreeMap::new(),
-            result: None,
-            independent: is_independent(&resumed.by, &record.proposer),
-            frame: frame.seq,
-        });
-        record.data = resumed.data.to_value();
-        record.close(ApprovalStatus::Resumed, frame.at);
+    /// Takes the data.
+    pub(crate) fn take_answer(&mut self, frame: &Frame, answer: &Answer<'_>) {
+        if self.answer(frame, answer)
+            && let Given::Data(data) = answer.given
+        {
+            self.data = data.to_value();
+        }
     }
 }
 
 impl AskedRecord for SuspensionRecord {
-    const TIMER: TimerKind = TimerKind::Suspend;
-
-    fn place(&self) -> (&str, &str) {
-        (&self.run_id, &self.step_id)
-    }
-
-    fn status(&self) -> ApprovalStatus {
-        self.status
-    }
-
-    fn paused_at(&mut self) -> &mut Option<Timestamp> {
-        &mut self.paused_at
-    }
-
-    fn expires_at(&mut self) -> &mut Timestamp {
-        &mut self.expires_at
-    }
-
-    fn end(&mut self, status: ApprovalStatus, at: Timestamp) {
-        self.status = status;
-        self.ended_at = Some(at);
+    fn wait(&mut self) -> Wait<'_> {
+        Wait {
+            status: &mut self.status,
+            votes: &mut self.votes,
+            expires_at: Some(&mut self.expires_at),
+            paused_at: &mut self.paused_at,
+            ended_at: &mut self.ended_at,
+            proposer: &self.proposer,
+            quorum: 1,
+        }
     }
 }

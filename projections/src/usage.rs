@@ -48,22 +48,10 @@ impl Usage {
     pub fn apply(&mut self, frame: &Frame, still: bool) {
         self.time.apply(frame, still);
         self.duration_ms = self.time.millis();
-        match &frame.event {
-            Event::Webhook(WebhookEvent::Sent(_)) => self.webhook_calls += 1,
-            Event::Agent(event) => self.apply_agent(event),
-            Event::Run(_)
-            | Event::Recompute(_)
-            | Event::Step(_)
-            | Event::Item(_)
-            | Event::Worker(_)
-            | Event::Webhook(_)
-            | Event::Person(_)
-            | Event::World(_)
-            | Event::Kv(_)
-            | Event::Delivery(_)
-            | Event::Eval(_)
-            | Event::Store(_)
-            | Event::Foreign { .. } => {}
+        if let Event::Webhook(WebhookEvent::Sent(_)) = &frame.event {
+            self.webhook_calls += 1;
+        } else if let Event::Agent(event) = &frame.event {
+            self.apply_agent(event);
         }
     }
 
@@ -88,43 +76,29 @@ impl Usage {
     /// A call counts once, when it is asked for; its tokens and cost when it is answered. A runtime
     /// that reports only its end is believed.
     fn apply_agent(&mut self, event: &AgentEvent) {
-        match event {
-            AgentEvent::Request(request) => {
-                self.llm_calls += 1;
-                self.repair_calls += u64::from(request.purpose == Purpose::Repair);
-                self.reflect_calls += u64::from(request.purpose == Purpose::Reflect);
+        if let AgentEvent::Request(request) = event {
+            self.llm_calls += 1;
+            self.repair_calls += u64::from(request.purpose == Purpose::Repair);
+            self.reflect_calls += u64::from(request.purpose == Purpose::Reflect);
+        } else if let AgentEvent::Response(response) = event {
+            self.tokens_in = self.tokens_in.saturating_add(response.tokens_in);
+            self.tokens_out = self.tokens_out.saturating_add(response.tokens_out);
+            self.cost_micro_usd = self.cost_micro_usd.saturating_add(response.cost_micro_usd);
+            if let Some(saved) = &response.saved {
+                self.apply_saved(saved);
             }
-            AgentEvent::Response(response) => {
-                self.tokens_in = self.tokens_in.saturating_add(response.tokens_in);
-                self.tokens_out = self.tokens_out.saturating_add(response.tokens_out);
-                self.cost_micro_usd = self.cost_micro_usd.saturating_add(response.cost_micro_usd);
-                if let Some(saved) = &response.saved {
-                    self.apply_saved(saved);
-                }
-            }
-            AgentEvent::Finished(finished) => {
-                if let Some(claimed) = &finished.metrics {
-                    self.llm_calls = self.llm_calls.saturating_add(claimed.llm_calls);
-                    self.reflect_calls = self.reflect_calls.saturating_add(claimed.reflect_calls);
-                    self.tool_calls = self.tool_calls.saturating_add(claimed.tool_calls);
-                    self.tokens_in = self.tokens_in.saturating_add(claimed.tokens_in);
-                    self.tokens_out = self.tokens_out.saturating_add(claimed.tokens_out);
-                    self.cost_micro_usd =
-                        self.cost_micro_usd.saturating_add(claimed.cost_micro_usd);
-                }
-            }
+        } else if let AgentEvent::Finished(finished) = event
+            && let Some(claimed) = &finished.metrics
+        {
+            self.llm_calls = self.llm_calls.saturating_add(claimed.llm_calls);
+            self.reflect_calls = self.reflect_calls.saturating_add(claimed.reflect_calls);
+            self.tool_calls = self.tool_calls.saturating_add(claimed.tool_calls);
+            self.tokens_in = self.tokens_in.saturating_add(claimed.tokens_in);
+            self.tokens_out = self.tokens_out.saturating_add(claimed.tokens_out);
+            self.cost_micro_usd = self.cost_micro_usd.saturating_add(claimed.cost_micro_usd);
+        } else if let AgentEvent::ToolCalled(called) = event {
             // One that is sent again is still the same call.
-            AgentEvent::ToolCalled(called) => {
-                self.tool_calls += u64::from(called.again.is_none());
-            }
-            AgentEvent::Decided(_)
-            | AgentEvent::ReflectStarted(_)
-            | AgentEvent::BudgetExhausted(_)
-            | AgentEvent::ToolReturned(_)
-            | AgentEvent::ToolInDoubt(_)
-            | AgentEvent::ApprovalRequested(_)
-            | AgentEvent::ApprovalDecided(_)
-            | AgentEvent::ApprovalExpired(_) => {}
+            self.tool_calls += u64::from(called.again.is_none());
         }
     }
 }

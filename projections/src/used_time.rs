@@ -1,8 +1,10 @@
 //! How long something took: from its first frame to its last, without the times in which only people
 //! could move it, and those in which it had ended.
 
-use ktsu_ledger::event::{AgentEvent, PersonEvent, RunEvent};
+use ktsu_ledger::event::PersonEvent;
 use ktsu_ledger::{Event, Frame, Timestamp};
+
+use crate::life::{Change, changes, run_end};
 
 /// See the module documentation. Sums only, so a frame costs the same wherever it stands.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -28,17 +30,15 @@ impl UsedTime {
         let first = *self.first.get_or_insert(frame.at);
         let last = self.last.replace(frame.at).unwrap_or(frame.at);
         let since = frame.at.millis_since(last);
-        let began = matches!(
-            frame.event,
-            Event::Run(RunEvent::Resumed(_) | RunEvent::Branched(_))
-        );
-        let began = began || (self.is_over && frame.event.is_world_input());
+        let forks = frame.event.branched().is_some();
+        let resumes = changes(frame).any(|change| matches!(change, Change::Resumed(_)));
+        let began = forks || resumes || (self.is_over && frame.event.is_world_input());
         // Nobody waits for what has ended, nor did a branch before it was made.
-        let was_over = self.is_over || matches!(frame.event, Event::Run(RunEvent::Branched(_)));
+        let was_over = self.is_over || forks;
         match (began, was_over) {
             (true, true) => self.over_ms += since,
             (true, false) => self.still_ms += since,
-            (false, _) if still && ends_wait_for_people(&frame.event) => self.still_ms += since,
+            (false, _) if still && ends_wait_for_people(frame) => self.still_ms += since,
             (false, _) => {}
         }
         self.is_over = !began && (self.is_over || ends(frame));
@@ -75,30 +75,11 @@ impl UsedTime {
 
 /// Whether a whole run ends here.
 fn ends(frame: &Frame) -> bool {
-    let by_word = matches!(
-        frame.event,
-        Event::Run(RunEvent::Cancelled(_) | RunEvent::Terminated(_))
-    );
-    let by_itself = matches!(
-        frame.event,
-        Event::Run(RunEvent::Completed(_) | RunEvent::Failed(_))
-    );
-    by_word || (by_itself && frame.scope.is_empty())
+    run_end(frame).is_some() || changes(frame).any(|change| matches!(change, Change::Stopped(..)))
 }
 
 /// Whether a wait for people ends here, or part of it: by what they decide or post, or by a word about
 /// the whole run.
-pub fn ends_wait_for_people(event: &Event) -> bool {
-    let decides = matches!(
-        event,
-        Event::Agent(AgentEvent::ApprovalDecided(_) | AgentEvent::ApprovalExpired(_))
-            | Event::Run(RunEvent::Paused(_) | RunEvent::Cancelled(_) | RunEvent::Terminated(_))
-            | Event::Person(PersonEvent::ReviewDecided(_) | PersonEvent::SuspendResumed(_))
-    ) || is_timer_for_people(event);
-    decides || event.is_world_input()
-}
-
-/// Whether the time that people had for a step is over.
-pub(crate) fn is_timer_for_people(event: &Event) -> bool {
-    matches!(event, Event::Run(RunEvent::TimerFired(fired)) if fired.timer.is_for_people())
+pub fn ends_wait_for_people(frame: &Frame) -> bool {
+    changes(frame).any(|change| change.ends_wait()) || frame.event.is_world_input()
 }

@@ -4,13 +4,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use ktsu_ledger::event::{AgentEvent, RunEvent};
+use ktsu_ledger::event::AgentEvent;
 use ktsu_ledger::{Event, Frame};
 use ktsu_projections::approvals::{ApprovalKind, ApprovalVote};
-use ktsu_projections::calls::CallHistory;
-use ktsu_projections::person_requests::PersonRequest;
-use ktsu_projections::reviews::ReviewHistory;
-use ktsu_projections::suspensions::SuspensionHistory;
+use ktsu_projections::person_requests::{PersonRequest, PersonRequests};
 use serde_json::Value;
 
 use super::archive::PositionedFrame;
@@ -134,7 +131,7 @@ fn approvals(frames: &[PositionedFrame]) -> String {
                     decided,decision,by,auth,independent,latency_ms,reason,scope\n"
             .to_owned();
     each_history(frames, &mut |own, history| {
-        for record in requests(&history) {
+        for record in PersonRequests::fold(history.iter().copied()).into_all() {
             let stream = own.stream.as_str();
             let fresh = |frame: u64| frame >= own.seq;
             // Two children may have steps of the same name.
@@ -169,19 +166,6 @@ fn approvals(frames: &[PositionedFrame]) -> String {
         }
     });
     text
-}
-
-/// What people were asked, about calls and about outcomes, in the order they were asked.
-fn requests(history: &[&Frame]) -> Vec<PersonRequest> {
-    let calls = CallHistory::fold(history.iter().copied()).into_approvals();
-    let calls = calls.into_iter().map(Box::new).map(PersonRequest::Approval);
-    let reviews = ReviewHistory::fold(history.iter().copied());
-    let reviews = reviews.into_iter().map(Box::new).map(PersonRequest::Review);
-    let waits = SuspensionHistory::fold(history.iter().copied()).into_iter();
-    let waits = waits.map(Box::new).map(PersonRequest::Suspension);
-    let mut found: Vec<PersonRequest> = calls.chain(reviews).chain(waits).collect();
-    found.sort_by_key(PersonRequest::request);
-    found
 }
 
 /// What a question is about: the columns from its id to the frame that carried it out.
@@ -298,7 +282,7 @@ fn whole<'a>(
     let mut first = *own.first()?;
     // Each step leads to a stream that began earlier.
     for _ in 0..streams.len() {
-        let Event::Run(RunEvent::Branched(branch)) = &first.event else {
+        let Some(branch) = first.event.branched() else {
             break;
         };
         let parent = branch.parent().ok()?;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ktsu_ledger::event::{RunEvent, StoreEvent};
+use ktsu_ledger::event::StoreEvent;
 use ktsu_ledger::keys::origin_of;
 use ktsu_ledger::merkle::{Node, multiproof};
 use ktsu_ledger::removal::RemovedLeaves;
@@ -228,7 +228,7 @@ pub(super) fn names_others_later(stream: &StreamId) -> bool {
 /// The streams that a frame names.
 pub(super) fn referenced_streams(frame: &Frame) -> Vec<StreamId> {
     let mut named = Vec::new();
-    if let Event::Run(RunEvent::Branched(branch)) = &frame.event {
+    if let Some(branch) = frame.event.branched() {
         named.extend(branch.parent().ok());
     }
     for cause in &frame.cause {

@@ -7,12 +7,11 @@ use ktsu_ledger::StreamId;
 use ktsu_ledger::branch::frames;
 use ktsu_ledger::store::{Cursor, Filter, IndexRow, ParseCursorError, Reader, StoreError};
 use ktsu_projections::approvals::{ApprovalRecord, ApprovalStatus};
-use ktsu_projections::calls::CallHistory;
 use ktsu_projections::index::RunRow;
-use ktsu_projections::person_requests::PersonRequest;
-use ktsu_projections::reviews::{ReviewHistory, ReviewRecord};
+use ktsu_projections::person_requests::{PersonRequest, PersonRequests};
+use ktsu_projections::reviews::ReviewRecord;
 use ktsu_projections::run::RunStatus;
-use ktsu_projections::suspensions::{SuspensionHistory, SuspensionRecord};
+use ktsu_projections::suspensions::SuspensionRecord;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -41,7 +40,7 @@ pub struct Review {
 /// # Errors
 /// [`StoreError`].
 pub fn of_run(reader: &dyn Reader, stream: &StreamId) -> Result<Vec<ApprovalRecord>, StoreError> {
-    Ok(CallHistory::fold(&frames(reader, stream)?).into_approvals())
+    Ok(PersonRequests::fold(&frames(reader, stream)?).into_approvals())
 }
 
 /// The reviews of outcomes of a run, in the order they were asked for.
@@ -52,7 +51,7 @@ pub fn reviews_of_run(
     reader: &dyn Reader,
     stream: &StreamId,
 ) -> Result<Vec<ReviewRecord>, StoreError> {
-    Ok(ReviewHistory::fold(&frames(reader, stream)?))
+    Ok(PersonRequests::fold(&frames(reader, stream)?).into_reviews())
 }
 
 /// The suspensions of a run's steps, in the order they were asked for.
@@ -63,7 +62,7 @@ pub fn suspensions_of_run(
     reader: &dyn Reader,
     stream: &StreamId,
 ) -> Result<Vec<SuspensionRecord>, StoreError> {
-    Ok(SuspensionHistory::fold(&frames(reader, stream)?))
+    Ok(PersonRequests::fold(&frames(reader, stream)?).into_suspensions())
 }
 
 /// What people are or were asked in a run, in order.
@@ -74,16 +73,7 @@ pub fn requests_of_run(
     reader: &dyn Reader,
     stream: &StreamId,
 ) -> Result<Vec<PersonRequest>, StoreError> {
-    let frames = frames(reader, stream)?;
-    let calls = CallHistory::fold(&frames).into_approvals().into_iter();
-    let calls = calls.map(|record| PersonRequest::Approval(Box::new(record)));
-    let reviews = ReviewHistory::fold(&frames).into_iter();
-    let reviews = reviews.map(|record| PersonRequest::Review(Box::new(record)));
-    let waits = SuspensionHistory::fold(&frames).into_iter();
-    let waits = waits.map(|record| PersonRequest::Suspension(Box::new(record)));
-    let mut found: Vec<PersonRequest> = calls.chain(reviews).chain(waits).collect();
-    found.sort_by_key(PersonRequest::request);
-    Ok(found)
+    Ok(PersonRequests::fold(&frames(reader, stream)?).into_all())
 }
 
 /// Everything that waits for people, in the order it was asked.

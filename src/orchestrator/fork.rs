@@ -13,6 +13,7 @@ use ktsu_ledger::frame::Link;
 use ktsu_ledger::store::{Entry, IndexRow, Reader, StoreError};
 use ktsu_ledger::{Actor, Cause, Draft, Event, Frame, StreamId};
 use ktsu_projections::index::RunRow;
+use ktsu_projections::life::run_end;
 use ktsu_projections::run::RunStatus;
 use serde_json::Value;
 use tokio::sync::oneshot;
@@ -319,16 +320,12 @@ impl ForkBase {
         if before || stopped || (self.row.error.is_some() && !whole) {
             return None;
         }
-        match self.last.event {
-            Event::Run(RunEvent::Completed(_)) if self.last.scope.is_empty() => {
-                Some(RunStatus::Complete)
-            }
-            Event::Run(RunEvent::Failed(_)) if self.last.scope.is_empty() => {
-                Some(RunStatus::Failed)
-            }
-            // Such frames may come after the end of the run.
-            Event::Person(_) | Event::Run(RunEvent::Branched(_)) => None,
-            _ => Some(RunStatus::Waiting),
+        // A person's word, or another branch, may come after the end of the run.
+        let last = &self.last.event;
+        let may_follow_end = matches!(last, Event::Person(_)) || last.branched().is_some();
+        match run_end(&self.last) {
+            Some(status) => Some(status),
+            None => (!may_follow_end).then_some(RunStatus::Waiting),
         }
     }
 }

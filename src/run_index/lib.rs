@@ -5,10 +5,11 @@
 //! and every start would rebuild all of it.
 
 use ktsu_ledger::branch::{Ancestry, frames};
-use ktsu_ledger::event::{RunCreated, RunEvent};
+use ktsu_ledger::event::RunCreated;
 use ktsu_ledger::store::{IndexRow, Reader, Store, StoreError, Tail};
-use ktsu_ledger::{Epoch, Event, Frame, Hash, StreamId};
+use ktsu_ledger::{Epoch, Frame, Hash, StreamId};
 use ktsu_projections::index::{RunRow, scoped_key};
+use ktsu_projections::life::run_end;
 use ktsu_projections::run::RunState;
 
 /// The status of a run whose frames tell nothing.
@@ -89,7 +90,7 @@ pub fn check_end(reader: &dyn Reader, stream: &StreamId) -> Result<(), StoreErro
     let last = path.read(reader, tail.seq, 1)?;
     let last = last.first().and_then(|record| record.decode_bare().ok());
     let says_as_much = match listed.row.status.as_str() {
-        "complete" | "failed" => last.is_some_and(|last| is_end(&last)),
+        "complete" | "failed" => last.is_some_and(|last| run_end(&last).is_some()),
         // A run that a person ended ends with the end of its last step.
         "cancelled" | UNREADABLE => false,
         _ => tail.seq.saturating_sub(path.forked().unwrap_or(0)) >= MAX_FOLDED_FRAMES,
@@ -108,15 +109,6 @@ pub fn check_end(reader: &dyn Reader, stream: &StreamId) -> Result<(), StoreErro
         }
         false => Ok(()),
     }
-}
-
-/// Whether a frame ends its run.
-fn is_end(frame: &Frame) -> bool {
-    let ends = matches!(
-        frame.event,
-        Event::Run(RunEvent::Completed(_) | RunEvent::Failed(_))
-    );
-    ends && frame.scope.is_empty()
 }
 
 /// How far a run with a status has come; one that is no status says nothing.

@@ -3,8 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use ktsu_ledger::event::{PersonEvent, ReviewDecision, RunEvent, StepEvent, TimerKind};
-use ktsu_ledger::{Cause, Event, Frame};
+use ktsu_ledger::event::ReviewDecision;
+use ktsu_ledger::{Cause, Frame};
+use ktsu_projections::life::{Answer, Change, Expiry, Given, Question, QuestionKind, changes};
 use ktsu_projections::run::RunState;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -220,33 +221,36 @@ impl PersonWaits {
 
     /// Takes a frame of a turn.
     pub(super) fn take(&mut self, frame: &Frame) {
-        match &frame.event {
-            Event::Step(StepEvent::ReviewRequested(_)) => self.reviews.ask(frame.seq),
-            Event::Step(StepEvent::SuspendRequested(_)) => self.suspensions.ask(frame.seq),
-            Event::Person(PersonEvent::ReviewDecided(decided)) => {
-                let end = match decided.decision {
+        for change in changes(frame) {
+            match change {
+                Change::Asked(_, Question::Outcome(_)) => self.reviews.ask(frame.seq),
+                Change::Asked(_, Question::Data(_)) => self.suspensions.ask(frame.seq),
+                Change::Answered(_, answer) => self.answer(&answer),
+                Change::Expired(_, Expiry::Question(kind)) => {
+                    if let Some(Cause::Here(request)) = frame.cause.first() {
+                        let of = match kind {
+                            QuestionKind::Suspension => &mut self.suspensions,
+                            _ => &mut self.reviews,
+                        };
+                        of.said = Some((*request, WaitEnd::TimedOut));
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn answer(&mut self, answer: &Answer<'_>) {
+        match answer.given {
+            Given::Review(decision, _) => {
+                let end = match decision {
                     ReviewDecision::Approved => WaitEnd::Approved,
                     ReviewDecision::Rejected => WaitEnd::Rejected,
                 };
-                self.reviews.said = Some((decided.request, end));
+                self.reviews.said = Some((answer.request, end));
             }
-            Event::Person(PersonEvent::SuspendResumed(resumed)) => {
-                self.suspensions.said = Some((resumed.request, WaitEnd::Resumed));
-            }
-            Event::Run(RunEvent::TimerFired(fired)) => {
-                let of = match fired.timer {
-                    TimerKind::Review => &mut self.reviews,
-                    TimerKind::Suspend => &mut self.suspensions,
-                    TimerKind::After
-                    | TimerKind::Retry
-                    | TimerKind::RunTimeout
-                    | TimerKind::WorldBudget => return,
-                };
-                if let Some(Cause::Here(request)) = frame.cause.first() {
-                    of.said = Some((*request, WaitEnd::TimedOut));
-                }
-            }
-            _ => {}
+            Given::Data(_) => self.suspensions.said = Some((answer.request, WaitEnd::Resumed)),
+            Given::Decision(..) => {}
         }
     }
 

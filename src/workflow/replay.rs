@@ -300,10 +300,8 @@ fn compare(turn: &Turn, recorded: &[Frame], inputs: usize) -> Result<usize, Repl
         if history.hash == sealed.record.hash {
             continue;
         }
-        let cut = matches!(
-            history.event,
-            Event::Run(RunEvent::Continued(_) | RunEvent::Branched(_))
-        );
+        let continues = matches!(history.event, Event::Run(RunEvent::Continued(_)));
+        let cut = continues || history.event.branched().is_some();
         if cut && number > 0 {
             return Ok(number);
         }

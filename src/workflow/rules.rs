@@ -7,7 +7,6 @@
 //! A fix that makes the same inputs lead to other frames is a method here, which is true from some
 //! number on, and the deciding code calls it. New runs record [`RULES`].
 
-use ktsu_ledger::event::RunEvent;
 use ktsu_ledger::{Event, Frame};
 use ktsu_projections::run::RunState;
 use ktsu_projections::run::command_order::{CommandOrder, CommandPhase};
@@ -214,10 +213,8 @@ impl DecisionRules {
 
 /// The number that a frame names, for itself and the frames after it.
 pub fn recorded_rules(event: &Event) -> Option<u32> {
-    match event {
-        Event::Run(RunEvent::Branched(branch)) => Some(branch.rules),
-        event => event.created().map(|created| created.rules),
-    }
+    let begun = event.created().map(|created| created.rules);
+    begun.or_else(|| Some(event.branched()?.rules))
 }
 
 /// Refuses frames that were decided by rules this version does not have: they may mean something

@@ -204,12 +204,13 @@ fn waits_no_more(event: &Event) -> Option<&str> {
 
 /// Whether a person changed the course of a run with an input that the run did not ask for.
 pub(crate) fn is_intervention(event: &Event) -> bool {
-    matches!(
+    let changes_course = matches!(
         event,
-        Event::Run(RunEvent::Branched(_) | RunEvent::Resumed(_))
+        Event::Run(RunEvent::Resumed(_))
             | Event::Person(PersonEvent::OverlaySet(_))
             | Event::World(WorldEvent::BudgetRaised(_))
-    )
+    );
+    changes_course || event.branched().is_some()
 }
 
 /// The invocation, as the new definition would have taken it: a param that had its default is

@@ -173,21 +173,20 @@ pub fn record_input(
 
 /// Whether values that were read before an input are others after it.
 fn changes_values(input: &Event) -> bool {
-    matches!(
+    let changes = matches!(
         input,
         Event::Person(_)
-            | Event::Run(RunEvent::Resumed(_) | RunEvent::Branched(_))
+            | Event::Run(RunEvent::Resumed(_))
             | Event::World(WorldEvent::BudgetRaised(_))
-    )
+    );
+    changes || input.branched().is_some()
 }
 
 /// Where an input stands: behind the last frame, of the run itself unless a branch begins with it.
 pub(crate) fn link_for(state: &RunState, input: &Draft) -> Link {
     let link = state.link();
-    let branch = match &input.event {
-        Event::Run(RunEvent::Branched(branch)) => StreamId::run(&branch.branch_id).ok(),
-        _ => None,
-    };
+    let branch = input.event.branched();
+    let branch = branch.and_then(|branch| StreamId::run(&branch.branch_id).ok());
     match branch {
         Some(stream) => Link { stream, ..link },
         None => link,

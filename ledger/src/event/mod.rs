@@ -193,26 +193,21 @@ impl Event {
         match self {
             Self::Run(RunEvent::Created(created))
             | Self::Recompute(RecomputeEvent::Created(created)) => Some(created),
-            Self::Run(_)
-            | Self::Recompute(_)
-            | Self::Step(_)
-            | Self::Item(_)
-            | Self::Agent(_)
-            | Self::Worker(_)
-            | Self::Webhook(_)
-            | Self::Person(_)
-            | Self::World(_)
-            | Self::Kv(_)
-            | Self::Delivery(_)
-            | Self::Eval(_)
-            | Self::Store(_)
-            | Self::Foreign { .. } => None,
+            _ => None,
+        }
+    }
+
+    /// The `branch.created` with which a branch begins.
+    pub fn branched(&self) -> Option<&BranchCreated> {
+        match self {
+            Self::Run(RunEvent::Branched(branch)) => Some(branch),
+            _ => None,
         }
     }
 
     /// The definition that holds from here on, and its digest, if the frame brings one.
     pub fn definition(&self) -> Option<(&CanonicalJson, &str)> {
-        if let Self::Run(RunEvent::Branched(branch)) = self {
+        if let Some(branch) = self.branched() {
             return branch.definition.as_ref().zip(branch.digest.as_deref());
         }
         let created = self.created()?;

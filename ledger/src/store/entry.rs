@@ -8,7 +8,7 @@
 use std::collections::HashSet;
 
 use super::{IndexRow, Tail};
-use crate::event::{Event, RunEvent, RunRemoved, StoreEvent};
+use crate::event::{Event, RunRemoved, StoreEvent};
 use crate::frame::{Blob, Draft, Frame, FrameError, Link, MAX_BODY, Record, Sealed};
 use crate::hash::Hash;
 use crate::id::{Cause, StreamId};
@@ -276,7 +276,7 @@ impl Entry {
 
 /// Whether a frame is `branch.created` exactly if a branch begins with it.
 fn begins_well(stream: &StreamId, is_first: bool, frame: &Frame) -> bool {
-    let Event::Run(RunEvent::Branched(branch)) = &frame.event else {
+    let Some(branch) = frame.event.branched() else {
         return stream.kind() != "branch" || frame.seq > 0;
     };
     is_first
@@ -342,7 +342,7 @@ impl Building {
                 why,
             });
         }
-        if let Event::Run(RunEvent::Branched(branch)) = &frame.event {
+        if let Some(branch) = frame.event.branched() {
             self.forked_from = branch.parent().ok();
         }
         if let Event::Store(StoreEvent::RunRemoved(removed)) = &frame.event {

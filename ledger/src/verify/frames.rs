@@ -8,7 +8,7 @@ use super::report::{ProblemKind, VerifyReport};
 use super::{Findings, Head, PAGE, TrustedCheckpoint, VerifyObserver, VerifyOptions};
 use crate::branch::Ancestry;
 use crate::chain::{Chain, ChainError};
-use crate::event::{BranchCreated, Event, RunEvent, RunRemoved, StoreEvent};
+use crate::event::{BranchCreated, Event, RunRemoved, StoreEvent};
 use crate::frame::{Frame, MAX_BODY, Record};
 use crate::hash::Hash;
 use crate::id::{Cause, StreamId};
@@ -248,7 +248,7 @@ impl Frames {
     /// The last frame that a branch shares with its parent, if this frame is its first and the
     /// parent was read that far.
     fn shared(&self, reader: &dyn Reader, at: usize, frame: &Frame) -> Option<Tail> {
-        let Event::Run(RunEvent::Branched(branch)) = &frame.event else {
+        let Some(branch) = frame.event.branched() else {
             return None;
         };
         if self.streams.get(at)?.chain.next() != 0 {

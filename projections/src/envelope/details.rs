@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ktsu_ledger::event::{
-    AgentEvent, ItemEvent, PersonEvent, RecomputeEvent, Reference, ReservedEvaluated, RunEvent,
-    StepEvent, StepFailed,
+    AgentEvent, ItemEvent, PersonEvent, Reference, ReservedEvaluated, StepEvent, StepFailed,
 };
 use ktsu_ledger::{CanonicalJson, Event, Frame, Timestamp};
 use serde_json::Value;
@@ -15,11 +14,11 @@ use super::offers::ToolOffers;
 use super::scope::ScopeDetail;
 use super::wait_time::{LeftOut, WaitBefore, WaitTime};
 use super::{AgentRemarks, ErrorView, UsageView};
+use crate::life::changes;
 use crate::run::{
     Phase, RunFold, RunState, StepStatus, TaskPhase, TransitionError, WorkflowShape, reserved,
 };
 use crate::usage::Usage;
-use crate::used_time::ends_wait_for_people;
 
 /// See the module documentation.
 #[derive(Debug, Clone)]
@@ -87,8 +86,7 @@ impl EnvelopeDetails {
     /// # Errors
     /// [`TransitionError`]; nothing is changed then.
     pub fn apply(&mut self, state: &mut RunState, frame: &Frame) -> Result<(), TransitionError> {
-        let forks = matches!(frame.event, Event::Run(RunEvent::Branched(_)));
-        let root = state.scope(0).filter(|_| forks);
+        let root = state.scope(0).filter(|_| frame.event.branched().is_some());
         let before = root.map(|root| Arc::clone(&root.shape));
         let still = WaitBefore::before(state, frame);
         let gap = LeftOut::before(state, frame);
@@ -104,53 +102,37 @@ impl EnvelopeDetails {
     fn note(&mut self, state: &RunState, frame: &Frame, still: &WaitBefore) {
         let at = state.scope_at(&frame.scope).unwrap_or_default();
         self.note_usage(state, frame, at, still);
-        match &frame.event {
-            Event::Run(event) => self.scopes.entry(at).or_default().take(frame, event),
-            Event::Recompute(RecomputeEvent::Created(_)) => {
-                self.scopes.entry(at).or_default().began = Some(frame.at);
+        // What is posted, and a raised budget, reopen a run that had ended.
+        let reopens = matches!(frame.event, Event::World(_) | Event::Foreign { .. });
+        if reopens && state.scope(0).is_some_and(|root| root.ended.is_none()) {
+            self.scopes.entry(0).or_default().begin_again();
+        }
+        if let Event::Run(_) | Event::Recompute(_) = &frame.event {
+            self.scopes.entry(at).or_default().take(frame);
+        } else if let Event::Step(event) = &frame.event {
+            if let Some(detail) = self.detail(state, at, event.step()) {
+                detail.take_step(frame.at, event);
             }
-            Event::Step(event) => {
-                if let Some(detail) = self.detail(state, at, event.step()) {
-                    detail.take_step(frame.at, event);
-                }
+        } else if let Event::Item(event) = &frame.event {
+            if let Some(detail) = self.detail(state, at, event.step()) {
+                let item = detail.items.entry(event.item()).or_default();
+                item.take_item(frame.at, event);
             }
-            Event::Item(event) => {
-                if let Some(detail) = self.detail(state, at, event.step()) {
-                    let item = detail.items.entry(event.item()).or_default();
-                    item.take_item(frame.at, event);
-                }
+        } else if let Event::Agent(event) = &frame.event {
+            if let AgentEvent::Request(request) = event {
+                self.offers.take(state, at, request);
             }
-            Event::Agent(event) => {
-                if let AgentEvent::Request(request) = event {
-                    self.offers.take(state, at, request);
+            if let Some(detail) = self.detail(state, at, event.step()) {
+                if let Some(item) = event.item() {
+                    let item = detail.items.entry(item).or_default();
+                    item.take_agent(frame.seq, event);
                 }
-                if let Some(detail) = self.detail(state, at, event.step()) {
-                    if let Some(item) = event.item() {
-                        let item = detail.items.entry(item).or_default();
-                        item.take_agent(frame.seq, event);
-                    }
-                    detail.take_agent(frame.seq, event);
-                }
+                detail.take_agent(frame.seq, event);
             }
-            Event::World(_) | Event::Foreign { .. } => {
-                // What is posted, and a raised budget, take up a run that had ended.
-                if state.scope(0).is_some_and(|root| root.ended.is_none()) {
-                    self.scopes.entry(0).or_default().begin_again();
-                }
-            }
-            Event::Person(PersonEvent::SuspendResumed(resumed)) => {
-                if let Some(detail) = self.detail(state, at, &resumed.step) {
-                    detail.is_resumed = true;
-                }
-            }
-            Event::Recompute(RecomputeEvent::Compared(_))
-            | Event::Worker(_)
-            | Event::Webhook(_)
-            | Event::Person(_)
-            | Event::Kv(_)
-            | Event::Delivery(_)
-            | Event::Eval(_)
-            | Event::Store(_) => {}
+        } else if let Event::Person(PersonEvent::SuspendResumed(resumed)) = &frame.event
+            && let Some(detail) = self.detail(state, at, &resumed.step)
+        {
+            detail.is_resumed = true;
         }
     }
 
@@ -194,12 +176,7 @@ impl EnvelopeDetails {
     /// only people could move them.
     fn note_usage(&mut self, state: &RunState, frame: &Frame, at: u32, still: &WaitBefore) {
         let uses = matches!(frame.event, Event::Webhook(_) | Event::Agent(_))
-            || matches!(
-                frame.event,
-                Event::Step(StepEvent::ReviewRequested(_) | StepEvent::SuspendRequested(_))
-            )
-            || matches!(frame.event, Event::Person(_) | Event::Run(_))
-                && ends_wait_for_people(&frame.event);
+            || changes(frame).any(|change| change.is_for_people());
         let about = frame.event.task().filter(|_| uses);
         if let Some(pause) = still.ended_pause_ms {
             self.note_steering(state, frame.at, pause);
@@ -366,28 +343,16 @@ impl StepDetail {
     }
 
     fn take_agent(&mut self, seq: u64, event: &AgentEvent) {
-        match event {
-            AgentEvent::Response(answer) if answer.error.is_none() => {
-                self.said.model = Some(format!("{}/{}", answer.provider, answer.model));
+        if let AgentEvent::Response(answer) = event
+            && answer.error.is_none()
+        {
+            self.said.model = Some(format!("{}/{}", answer.provider, answer.model));
+        } else if let AgentEvent::Finished(finished) = event {
+            let claimed = finished.metrics.as_ref().map(|claimed| &claimed.model);
+            if let Some(model) = claimed.filter(|model| !model.is_empty()) {
+                self.said.model = Some(model.clone());
             }
-            AgentEvent::Finished(finished) => {
-                let claimed = finished.metrics.as_ref().map(|claimed| &claimed.model);
-                if let Some(model) = claimed.filter(|model| !model.is_empty()) {
-                    self.said.model = Some(model.clone());
-                }
-                self.outcome = Some((seq, finished.outcome.clone()));
-            }
-            AgentEvent::Request(_)
-            | AgentEvent::Response(_)
-            | AgentEvent::Decided(_)
-            | AgentEvent::ReflectStarted(_)
-            | AgentEvent::BudgetExhausted(_)
-            | AgentEvent::ToolCalled(_)
-            | AgentEvent::ToolReturned(_)
-            | AgentEvent::ToolInDoubt(_)
-            | AgentEvent::ApprovalRequested(_)
-            | AgentEvent::ApprovalDecided(_)
-            | AgentEvent::ApprovalExpired(_) => {}
+            self.outcome = Some((seq, finished.outcome.clone()));
         }
     }
 

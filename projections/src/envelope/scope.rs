@@ -1,7 +1,7 @@
 //! What is shown of a run or an inline child but never used in decisions: its times, and its error.
 
 use ktsu_ledger::event::{RunCommand, RunEvent};
-use ktsu_ledger::{Frame, Timestamp};
+use ktsu_ledger::{Event, Frame, Timestamp};
 
 use super::ErrorView;
 use crate::run::steer::StopKind;
@@ -18,36 +18,35 @@ pub(super) struct ScopeDetail {
 }
 
 impl ScopeDetail {
-    pub(super) fn take(&mut self, frame: &Frame, event: &RunEvent) {
-        match event {
-            RunEvent::Created(_) => self.began = Some(frame.at),
-            RunEvent::Branched(_) | RunEvent::Started(_) => {
-                self.began.get_or_insert(frame.at);
+    /// Takes a frame about the scope as a whole.
+    pub(super) fn take(&mut self, frame: &Frame) {
+        let Event::Run(event) = &frame.event else {
+            self.began = frame.event.created().map(|_| frame.at).or(self.began);
+            return;
+        };
+        if let RunEvent::Created(_) = event {
+            self.began = Some(frame.at);
+        } else if let RunEvent::Branched(_) | RunEvent::Started(_) = event {
+            self.began.get_or_insert(frame.at);
+        } else if let RunEvent::Resumed(resumed) = event {
+            if resumed.from.is_some() {
+                self.begin_again();
             }
-            RunEvent::Resumed(resumed) => {
-                if resumed.from.is_some() {
-                    self.begin_again();
-                }
-            }
-            RunEvent::Completed(completed) => {
-                self.ended = Some(frame.at);
-                self.world_hash.clone_from(&completed.world);
-            }
-            RunEvent::Failed(failed) => {
-                self.ended = Some(frame.at);
-                self.world_hash.clone_from(&failed.world);
-                self.error = Some(ErrorView {
-                    code: failed.code.clone(),
-                    message: failed.message.clone(),
-                    step: failed.step.clone(),
-                });
-            }
-            RunEvent::Cancelled(word) => self.stop(frame, StopKind::Cancel, word),
-            RunEvent::Terminated(word) => self.stop(frame, StopKind::Terminate, word),
-            RunEvent::Continued(_)
-            | RunEvent::Paused(_)
-            | RunEvent::TimerFired(_)
-            | RunEvent::ClockJumped(_) => {}
+        } else if let RunEvent::Completed(completed) = event {
+            self.ended = Some(frame.at);
+            self.world_hash.clone_from(&completed.world);
+        } else if let RunEvent::Failed(failed) = event {
+            self.ended = Some(frame.at);
+            self.world_hash.clone_from(&failed.world);
+            self.error = Some(ErrorView {
+                code: failed.code.clone(),
+                message: failed.message.clone(),
+                step: failed.step.clone(),
+            });
+        } else if let RunEvent::Cancelled(word) = event {
+            self.stop(frame, StopKind::Cancel, word);
+        } else if let RunEvent::Terminated(word) = event {
+            self.stop(frame, StopKind::Terminate, word);
         }
     }
 

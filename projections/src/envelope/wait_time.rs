@@ -1,11 +1,11 @@
 //! How long steps and items waited for people: time in which none of their own work was in
 //! progress. It is counted separately from the time they took, as for whole runs.
 
-use ktsu_ledger::event::RunEvent;
-use ktsu_ledger::{Event, Frame, Timestamp};
+use ktsu_ledger::{Frame, Timestamp};
 
+use crate::life::{Change, Delay, changes};
 use crate::run::RunState;
-use crate::used_time::{ends_wait_for_people, is_timer_for_people};
+use crate::used_time::ends_wait_for_people;
 
 /// Whether only people could move what a frame is about until it came: what it answers is asked of the
 /// state before it is applied. None of it for a frame that ends no wait.
@@ -26,18 +26,15 @@ impl WaitBefore {
     /// Of a frame, by the state before it.
     pub(super) fn before(state: &RunState, frame: &Frame) -> Self {
         let mut still = Self::default();
-        if let Event::Run(event) = &frame.event
-            && !is_timer_for_people(&frame.event)
-        {
-            still.take_word(state, event, frame.at);
-            return still;
+        for change in changes(frame) {
+            still.take_word(state, &change, frame);
         }
         if frame.event.is_world_input() {
             still.scopes.push(is_still(state));
             return still;
         }
         let (true, Some(at), Some((step, item))) = (
-            ends_wait_for_people(&frame.event),
+            ends_wait_for_people(frame),
             state.scope_at(&frame.scope),
             frame.event.task(),
         ) else {
@@ -60,23 +57,18 @@ impl WaitBefore {
         still
     }
 
-    fn take_word(&mut self, state: &RunState, event: &RunEvent, at: Timestamp) {
-        let paused = state.paused();
-        let ends = match event {
-            RunEvent::Paused(_) => false,
-            RunEvent::Resumed(resumed) => resumed.paused_ms.is_some(),
-            RunEvent::Cancelled(_) | RunEvent::Terminated(_) => true,
-            RunEvent::Created(_)
-            | RunEvent::Started(_)
-            | RunEvent::Continued(_)
-            | RunEvent::Branched(_)
-            | RunEvent::Completed(_)
-            | RunEvent::Failed(_)
-            | RunEvent::TimerFired(_)
-            | RunEvent::ClockJumped(_) => return,
-        };
+    /// A word about the whole run: whether it ends a pause.
+    fn take_word(&mut self, state: &RunState, change: &Change<'_>, frame: &Frame) {
+        let pause = state.paused();
+        let resumes = matches!(change, Change::Resumed(_));
+        let stops = matches!(change, Change::Stopped(..));
+        if !resumes && !stops && !matches!(change, Change::Paused(_)) {
+            return;
+        }
+        let ends = stops || (resumes && pause.is_some());
         self.scopes.push(is_still(state));
-        self.ended_pause_ms = ends.then(|| paused.map_or(0, |pause| at.millis_since(pause.at)));
+        self.ended_pause_ms =
+            ends.then(|| pause.map_or(0, |pause| frame.at.millis_since(pause.at)));
     }
 }
 
@@ -94,34 +86,17 @@ impl LeftOut {
     /// Of a frame, by the state before it.
     pub(super) fn before(state: &RunState, frame: &Frame) -> Self {
         let since = frame.at.millis_since(state.at());
-        match &frame.event {
-            Event::Run(RunEvent::ClockJumped(jump)) => Self {
-                ms: jump.forward_ms.unwrap_or_default().min(since),
-                of_clock: true,
-            },
-            Event::Run(RunEvent::Branched(_)) => Self {
-                ms: since,
-                of_clock: false,
-            },
-            Event::Run(RunEvent::Resumed(_)) if state.is_parked() => Self {
-                ms: since,
-                of_clock: false,
-            },
-            Event::Run(_)
-            | Event::Recompute(_)
-            | Event::Step(_)
-            | Event::Item(_)
-            | Event::Agent(_)
-            | Event::Worker(_)
-            | Event::Webhook(_)
-            | Event::Person(_)
-            | Event::World(_)
-            | Event::Kv(_)
-            | Event::Delivery(_)
-            | Event::Eval(_)
-            | Event::Store(_)
-            | Event::Foreign { .. } => Self::default(),
+        let mut gap = Self::default();
+        for change in changes(frame) {
+            if let Change::DeadlinesMoved(by_ms, Delay::Clock) = change {
+                (gap.ms, gap.of_clock) = (by_ms.min(since), true);
+            } else if matches!(change, Change::Forked(_))
+                || (matches!(change, Change::Resumed(_)) && state.is_parked())
+            {
+                gap.ms = since;
+            }
         }
+        gap
     }
 }
 

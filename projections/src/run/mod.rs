@@ -60,7 +60,7 @@ pub use worlds::BRANCHES_OPEN_RULES;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use ktsu_ledger::event::{Reference, RunEvent, Sameness, StepInput, is_address};
+use ktsu_ledger::event::{Reference, Sameness, StepInput, is_address};
 use ktsu_ledger::frame::Link;
 use ktsu_ledger::{CanonicalJson, Event, Frame, Hash, StreamId, Timestamp};
 use serde_json::Value;
@@ -214,7 +214,7 @@ impl RunState {
     /// # Errors
     /// [`TransitionError`] if the frame is not the first frame of a run.
     pub fn begin(frame: &Frame, outline: Arc<Outline>) -> Result<Self, TransitionError> {
-        if let Event::Run(RunEvent::Branched(branch)) = &frame.event {
+        if let Some(branch) = frame.event.branched() {
             return Self::begin_branch(frame, branch, outline);
         }
         let created = frame.event.created().ok_or(TransitionError::NotARun)?;

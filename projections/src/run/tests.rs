@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use ktsu_ledger::event::{
-    Limits, OutputChecked, Principal, RunCompleted, RunCreated, RunFailed, RunStarted, SkipReason,
-    StepCompleted, StepEvent, StepFailed, StepSkipped, StepStarted, TimerFired, WebhookAnswer,
-    WebhookEvent, WebhookSent,
+    Limits, OutputChecked, Principal, RunCompleted, RunCreated, RunEvent, RunFailed, RunStarted,
+    SkipReason, StepCompleted, StepEvent, StepFailed, StepSkipped, StepStarted, TimerFired,
+    WebhookAnswer, WebhookEvent, WebhookSent,
 };
 use ktsu_ledger::{Actor, Cause, Draft, Sealed};
 use serde_json::json;

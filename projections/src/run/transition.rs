@@ -212,7 +212,7 @@ impl RunState {
 
     /// What holds for every frame: number, chain, time, causes.
     fn check_position(&self, frame: &Frame) -> Result<(), TransitionError> {
-        let forks = matches!(frame.event, Event::Run(RunEvent::Branched(_)));
+        let forks = frame.event.branched().is_some();
         if frame.stream != *self.stream() && !forks {
             return Err(TransitionError::Stream);
         }

@@ -1,12 +1,13 @@
 //! What a frame means for pending calls: where one becomes pending, and where some may no longer
 //! be.
 
-use ktsu_ledger::event::{AgentEvent, DoubtReason, PersonEvent, RunEvent, StepEvent};
-use ktsu_ledger::{Event, Frame};
+use ktsu_ledger::Frame;
 use ktsu_projections::approvals::approval_id;
+use ktsu_projections::life::{Change, Expiry, QuestionKind, Task, changes};
 use ktsu_projections::lineage::item_name;
 use ktsu_projections::person_requests::PersonRequest;
 use ktsu_projections::reviews::review_id;
+use ktsu_projections::run::StepStatus;
 use ktsu_projections::suspensions::suspend_id;
 
 /// See the module documentation.
@@ -44,37 +45,29 @@ pub(super) enum Settled {
 impl ApprovalEvent {
     /// What a frame says, if it says something about calls that wait.
     pub(super) fn from_frame(frame: &Frame) -> Option<Self> {
-        let settled = match &frame.event {
-            Event::Agent(AgentEvent::ToolInDoubt(doubt))
-                if doubt.reason == DoubtReason::TaskEnded =>
-            {
-                return None;
-            }
-            Event::Agent(AgentEvent::ApprovalRequested(_) | AgentEvent::ToolInDoubt(_)) => {
-                let id = approval_id(&frame.stream, frame.seq);
-                let place = TaskRef::of_frame(frame)?;
+        changes(frame).find_map(|change| Self::of(frame, change))
+    }
+
+    fn of(frame: &Frame, change: Change<'_>) -> Option<Self> {
+        let place = |task| TaskRef::of_task(frame, task);
+        let settled = match change {
+            Change::Asked(task, question) => {
+                let (stream, seq) = (&frame.stream, frame.seq);
+                let id = match question.kind() {
+                    QuestionKind::Approval | QuestionKind::InDoubt => approval_id(stream, seq),
+                    QuestionKind::Review => review_id(stream, seq),
+                    QuestionKind::Suspension => suspend_id(stream, seq),
+                };
+                let place = place(task);
                 return Some(Self::Requested { id, place });
             }
-            Event::Step(StepEvent::ReviewRequested(_)) => {
-                let id = review_id(&frame.stream, frame.seq);
-                let place = TaskRef::of_frame(frame)?;
-                return Some(Self::Requested { id, place });
+            Change::Answered(_, answer) => Settled::Call(answer.request),
+            Change::Expired(_, Expiry::Request(request)) => Settled::Call(request),
+            Change::Expired(task, Expiry::Question(_)) | Change::Finished(task, _) => {
+                Settled::Task(place(task))
             }
-            Event::Step(StepEvent::SuspendRequested(_)) => {
-                let id = suspend_id(&frame.stream, frame.seq);
-                let place = TaskRef::of_frame(frame)?;
-                return Some(Self::Requested { id, place });
-            }
-            Event::Person(PersonEvent::ReviewDecided(decided)) => Settled::Call(decided.request),
-            Event::Person(PersonEvent::SuspendResumed(resumed)) => Settled::Call(resumed.request),
-            Event::Run(RunEvent::TimerFired(fired)) if fired.timer.is_for_people() => {
-                Settled::Task(TaskRef::of_frame(frame)?)
-            }
-            Event::Agent(AgentEvent::ApprovalDecided(decided)) => Settled::Call(decided.request),
-            Event::Agent(AgentEvent::ApprovalExpired(expired)) => Settled::Call(expired.request),
-            Event::Agent(AgentEvent::Finished(_))
-            | Event::Step(StepEvent::Reset(_) | StepEvent::Failed(_)) => {
-                Settled::Task(TaskRef::of_frame(frame)?)
+            Change::StepMoved(step, StepStatus::Pending | StepStatus::Failed) => {
+                Settled::Task(place(Task { step, item: None }))
             }
             _ => return None,
         };
@@ -83,13 +76,12 @@ impl ApprovalEvent {
 }
 
 impl TaskRef {
-    fn of_frame(frame: &Frame) -> Option<Self> {
-        let (step, item) = frame.event.task()?;
-        Some(Self {
+    fn of_task(frame: &Frame, task: Task<'_>) -> Self {
+        Self {
             scope: frame.scope.clone(),
-            step: step.to_owned(),
-            item,
-        })
+            step: task.step.to_owned(),
+            item: task.item,
+        }
     }
 
     /// Where a record belongs.

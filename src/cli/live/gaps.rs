@@ -1,7 +1,7 @@
 //! Times in which nothing that is under way went on.
 
-use ktsu_ledger::event::RunEvent;
-use ktsu_ledger::{Event, Frame};
+use ktsu_ledger::Frame;
+use ktsu_projections::life::{Change, Delay, changes};
 
 use super::Live;
 
@@ -9,16 +9,17 @@ impl Live {
     /// Time that the clock jumped over, or that passed before a branch was made or went on, is no time
     /// of what is under way, as in envelopes.
     pub(super) fn leave_out(&mut self, frame: &Frame) {
-        let branches = matches!(frame.event, Event::Run(RunEvent::Branched(_)));
-        let (last, parked) = self.last.replace((frame.at, branches)).unwrap_or_default();
+        let forks = frame.event.branched().is_some();
+        let (last, parked) = self.last.replace((frame.at, forks)).unwrap_or_default();
         let since = frame.at.millis_since(last);
-        let gap = match &frame.event {
-            Event::Run(RunEvent::ClockJumped(jump)) => {
-                jump.forward_ms.unwrap_or_default().min(since)
-            }
-            Event::Run(RunEvent::Branched(_)) => since,
-            Event::Run(RunEvent::Resumed(_)) if parked => since,
-            _ => return,
+        let gap = changes(frame).find_map(|change| match change {
+            Change::DeadlinesMoved(by_ms, Delay::Clock) => Some(by_ms.min(since)),
+            Change::Forked(_) => Some(since),
+            Change::Resumed(_) if parked => Some(since),
+            _ => None,
+        });
+        let Some(gap) = gap else {
+            return;
         };
         self.waits.leave_out(gap);
         for running in &mut self.running {

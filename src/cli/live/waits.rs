@@ -111,7 +111,7 @@ impl Waits {
         if matches!(frame.event, Event::Step(StepEvent::Started(_))) {
             self.begin(scope, step, at);
         }
-        let ends = ends_wait_for_people(&frame.event);
+        let ends = ends_wait_for_people(frame);
         let place = (scope.to_owned(), step.to_owned());
         let still = ends && self.steps.get(&place).is_some_and(StepWait::is_still);
         // What is around it stands still where everything in it does.

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use ktsu_ledger::event::RunEvent;
-use ktsu_ledger::{Event, Frame};
+use ktsu_ledger::Frame;
 
 use super::super::archive::{Extract, describe, extracts};
 use super::reading::EvidenceArchive;
@@ -52,12 +51,11 @@ impl EvidenceArchive {
         let mut count = 0;
         for placed in self.each() {
             let frame = &placed.frame;
-            let digest = match &frame.event {
-                Event::Run(RunEvent::Created(created)) => Some(&created.digest),
-                Event::Run(RunEvent::Branched(branch)) => branch.digest.as_ref(),
-                _ => None,
+            let begun = frame.event.created().map(|created| &created.digest);
+            let forked = || frame.event.branched()?.digest.as_ref();
+            let Some(digest) = begun.or_else(forked) else {
+                continue;
             };
-            let Some(digest) = digest else { continue };
             count += 1;
             let mut external = frame.ext.iter();
             let external = external.find(|external| external.path == "/definition");

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ktsu_ledger::event::{AgentEvent, OPEN, RunEvent, StoreEvent, WebhookEvent};
+use ktsu_ledger::event::{AgentEvent, OPEN, StoreEvent, WebhookEvent};
 use ktsu_ledger::frame::MAX_BODY;
 use ktsu_ledger::{Cause, Event, Frame, Hash, Record, StreamId, strict};
 
@@ -103,7 +103,7 @@ impl EvidenceArchive {
 
     /// Where a stream begins: at nothing, or behind the frame that a branch shares.
     fn beginning(&self, first: &Frame) -> Result<(u64, Hash), ClaimFailure> {
-        let Event::Run(RunEvent::Branched(branch)) = &first.event else {
+        let Some(branch) = first.event.branched() else {
             return Ok((0, Hash::ZERO));
         };
         let wrong = |words: &str| ClaimFailure::at(first.id(), words);

@@ -8,9 +8,8 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
-use ktsu_ledger::event::RunEvent;
 use ktsu_ledger::frame::{External, MAX_BODY};
-use ktsu_ledger::{CanonicalJson, Event, Frame, FrameError, Hash, Record, strict};
+use ktsu_ledger::{CanonicalJson, Frame, FrameError, Hash, Record, strict};
 
 use super::super::archive::{
     COLUMNS, FORMAT, FRAMES, FileDigester, FileEntry, MANIFEST, MAX_JSON, Manifest, PLACES,
@@ -312,10 +311,9 @@ impl EvidenceArchive {
     /// What the first frame of a stream says, if it begins a branch.
     fn fork(&self, stream: &str) -> Option<String> {
         let first = self.manifest.streams.get(stream)?.first;
-        match &self.frame(stream, first)?.frame.event {
-            Event::Run(RunEvent::Branched(branch)) => Some(branch.parent().ok()?.to_string()),
-            _ => None,
-        }
+        let first = self.frame(stream, first)?;
+        let parent = first.frame.event.branched()?.parent();
+        Some(parent.ok()?.to_string())
     }
 
     /// Where a frame of an effective stream stands, wherever it is kept.

@@ -176,7 +176,7 @@ impl<'d> RunWorldCheck<'d> {
         if let Some(definition) = introduced {
             self.definition = Some(definition);
         }
-        if matches!(frame.event, Event::Run(RunEvent::Branched(_))) {
+        if frame.event.branched().is_some() {
             self.read_goal();
         }
         Ok(None)

@@ -8,7 +8,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::http::{Request, StatusCode, header};
 use ktsu_ledger::branch::frames;
-use ktsu_ledger::event::{AgentEvent, AgentFinished, FinishReason, Report, RunEvent};
+use ktsu_ledger::event::{AgentEvent, AgentFinished, FinishReason, Report};
 use ktsu_ledger::{CanonicalJson, Event, Frame, Timestamp};
 use ktsu_projections::calls::CallHistory;
 use ktsu_projections::run::calls::CallState;
@@ -335,7 +335,7 @@ fn dispatch_forgotten(frames: &[Frame]) -> BTreeSet<u64> {
     // The frames about each call without a result.
     let mut open: BTreeMap<(u64, u32), Vec<u64>> = BTreeMap::new();
     for frame in frames {
-        if let Event::Run(RunEvent::Branched(_)) = &frame.event {
+        if frame.event.branched().is_some() {
             forgotten.extend(std::mem::take(&mut open).into_values().flatten());
         }
         if let Some(call) = calls.apply(frame) {
