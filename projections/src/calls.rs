@@ -2,7 +2,7 @@
 //! its result or the end of its task, including people's decisions.
 //!
 //! The fold never refuses a frame. Whether a frame may follow is checked by the run state, with the
-//! same table ([`crate::run::calls`]).
+//! same table ([`crate::life::call`]).
 
 use std::collections::BTreeMap;
 
@@ -12,10 +12,10 @@ use ktsu_ledger::{Event, Frame};
 
 use crate::approvals::{ApprovalKind, ApprovalRecord, ApprovalStatus, approval_id};
 use crate::asked_records::AskedRecord;
+use crate::life::call::{CallKey, RequestedCall, RequestedCalls};
 use crate::life::{Change, Expiry, Question, changes};
 use crate::lineage::item_name;
 use crate::run::StepStatus;
-use crate::run::calls::{CallKey, RequestedCall, RequestedCalls};
 use crate::step_name::scoped_run;
 
 /// Everything that is recorded about a tool call.

@@ -17,6 +17,7 @@ pub mod life;
 pub mod lineage;
 pub mod normalize;
 pub mod person_requests;
+mod pointer;
 pub mod retention;
 pub mod reviews;
 pub mod run;

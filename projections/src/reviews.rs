@@ -14,8 +14,8 @@ use utoipa::ToSchema;
 
 use crate::approvals::{ApprovalStatus, ApprovalVote, request_id};
 use crate::asked_records::{AskedRecord, StepQuestions, Wait};
+use crate::life::task::output_without_reserved_fields;
 use crate::life::{Answer, Given};
-use crate::run::task::output_without_reserved_fields;
 use crate::step_name::scoped_run;
 
 /// A question to people about the outcome of a step.

@@ -4,7 +4,7 @@ use ktsu_ledger::Frame;
 use ktsu_projections::Lineage;
 use ktsu_projections::approvals::{ApprovalRecord, ApprovalStatus};
 use ktsu_projections::calls::{CallHistory, ToolCallRecord};
-use ktsu_projections::run::calls::CallState;
+use ktsu_projections::life::call::CallState;
 use serde_json::Value;
 
 /// A call that a model asked for.

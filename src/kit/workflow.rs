@@ -6,7 +6,7 @@ use ktsu_ledger::event::plan::{
     AuthScheme, InvokeAuth, OutputPlan, Policy, StepWork, Unpriced, Variable, Visibility, Webhooks,
     WorkflowPlan,
 };
-use ktsu_projections::run::reserved::is_reserved;
+use ktsu_projections::life::reserved::is_reserved;
 
 use super::dependencies;
 use super::files::WORKFLOW_SUFFIX;

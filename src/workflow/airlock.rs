@@ -1,7 +1,7 @@
 //! The air-lock: every output is checked against its schema (decision R5). Schemas themselves are
 //! in [`ktsu_schema`].
 
-use ktsu_projections::run::reserved::is_reserved;
+use ktsu_projections::life::reserved::is_reserved;
 use serde_json::Value;
 
 use super::rules::DecisionRules;

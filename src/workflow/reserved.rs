@@ -3,7 +3,7 @@
 
 use ktsu_ledger::CanonicalJson;
 use ktsu_ledger::event::Verdict;
-use ktsu_projections::run::reserved::{
+use ktsu_projections::life::reserved::{
     CONFIDENCE, FATAL, FLAGS, RATIONALE, SKIP_REASON, code_of, fails_the_run, is_confident,
     is_fatal, is_reserved,
 };

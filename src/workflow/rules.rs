@@ -8,8 +8,8 @@
 //! number on, and the deciding code calls it. New runs record [`RULES`].
 
 use ktsu_ledger::{Event, Frame};
+use ktsu_projections::life::command_order::{CommandOrder, CommandPhase};
 use ktsu_projections::run::RunState;
-use ktsu_projections::run::command_order::{CommandOrder, CommandPhase};
 use ktsu_schema::message_at;
 
 use crate::airlock::SchemaViolation;

@@ -5,7 +5,7 @@
 use ktsu_ledger::event::plan::{StepWork, WebhookPlan};
 use ktsu_ledger::event::{RunEvent, TimerFired, TimerKind};
 use ktsu_ledger::{Actor, Cause, Draft, Event, Timestamp};
-use ktsu_projections::run::calls::ApprovalGate;
+use ktsu_projections::life::call::ApprovalGate;
 use ktsu_projections::run::waits::PendingDecision;
 use ktsu_projections::run::{Phase, RunState, RunStatus};
 use ktsu_projections::world::ResponderTimer;

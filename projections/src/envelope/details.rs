@@ -14,10 +14,8 @@ use super::offers::ToolOffers;
 use super::scope::ScopeDetail;
 use super::wait_time::{LeftOut, WaitBefore, WaitTime};
 use super::{AgentRemarks, ErrorView, UsageView};
-use crate::life::changes;
-use crate::run::{
-    Phase, RunFold, RunState, StepStatus, TaskPhase, TransitionError, WorkflowShape, reserved,
-};
+use crate::life::{changes, reserved};
+use crate::run::{Phase, RunFold, RunState, StepStatus, TaskPhase, TransitionError, WorkflowShape};
 use crate::usage::Usage;
 
 /// See the module documentation.

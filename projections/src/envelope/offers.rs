@@ -10,7 +10,7 @@ use ktsu_ledger::event::{LlmRequest, Purpose};
 use serde::Deserialize;
 
 use super::EnvelopeWarning;
-use crate::run::commanded::COMMANDS_SERVER;
+use crate::life::commanded::COMMANDS_SERVER;
 use crate::run::{AgentShape, RunState};
 
 /// The code of these warnings.

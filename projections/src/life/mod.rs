@@ -1,7 +1,42 @@
-//! Lives: what can begin, move and end in a run. See [`change`] for how others follow them.
+//! Lives: what begins, moves and ends in a run. One file each: the states, what leads from one to the
+//! next, and which rule refuses what does not.
+//!
+//! | Life | File |
+//! |---|---|
+//! | a run, an inline child | `scope` |
+//! | a step | `step` |
+//! | an item of a fan-out | `item` |
+//! | a task of an agent, and the tasks of one step | `task`, `tasks` |
+//! | a call of a model | `model_call` |
+//! | a call of a tool, with its approval | `call` |
+//! | a review, a suspension | `review`, `suspension` |
+//! | a webhook | `webhook` |
+//! | the commands of an outcome, and what they run | `command_order`, `invoked` |
+//!
+//! [`crate::run`] composes them. What a frame changes in them, [`change`] says to everyone else.
 
+pub mod call;
 pub mod change;
+pub mod command_order;
+pub mod commanded;
+pub mod invoked;
+pub mod item;
+pub mod model_call;
+mod outcome;
+pub mod output;
+pub mod overlays;
+pub mod recorded_results;
+pub mod refusal;
+pub mod reserved;
+pub mod review;
+pub mod scope;
+pub mod step;
+pub mod suspension;
+pub mod task;
+pub mod tasks;
+pub mod webhook;
 
 pub use change::{
     Answer, Change, Delay, Expiry, Given, Question, QuestionKind, Task, changes, run_end,
 };
+pub use refusal::{Allowed, Refusal, Rule};

@@ -8,12 +8,11 @@ use ktsu_ledger::event::{
     AgentEvent, ItemEvent, ItemFailed, Reference, StepCompleted, WorkerEvent,
 };
 
-use super::command_order::CommandOrder;
-use super::task::{AgentTask, Hint, TaskPhase, output_without_reserved_fields};
 use super::{
-    AnnouncedEffect, ItemEnd, RunState, StepAddress, StepStatus, StoredOutput, TaskAction, Tasks,
-    Todo,
+    AnnouncedEffect, ItemEnd, RunState, StepAddress, StepStatus, StoredOutput, TaskAction, Todo,
 };
+use crate::life::command_order::CommandOrder;
+use crate::life::task::{AgentTask, Hint, TaskPhase, output_without_reserved_fields};
 
 /// What stands for the output of an item that failed. A workflow that it ran says so first: its own
 /// words are those of another step.
@@ -21,31 +20,6 @@ fn item_error(failed: &ItemFailed) -> String {
     match failed.code.as_str() {
         code @ "invoke_failed" => format!("{code}: {}", failed.message),
         _ => failed.message.clone(),
-    }
-}
-
-impl Tasks {
-    /// The tasks of a step that begins; `last` is the frame that begins it. No attempt has the
-    /// number of one `before`, or a runtime of that time could speak for it.
-    pub(super) fn begin(items: Option<u32>, last: u64, before: u32) -> Self {
-        let mut tasks = Self::of(items);
-        tasks.before = before;
-        if items.is_none() {
-            tasks
-                .list
-                .push(AgentTask::waiting(BTreeMap::new(), last, before));
-            tasks.reclassify(None);
-        }
-        tasks
-    }
-
-    /// The step has ended: reports and outcomes are of no use any more.
-    pub(super) fn close(&mut self) {
-        for task in &mut self.list {
-            if let TaskPhase::Finished { .. } = task.phase {
-                task.phase = TaskPhase::Settled;
-            }
-        }
     }
 }
 
@@ -114,7 +88,7 @@ impl RunState {
             (AgentEvent::Decided(decided), Some((agent, threshold))) if agent.reflects => {
                 decided.draft.as_ref().is_some_and(|draft| {
                     let draft = draft.to_value();
-                    super::reserved::reflects(&draft, agent.declares_confidence, threshold)
+                    crate::life::reserved::reflects(&draft, agent.declares_confidence, threshold)
                 })
             }
             _ => false,
@@ -304,13 +278,5 @@ impl RunState {
             Some(_) => self.todo.insert(Todo::Step { scope, step }),
             None => false,
         };
-    }
-}
-
-impl AgentTask {
-    fn settle(&mut self, seq: u64, end: ItemEnd) {
-        self.last = seq;
-        self.phase = TaskPhase::Settled;
-        self.ended = Some(end);
     }
 }

@@ -11,11 +11,11 @@ use ktsu_ledger::{CanonicalJson, Event, Frame};
 
 use super::responder_tasks::FIRST_RESPONDER_TASK;
 use super::steer::StopKind;
-use super::tasks::Tasks;
 use super::transition::{TransitionError, TransitionTarget};
 use super::{
     Phase, RunFailure, RunState, RunStatus, Scope, ScopeEnd, Step, StepStatus, StoredOutput, Todo,
 };
+use crate::life::tasks::Tasks;
 
 /// The first decision rules under which the failure of a run whose time is over names its limit.
 const NAMED_TIMEOUT_RULES: u32 = 6;

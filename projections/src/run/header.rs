@@ -6,7 +6,7 @@ use ktsu_ledger::event::{EnvValue, Limits, Principal, RecomputeOf};
 use ktsu_ledger::{CanonicalJson, Timestamp};
 
 use super::pins::Pins;
-use super::recorded_results::RecomputeResults;
+use crate::life::recorded_results::RecomputeResults;
 
 /// What `run.created` said.
 #[derive(Debug, Clone, PartialEq, Eq)]

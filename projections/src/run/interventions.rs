@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use ktsu_ledger::event::plan::StepWork;
 use ktsu_ledger::event::{
-    BranchCreated, Effects, EnvValue, OverlaySet, Principal, Reference, RunResumed, SkipReason,
-    StepReset, is_address,
+    BranchCreated, Effects, EnvValue, OverlaySet, Principal, Reference, RunResumed, StepReset,
+    is_address,
 };
 use ktsu_ledger::{CanonicalJson, Frame, Hash, Timestamp};
 
@@ -474,7 +474,7 @@ impl RunState {
         let output = step.output.as_ref();
         step.status == StepStatus::Complete
             && output.is_some_and(|held| held.json.as_str().starts_with('{'))
-            && !super::reserved::is_reserved(&set.field)
+            && !crate::life::reserved::is_reserved(&set.field)
     }
 
     pub(super) fn apply_overlay(&mut self, frame: &Frame, scope: u32, at: u32, set: &OverlaySet) {
@@ -540,28 +540,5 @@ impl StoredOutput {
             Some(place) => Some(within(place, rest)),
             None => Some(within(&self.location, pointer)),
         }
-    }
-}
-
-impl Scope {
-    /// Steps that ended only because the run did: they were stopped, or never ran.
-    pub(super) fn closed_steps(&self) -> impl Iterator<Item = u32> {
-        let steps = (0u32..).zip(&self.steps);
-        let closed = |step: &Step| {
-            let unrun = step.skipped == Some(SkipReason::RunFailed);
-            unrun || step.stopped
-        };
-        steps
-            .filter(move |(_, step)| closed(step))
-            .map(|(at, _)| at)
-    }
-}
-
-impl Step {
-    pub(super) fn is_settled(&self) -> bool {
-        matches!(
-            self.status,
-            StepStatus::Complete | StepStatus::Failed | StepStatus::Skipped
-        )
     }
 }

@@ -4,111 +4,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ktsu_ledger::Frame;
-use ktsu_ledger::event::{CommandCompleted, Reference, RunStarted, StepCommand, StepInput};
+use ktsu_ledger::event::{Reference, RunStarted, StepCommand, StepInput};
 use serde_json::Value;
 
-use super::command_order::CommandPhase;
-use super::invoked::{
-    InvokeCommand, InvokeDue, InvokedAs, InvokedChild, InvokedChildren, InvokedPath, gives,
-};
-use super::scope::Scope;
-use super::suspension::SuspensionDue;
+use super::Scope;
 use super::transition::{TransitionError, TransitionTarget};
-use super::{AgentTask, FailedItem, RunState, RunStatus, Step, StepStatus, TaskPhase};
+use super::{FailedItem, RunState, RunStatus, StepStatus, TaskPhase};
+use crate::life::invoked::{
+    InvokeDue, InvokedAs, InvokedChild, InvokedChildren, InvokedPath, gives,
+};
+use crate::life::refusal::{Rule, holds};
 
 /// The first decision rules under which a workflow that an item runs fails the item.
 const ITEM_RULES: u32 = 6;
-
-impl AgentTask {
-    /// What is due for what its commands run, if they run anything.
-    pub fn invoke_due(&self) -> Option<InvokeDue> {
-        Some(self.invoked.as_ref()?.due(self.commands))
-    }
-
-    /// Whether it goes on once a workflow has ended that it runs.
-    pub fn awaits_invoked(&self) -> bool {
-        let finished = matches!(self.phase, TaskPhase::Finished { .. });
-        finished && self.invoke_due() == Some(InvokeDue::Wait)
-    }
-
-    /// Whether whatever its commands run has ended.
-    pub(super) fn has_invoked_all(&self) -> bool {
-        self.invoke_due().is_none_or(|due| due == InvokeDue::End)
-    }
-
-    /// Whether the next of its events may have a note: before every command, or, where commands have
-    /// phases, once all that runs has ended, or before its step waits for data.
-    pub(super) fn may_note(&self) -> bool {
-        match self.order.is_phased() {
-            true => match self.suspension_due() {
-                Some(due) => due == SuspensionDue::Ask,
-                None => self.commands == self.order.first() && self.may_end(),
-            },
-            false => self.commands == 0,
-        }
-    }
-
-    /// Whether a command is the next one, and its phase has come.
-    pub(super) fn may_command(&self, command: &StepCommand) -> bool {
-        let phase = CommandPhase::of_kind(command.kind);
-        if self.order.get(self.commands) != Some((phase, command.index))
-            || !self.has_passed_review()
-            || self.suspension.is_some()
-        {
-            return false;
-        }
-        match self.commands < self.order.first() {
-            true => {
-                let begun = |invoked: &InvokedChildren| invoked.has_begun();
-                !self.invoked.as_deref().is_some_and(begun)
-            }
-            false => self.may_end(),
-        }
-    }
-
-    /// Whether only its notes and emitted messages are left before the end of its step: it does not
-    /// suspend that, people have approved it where it asks for that, and whatever its commands run has
-    /// ended.
-    pub(super) fn may_end(&self) -> bool {
-        self.suspension.is_none() && self.has_passed_review() && self.has_invoked_all()
-    }
-
-    /// Whether a command is completed.
-    pub(super) fn may_complete(&self, done: &CommandCompleted) -> bool {
-        let current = self.invoked.as_ref().filter(|_| {
-            let finished = matches!(self.phase, TaskPhase::Finished { .. });
-            finished && self.invoke_due() == Some(InvokeDue::Complete)
-        });
-        current.is_some_and(|invoked| {
-            let same = |one: &InvokeCommand| one.seq == done.request && one.index == done.index;
-            done.attempt == self.attempt
-                && invoked.current().is_some_and(same)
-                && invoked.ends() == done.children
-        })
-    }
-
-    pub(super) fn complete_command(&mut self) {
-        if let Some(invoked) = &mut self.invoked {
-            invoked.completed += 1;
-        }
-    }
-}
-
-impl Step {
-    /// Whether it moves only as the workflows do that its commands run.
-    pub(crate) fn awaits_invoked(&self) -> bool {
-        let Some(tasks) = self.tasks.as_deref() else {
-            return false;
-        };
-        let stands = |task: &AgentTask| {
-            let still = task.phase == TaskPhase::Settled || task.awaits_people();
-            still || task.awaits_invoked()
-        };
-        self.status == StepStatus::Running
-            && tasks.list.iter().any(AgentTask::awaits_invoked)
-            && tasks.list.iter().all(stands)
-    }
-}
 
 impl RunState {
     /// The item of a fan-out that a failure in a scope ends, and not the run: the nearest one whose
@@ -176,7 +84,7 @@ impl RunState {
         let state = self.step(scope, step).ok_or_else(unknown)?;
         let plan = self.agent_plan(scope, step).ok_or_else(unknown)?;
         let task = state.tasks.as_ref().and_then(|tasks| tasks.get(path.item));
-        let due = task.is_some_and(|task| {
+        let is_due = task.is_some_and(|task| {
             matches!(task.phase, TaskPhase::Finished { .. })
                 && task.invoke_due() == Some(InvokeDue::Start)
         });
@@ -190,12 +98,13 @@ impl RunState {
                 && invoked.next_index() == path.index
                 && gives(started, invoked)
         });
-        let allowed = holder.status == RunStatus::Running
+        let due = holder.status == RunStatus::Running
             && state.status == StepStatus::Running
             && self.failing().is_none()
-            && due
+            && is_due
             && names_it
             && is_next;
+        let allowed = holds(Rule::Child, due);
         self.require(allowed, frame, &path.step, state.status.as_str())?;
         Ok(TransitionTarget::Opens { scope, step })
     }

@@ -11,49 +11,41 @@
 mod agents;
 mod announced;
 mod apply;
-pub mod calls;
-pub mod command_order;
-pub mod commanded;
 mod failure;
 mod header;
 mod interventions;
-pub mod invoked;
 mod invoking;
 pub mod notices;
-mod outline;
-mod overlays;
+pub(crate) mod outline;
 mod pins;
-pub mod recorded_results;
 pub mod reply_cache;
-pub mod reserved;
 mod responder_tasks;
-pub mod review;
 pub mod reviewing;
-mod scope;
 mod sendings;
 mod spend;
 pub mod steer;
 pub mod suspending;
-pub mod suspension;
-pub mod task;
-pub mod tasks;
 mod transition;
 pub mod waits;
 mod worlds;
 
+pub use crate::life::model_call::{CallSize, ModelCall};
+pub use crate::life::output::StoredOutput;
+pub use crate::life::overlays::OverlayValue;
+pub use crate::life::recorded_results::{RecomputeResults, TaskResults};
+pub use crate::life::scope::{RunStatus, Scope, ScopeEnd};
+pub use crate::life::step::{Effective, Phase, Step, StepStatus};
+pub use crate::life::task::{AcceptedReport, AgentTask, Hint, ItemEnd, Reflection, TaskPhase};
+pub use crate::life::tasks::{ItemCounts, TaskAction, Tasks};
+pub use crate::pointer::escape;
 pub use announced::{AnnouncedEffect, StepAddress};
 pub use failure::{FailedItem, RunFailure};
 pub use header::RunHeader;
 pub use interventions::ForkPoint;
 pub use outline::{AgentShape, Outline, PlanError, WorkflowShape};
-pub use overlays::OverlayValue;
 pub use pins::Pins;
-pub use recorded_results::{RecomputeResults, TaskResults};
 pub use responder_tasks::FIRST_RESPONDER_TASK;
-pub use scope::{Effective, Phase, Scope, ScopeEnd, Step, StepStatus, StoredOutput};
 pub use spend::{Affordability, GroupPrice, GroupPrices, RESERVING_RULES, Spend};
-pub use task::{AcceptedReport, AgentTask, CallSize, Hint, ItemEnd, Reflection, TaskPhase};
-pub use tasks::{ItemCounts, TaskAction, Tasks};
 pub use transition::TransitionError;
 pub use worlds::BRANCHES_OPEN_RULES;
 
@@ -65,43 +57,8 @@ use ktsu_ledger::frame::Link;
 use ktsu_ledger::{CanonicalJson, Event, Frame, Hash, StreamId, Timestamp};
 use serde_json::Value;
 
+use crate::pointer::unescape;
 use responder_tasks::ResponderTasks;
-
-/// Where a run stands (decision E1).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum RunStatus {
-    /// Accepted, not begun.
-    Pending,
-    /// Under way.
-    Running,
-    /// Only a person can move it, or let it go on.
-    Waiting,
-    /// Ended well.
-    Complete,
-    /// Ended badly.
-    Failed,
-    /// Ended by a person.
-    Cancelled,
-}
-
-impl RunStatus {
-    /// As it is shown.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Pending => "pending",
-            Self::Running => "running",
-            Self::Waiting => "waiting",
-            Self::Complete => "complete",
-            Self::Failed => "failed",
-            Self::Cancelled => "cancelled",
-        }
-    }
-
-    /// Whether nothing can change any more.
-    pub fn is_terminal(self) -> bool {
-        matches!(self, Self::Complete | Self::Failed | Self::Cancelled)
-    }
-}
 
 /// What is to be decided next, in the order it is to be decided: effects before pure steps, each
 /// in file order.
@@ -539,15 +496,6 @@ impl RunState {
         let step = self.step(*scope, *step)?;
         step.output.as_ref()
     }
-}
-
-/// One JSON pointer segment.
-pub fn escape(segment: &str) -> String {
-    segment.replace('~', "~0").replace('/', "~1")
-}
-
-fn unescape(segment: &str) -> String {
-    segment.replace("~1", "/").replace("~0", "~")
 }
 
 /// Why a recorded run cannot be folded.

@@ -155,7 +155,7 @@ impl Outline {
 
 impl AgentShape {
     fn of(file: &AgentFile) -> Self {
-        let place = format!("/properties/{}", super::reserved::CONFIDENCE);
+        let place = format!("/properties/{}", crate::life::reserved::CONFIDENCE);
         Self {
             reflects: file.prompt.reflect.is_some(),
             declares_confidence: file.output.pointer(&place).is_some(),

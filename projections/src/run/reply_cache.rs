@@ -16,11 +16,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use ktsu_ledger::event::{AgentEvent, CallUsage, LlmRequest, LlmResponse, Purpose};
-use ktsu_ledger::{CanonicalJson, Event, Frame};
+use ktsu_ledger::event::{AgentEvent, LlmRequest, LlmResponse};
+use ktsu_ledger::{Event, Frame};
 
-use super::task::{AgentTask, ModelCall};
 use super::{RunState, StepAddress, StepStatus};
+use crate::life::model_call::{CachedReply, ModelCall, RequestKey};
+use crate::life::task::AgentTask;
 
 /// The most replies that a run remembers. With more, the oldest are forgotten, and an identical
 /// request is sent again.
@@ -28,94 +29,6 @@ pub const MAX_CACHED_REPLIES: usize = 2_048;
 
 /// The most bytes of tool calls, of all remembered replies together.
 pub const MAX_CACHED_CALL_BYTES: usize = 1024 * 1024;
-
-/// What identical requests have in common.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct RequestKey(Arc<str>);
-
-impl RequestKey {
-    /// The key of a request, if it takes part. The digest of the request has to be known.
-    pub fn of(request: &LlmRequest) -> Option<Self> {
-        let routing = request.routing.as_ref()?;
-        let purpose = match request.purpose {
-            Purpose::Turn => "turn",
-            Purpose::Repair => "repair",
-            Purpose::Reflect => "reflect",
-        };
-        let key = format!("{routing} {purpose} {}", request.digest);
-        Some(Self(key.into()))
-    }
-}
-
-/// A recorded reply that may be repeated.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CachedReply {
-    /// Its `llm.response`.
-    pub seq: u64,
-    model: String,
-    provider: String,
-    output_hash: String,
-    tool_calls: Option<CanonicalJson>,
-    used: CallUsage,
-}
-
-impl CachedReply {
-    /// A reply that a runtime reported; an error is none.
-    pub fn of(seq: u64, answer: &LlmResponse) -> Option<Self> {
-        let fits = answer.error.is_none() && answer.repeats.is_none();
-        fits.then(|| Self {
-            seq,
-            model: answer.model.clone(),
-            provider: answer.provider.clone(),
-            output_hash: answer.output_hash.clone(),
-            tool_calls: answer.tool_calls.clone(),
-            used: CallUsage {
-                cost_micro_usd: answer.cost_micro_usd,
-                tokens_cached: answer.tokens_cached,
-                tokens_in: answer.tokens_in,
-                tokens_out: answer.tokens_out,
-                tokens_reasoning: answer.tokens_reasoning,
-            },
-        })
-    }
-
-    /// The response that repeats this reply to a request: the only one that may.
-    pub fn repeated(&self, to: &ModelCall, task: (&str, Option<u32>), attempt: u32) -> LlmResponse {
-        let (step, item) = task;
-        LlmResponse {
-            attempt,
-            attempts: Vec::new(),
-            cached: true,
-            content: None,
-            cost_micro_usd: 0,
-            duration_ms: 0,
-            error: None,
-            input_hash: to.digest.clone(),
-            item,
-            model: self.model.clone(),
-            output_hash: self.output_hash.clone(),
-            prices: String::new(),
-            provider: self.provider.clone(),
-            repeats: Some(self.seq),
-            report: None,
-            request: to.seq,
-            saved: Some(self.used),
-            step: step.to_owned(),
-            tokens_cached: 0,
-            tokens_in: 0,
-            tokens_out: 0,
-            tokens_reasoning: 0,
-            tool_calls: self.tool_calls.clone(),
-            unpriced: false,
-        }
-    }
-
-    fn call_bytes(&self) -> usize {
-        self.tool_calls
-            .as_ref()
-            .map_or(0, |calls| calls.as_str().len())
-    }
-}
 
 /// See the module documentation.
 #[derive(Debug, Clone, Default)]
@@ -294,28 +207,11 @@ impl RunState {
     }
 }
 
-impl AgentTask {
-    /// Whether a response may follow that belongs to no report, or that belongs to one: a repeated
-    /// reply where one is known, and word for word that; otherwise what a runtime reports.
-    pub(super) fn accepts_reply(&self, answer: &LlmResponse, live: bool) -> bool {
-        let open = self.open_call.as_ref();
-        let Some(call) = open.filter(|call| call.seq == answer.request) else {
-            return false;
-        };
-        match (&call.reply, &answer.report) {
-            (Some(reply), None) => {
-                let task = (answer.step.as_str(), answer.item);
-                let current = answer.attempt == self.attempt && self.is_unfinished();
-                current && *answer == reply.repeated(call, task, self.attempt)
-            }
-            (None, Some(_)) => live,
-            (Some(_), Some(_)) | (None, None) => false,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use ktsu_ledger::CanonicalJson;
+    use ktsu_ledger::event::CallUsage;
+
     use super::*;
 
     fn key(number: u64) -> RequestKey {

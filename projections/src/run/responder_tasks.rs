@@ -19,11 +19,12 @@ use ktsu_ledger::event::{
 };
 use ktsu_ledger::{CanonicalJson, Event, Frame};
 
-use super::scope::{Scope, Step, StepStatus};
-use super::task::{AcceptedReport, AgentTask};
-use super::tasks::{TaskAction, Tasks};
 use super::transition::{TransitionError, TransitionTarget};
 use super::{RunState, RunStatus};
+use super::{Scope, Step, StepStatus};
+use crate::life::refusal::{Rule, holds};
+use crate::life::task::{AcceptedReport, AgentTask};
+use crate::life::tasks::{TaskAction, Tasks};
 use crate::world::steps::member;
 use crate::world::{ResponderTaskPhase as TaskPhase, Responding, WorldTask};
 
@@ -195,20 +196,22 @@ impl RunState {
         self.responder_tasks.by_address.get(address).copied()
     }
 
-    /// The first dispatch of what a responder asks. Nothing: this is about something that has begun,
-    /// or about no responder.
+    /// Whether a dispatch is the first one of what a responder asks.
+    pub(super) fn begins_ask(&self, sent: &WorkerDispatched) -> bool {
+        is_address(&sent.step) && self.responder_task_at(&sent.step).is_none()
+    }
+
+    /// The first dispatch of what a responder asks.
     pub(super) fn check_ask(
         &self,
         frame: &Frame,
         sent: &WorkerDispatched,
-    ) -> Result<Option<TransitionTarget>, TransitionError> {
-        if !is_address(&sent.step) || self.responder_task_at(&sent.step).is_some() {
-            return Ok(None);
-        }
+    ) -> Result<TransitionTarget, TransitionError> {
         let attempt = self.check_begins(frame, &sent.step, TaskKind::Ask)?;
-        let allowed = frame.scope.is_empty() && sent.item.is_none() && sent.attempt == attempt;
+        let own = frame.scope.is_empty() && sent.item.is_none();
+        let allowed = holds(Rule::Attempt, own && sent.attempt == attempt);
         self.require(allowed, frame, &sent.step, "waiting")?;
-        Ok(Some(TransitionTarget::ResponderTask))
+        Ok(TransitionTarget::ResponderTask)
     }
 
     /// The beginning of what a responder has a workflow do.
@@ -220,7 +223,8 @@ impl RunState {
         self.check_begins(frame, &frame.scope, TaskKind::Run)?;
         let responder = self.responder_of(&frame.scope);
         let child = responder.and_then(|responder| responder.work.child());
-        let allowed = child.is_some_and(|child| plan == Some(&child.workflow));
+        let names_it = child.is_some_and(|child| plan == Some(&child.workflow));
+        let allowed = holds(Rule::Child, names_it);
         self.require(allowed, frame, &frame.scope, "waiting")?;
         Ok(TransitionTarget::ResponderTask)
     }
@@ -239,7 +243,8 @@ impl RunState {
         let status = self.scope(0).map_or(RunStatus::Pending, |root| root.status);
         let open = status == RunStatus::Running && !self.is_parked() && self.failing().is_none();
         let waits = task.phase == TaskPhase::Waiting;
-        self.require(open && waits, frame, address, task.phase.as_str())?;
+        let allowed = holds(Rule::TaskOrder, open && waits);
+        self.require(allowed, frame, address, task.phase.as_str())?;
         Ok(task.attempts + 1)
     }
 

@@ -5,9 +5,9 @@ use ktsu_ledger::event::{CommandKind, Reference, ReviewDecided, StepCommand, Ste
 use ktsu_ledger::{CanonicalJson, Frame};
 use serde_json::Value;
 
-use super::overlays::{OverlayValue, REVIEWED_FIELDS};
-use super::review::{PendingReview, Review, ReviewDue};
 use super::{AgentTask, RunState, StepStatus, TaskPhase};
+use crate::life::overlays::{OverlayValue, REVIEWED_FIELDS};
+use crate::life::review::{PendingReview, Review, ReviewDue};
 
 /// A review that people are asked for.
 #[derive(Debug, Clone, Copy)]
@@ -132,7 +132,7 @@ impl RunState {
         let reserved = event
             .overlay
             .keys()
-            .any(|field| super::reserved::is_reserved(field));
+            .any(|field| crate::life::reserved::is_reserved(field));
         is_live
             && !reserved
             && self.awaits_review(scope, step)

@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use ktsu_ledger::event::AgentEvent;
 use ktsu_ledger::event::plan::Unpriced;
 
-use super::task::{CallSize, ModelCall};
 use super::{RunState, Step};
+use crate::life::model_call::{CallSize, ModelCall};
 
 /// The decision rules from which on calls under way reserve by model group, and a request that has
 /// to be held is no frame that may follow. Before, each reserved the dearest call of the run, and

@@ -6,8 +6,8 @@ use ktsu_ledger::Frame;
 use ktsu_ledger::event::plan::SuspendPolicy;
 use ktsu_ledger::event::{CommandKind, CommandsDiscarded, StepCommand, StepEvent, SuspendResumed};
 
-use super::suspension::{PendingSuspension, Resumption, Suspension, SuspensionDue};
 use super::{AgentTask, RunState, StepStatus, TaskPhase};
+use crate::life::suspension::{PendingSuspension, Resumption, Suspension, SuspensionDue};
 
 /// A suspension that waits for its data.
 #[derive(Debug, Clone, Copy)]
@@ -233,37 +233,5 @@ impl RunState {
             }
             self.reclassify_task(scope, at, None);
         }
-    }
-}
-
-impl AgentTask {
-    /// What is due for the suspension that its outcome asks for, if it does.
-    pub fn suspension_due(&self) -> Option<SuspensionDue> {
-        Some(self.suspension.as_ref()?.due())
-    }
-
-    /// The step that its outcome names as the one that it is to be resumed to.
-    pub fn resume_step(&self) -> Option<String> {
-        let TaskPhase::Finished { outcome, .. } = &self.phase else {
-            return None;
-        };
-        self.suspension.as_ref()?.resume_step(outcome)
-    }
-
-    /// What the next attempt of its step is given.
-    pub(super) fn resumption(&self) -> Option<Resumption> {
-        let TaskPhase::Finished { seq, outcome } = &self.phase else {
-            return None;
-        };
-        self.suspension.as_ref()?.resumption(*seq, outcome)
-    }
-
-    /// Whether each event of its outcome has its note.
-    fn has_all_notes(&self) -> bool {
-        let TaskPhase::Finished { outcome, .. } = &self.phase else {
-            return false;
-        };
-        let events = outcome.pointer("/events").unwrap_or_default();
-        events.as_array().map_or(0, Vec::len) == self.notes as usize
     }
 }

@@ -11,6 +11,7 @@ use ktsu_ledger::{Actor, Cause, Draft, Sealed};
 use serde_json::json;
 
 use super::*;
+use crate::life::Rule;
 
 mod agents_tests;
 mod person_tests;
@@ -107,12 +108,17 @@ impl Given {
 
     #[track_caller]
     fn refuses(&self, event: Event) {
+        self.broken_by(event);
+    }
+
+    /// The rule that a frame breaks.
+    #[track_caller]
+    fn broken_by(&self, event: Event) -> Rule {
         let sealed = self.seal("", event);
-        let refused = self.state.check(&sealed.frame);
-        assert!(
-            matches!(refused, Err(TransitionError::Status { .. })),
-            "{refused:?}"
-        );
+        match self.state.check(&sealed.frame) {
+            Err(TransitionError::Refused(refusal)) => refusal.rule,
+            other => panic!("{other:?}"),
+        }
     }
 }
 
@@ -471,4 +477,31 @@ fn children_of_children_are_folded_to_a_depth_that_is_bounded() {
     assert_eq!(plan(20_000, ends), Err(PlanError::Levels));
     let circle = child(0);
     assert_eq!(plan(2, circle), Err(PlanError::Levels));
+}
+
+#[test]
+fn a_refusal_names_the_rule_that_the_frame_breaks() {
+    let begun = Given::a_run(two_transforms());
+    assert_eq!(begun.broken_by(started("b")), Rule::Ready);
+    assert_eq!(begun.broken_by(completed("a")), Rule::Running);
+    assert_eq!(begun.broken_by(started_run()), Rule::ScopeOrder);
+    assert_eq!(begun.broken_by(completed_run()), Rule::ScopeOrder);
+    let running = begun.then(started("a"));
+    assert_eq!(
+        running.broken_by(skipped("a", SkipReason::RunFailed)),
+        Rule::OutcomeOrder
+    );
+    let refused = running.then(checked("a", false));
+    assert_eq!(refused.broken_by(completed("a")), Rule::Output);
+    let failing = refused.then(failed("a"));
+    assert_eq!(failing.broken_by(started("b")), Rule::Failing);
+    assert_eq!(failing.broken_by(completed_run()), Rule::Failing);
+    let sent = Given::a_run(one_webhook()).then(started("w"));
+    assert_eq!(sent.broken_by(completed("w")), Rule::Output);
+    let mut again = completed("a");
+    if let Event::Step(StepEvent::Completed(done)) = &mut again {
+        done.attempt = 2;
+    }
+    let running = Given::a_run(two_transforms()).then(started("a"));
+    assert_eq!(running.broken_by(again), Rule::Attempt);
 }

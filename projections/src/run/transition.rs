@@ -3,21 +3,18 @@
 //! The check changes nothing and costs the same at frame ten and at frame ten thousand. Its result
 //! says where the frame applies, so that nothing is looked up twice.
 
-mod steps;
-
 use ktsu_ledger::event::plan::StepWork;
 use ktsu_ledger::event::{
     AgentEvent, ApprovalDecided, ContinueReason, Decision, ItemEvent, PersonEvent, RecomputeEvent,
-    RunEvent, StepEvent, TimerFired, TimerKind, WorkerEvent, is_address,
+    RunEvent, StepEvent, TimerFired, TimerKind, WebhookEvent, WorkerEvent, is_address,
 };
 use ktsu_ledger::{Cause, Event, Frame};
 
-use super::invoked::InvokedPath;
-use super::{
-    AgentTask, Outline, Phase, PlanError, RunState, RunStatus, Scope, Step, StepStatus, TaskPhase,
-    Tasks, steer,
-};
-use steps::{is_stopped, step_may, task_of, webhook_may};
+use super::{Outline, Phase, PlanError, RunState, RunStatus, Scope, Step, StepStatus, steer};
+use crate::life::invoked::InvokedPath;
+use crate::life::refusal::holds;
+use crate::life::step::{is_stopped, task_of};
+use crate::life::{self, Allowed, Refusal, Rule};
 
 /// Why a frame does not follow from the state.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -51,16 +48,9 @@ pub enum TransitionError {
     /// No such step.
     #[error("there is no step {0:?} here")]
     Step(String),
-    /// The table has no such arm.
-    #[error("{event} cannot follow: {subject} is {status}")]
-    Status {
-        /// The type of the frame.
-        event: String,
-        /// What it is about.
-        subject: String,
-        /// Where that stands.
-        status: &'static str,
-    },
+    /// A table has no such arm.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
     /// The definition a branch goes on with is none.
     #[error(transparent)]
     Definition(#[from] PlanError),
@@ -105,108 +95,110 @@ impl RunState {
     ) -> Result<TransitionTarget, TransitionError> {
         self.check_position(frame)?;
         let waits = self.paused().is_some() && steer::starts_work(&frame.event);
-        self.require(!waits, frame, "the run", "paused")?;
+        self.require(holds(Rule::Paused, !waits), frame, "the run", "paused")?;
         match &frame.event {
             Event::Run(event) => self.check_run(frame, event),
             Event::Recompute(event) => self.check_recompute(frame, event),
-            Event::Step(event) => {
-                let (scope, step) = self.find(frame, event.step())?;
-                let (state, plan) = self.step_state(scope, step)?;
-                let stopped = self.stopped().is_some();
-                let open = scope_of(self, scope).is_some_and(|scope| {
-                    is_open(scope) || (stopped && !scope.status.is_terminal())
-                });
-                let failing = self.failing().is_some();
-                let resets = matches!(event, StepEvent::Reset(_));
-                let asked = !resets
-                    || (scope == 0 && self.resetting().0.contains(&step))
-                    || self.may_begin_again(scope, step);
-                let never_begun =
-                    stopped && state.status == StepStatus::Pending && is_stopped(event, state);
-                let allowed = open
-                    && asked
-                    && self.review_may(scope, step, event)
-                    && self.suspension_may(scope, step, event)
-                    && (never_begun || step_may(state, plan, event, failing));
-                self.require(allowed, frame, event.step(), state.status.as_str())?;
-                Ok(TransitionTarget::Step { scope, step })
-            }
-            Event::Item(event) => {
-                let (scope, step) = self.find(frame, event.step())?;
-                let (state, _) = self.step_state(scope, step)?;
-                let running = state.status == StepStatus::Running;
-                let failing = self.failing().is_some();
-                let tasks = state.tasks.as_deref();
-                let allowed = running && tasks.is_some_and(|tasks| item_may(tasks, event, failing));
-                self.require(allowed, frame, event.step(), state.status.as_str())?;
-                Ok(TransitionTarget::Step { scope, step })
-            }
-            Event::Agent(event) => {
-                let (scope, step) = self.find(frame, event.step())?;
-                let (state, _) = self.step_state(scope, step)?;
-                let allowed = state.status == StepStatus::Running
-                    && self.agent_may(task_of(state, event.item()), event)
-                    && self.is_permitted(scope, step, event);
-                self.require(allowed, frame, event.step(), state.status.as_str())?;
-                Ok(TransitionTarget::Step { scope, step })
-            }
-            Event::Worker(event) => {
-                if let WorkerEvent::Dispatched(sent) = event
-                    && let Some(begins) = self.check_ask(frame, sent)?
-                {
-                    return Ok(begins);
-                }
-                let (scope, step) = self.find(frame, event.step())?;
-                let (state, _) = self.step_state(scope, step)?;
-                let task = task_of(state, event.item());
-                let allowed = state.status == StepStatus::Running
-                    && self.failing().is_none()
-                    && task.is_some_and(|task| task.accepts_worker_event(event));
-                self.require(allowed, frame, event.step(), state.status.as_str())?;
-                Ok(TransitionTarget::Step { scope, step })
-            }
-            Event::Webhook(event) => {
-                let (scope, step) = self.find(frame, event.step())?;
-                let (state, plan) = self.step_state(scope, step)?;
-                if let Some(request) = event.approval() {
-                    let allowed = self.may_change_notice((request, scope, step), event);
-                    self.require(allowed, frame, event.step(), state.status.as_str())?;
-                    return Ok(TransitionTarget::Step { scope, step });
-                }
-                let allowed = state.status == StepStatus::Running
-                    && matches!(plan, StepWork::Webhook(_))
-                    && webhook_may(state, event);
-                self.require(allowed, frame, event.step(), state.status.as_str())?;
-                Ok(TransitionTarget::Step { scope, step })
-            }
-            Event::Person(PersonEvent::OverlaySet(set)) => {
-                let (scope, step) = self.find(frame, &set.step)?;
-                let (state, _) = self.step_state(scope, step)?;
-                let allowed = self.may_overlay(state, set);
-                self.require(allowed, frame, &set.step, state.status.as_str())?;
-                Ok(TransitionTarget::Step { scope, step })
-            }
-            Event::Person(PersonEvent::ReviewDecided(decided)) => {
-                let (scope, step) = self.find(frame, &decided.step)?;
-                let (state, _) = self.step_state(scope, step)?;
-                let allowed = self.may_decide_review(scope, step, decided);
-                self.require(allowed, frame, &decided.step, state.status.as_str())?;
-                Ok(TransitionTarget::Step { scope, step })
-            }
-            Event::Person(PersonEvent::SuspendResumed(resumed)) => {
-                let (scope, step) = self.find(frame, &resumed.step)?;
-                let (state, _) = self.step_state(scope, step)?;
-                let allowed = self.may_resume_step(scope, step, resumed);
-                self.require(allowed, frame, &resumed.step, state.status.as_str())?;
-                Ok(TransitionTarget::Step { scope, step })
+            Event::Worker(WorkerEvent::Dispatched(sent)) if self.begins_ask(sent) => {
+                self.check_ask(frame, sent)
             }
             Event::World(event) => self.check_world(frame, event),
             Event::Foreign { .. } if frame.event.is_known() => self.check_kit_event(frame),
+            Event::Step(_)
+            | Event::Item(_)
+            | Event::Agent(_)
+            | Event::Worker(_)
+            | Event::Webhook(_)
+            | Event::Person(_) => self.check_of_step(frame),
             Event::Kv(_)
             | Event::Delivery(_)
             | Event::Eval(_)
             | Event::Store(_)
             | Event::Foreign { .. } => Err(TransitionError::Unknown(frame.event.kind().to_owned())),
+        }
+    }
+
+    /// A frame about a step, or about what a responder asked: the table of its life.
+    fn check_of_step(&self, frame: &Frame) -> Result<TransitionTarget, TransitionError> {
+        let id = frame.event.task().map_or("", |(step, _)| step);
+        let (scope, step) = self.find(frame, id)?;
+        let (state, work) = self.step_state(scope, step)?;
+        let at = StepAt { scope, step, state };
+        let allowed = match &frame.event {
+            Event::Step(event) => self.check_step(at, work, event),
+            Event::Item(event) => self.check_item(at, event),
+            Event::Agent(event) => self.check_agent(at, event),
+            Event::Worker(event) => self.check_worker(at, event),
+            Event::Webhook(event) => self.check_webhook(at, work, event),
+            Event::Person(event) => self.check_person(at, event),
+            Event::Run(_)
+            | Event::Recompute(_)
+            | Event::World(_)
+            | Event::Kv(_)
+            | Event::Delivery(_)
+            | Event::Eval(_)
+            | Event::Store(_)
+            | Event::Foreign { .. } => Ok(()),
+        };
+        self.require(allowed, frame, id, state.status.as_str())?;
+        Ok(TransitionTarget::Step { scope, step })
+    }
+
+    fn check_step(&self, at: StepAt<'_>, work: &StepWork, event: &StepEvent) -> Allowed {
+        let (scope, step, state) = (at.scope, at.step, at.state);
+        let stopped = self.stopped().is_some();
+        let open = scope_of(self, scope)
+            .is_some_and(|scope| is_open(scope) || (stopped && !scope.status.is_terminal()));
+        holds(Rule::OpenScope, open)?;
+        if matches!(event, StepEvent::Reset(_)) {
+            let asked = scope == 0 && self.resetting().0.contains(&step);
+            holds(Rule::Reset, asked || self.may_begin_again(scope, step))?;
+        }
+        holds(Rule::Review, self.review_may(scope, step, event))?;
+        holds(Rule::Suspension, self.suspension_may(scope, step, event))?;
+        let never_begun =
+            stopped && state.status == StepStatus::Pending && is_stopped(event, state);
+        match never_begun {
+            true => Ok(()),
+            false => life::step::check(state, work, event, self.failing().is_some()),
+        }
+    }
+
+    fn check_item(&self, at: StepAt<'_>, event: &ItemEvent) -> Allowed {
+        at.is_running()?;
+        let failing = self.failing().is_some();
+        let tasks = at.state.tasks.as_deref().ok_or(Rule::ItemOrder)?;
+        life::item::check(tasks, event, failing)
+    }
+
+    fn check_worker(&self, at: StepAt<'_>, event: &WorkerEvent) -> Allowed {
+        at.is_running()?;
+        holds(Rule::Failing, self.failing().is_none())?;
+        let task = task_of(at.state, event.item()).ok_or(Rule::TaskOrder)?;
+        task.check_worker(event)
+    }
+
+    fn check_webhook(&self, at: StepAt<'_>, work: &StepWork, event: &WebhookEvent) -> Allowed {
+        if let Some(request) = event.approval() {
+            let may = self.may_change_notice((request, at.scope, at.step), event);
+            return holds(Rule::Notice, may);
+        }
+        at.is_running()?;
+        holds(Rule::WebhookOrder, matches!(work, StepWork::Webhook(_)))?;
+        life::webhook::check(at.state, event)
+    }
+
+    fn check_person(&self, at: StepAt<'_>, event: &PersonEvent) -> Allowed {
+        match event {
+            PersonEvent::OverlaySet(set) => holds(Rule::Overlay, self.may_overlay(at.state, set)),
+            PersonEvent::ReviewDecided(decided) => {
+                let may = self.may_decide_review(at.scope, at.step, decided);
+                holds(Rule::Review, may)
+            }
+            PersonEvent::SuspendResumed(resumed) => {
+                let may = self.may_resume_step(at.scope, at.step, resumed);
+                holds(Rule::Suspension, may)
+            }
         }
     }
 
@@ -238,11 +230,9 @@ impl RunState {
         frame: &Frame,
         event: &RecomputeEvent,
     ) -> Result<TransitionTarget, TransitionError> {
-        let allowed = match event {
-            RecomputeEvent::Created(_) => false,
-            RecomputeEvent::Compared(_) => self.status().is_terminal() && !self.is_over(),
-        };
-        let allowed = allowed && frame.scope.is_empty();
+        let due = self.status().is_terminal() && !self.is_over() && frame.scope.is_empty();
+        let compares = matches!(event, RecomputeEvent::Compared(_));
+        let allowed = holds(Rule::Comparison, compares && due);
         self.require(allowed, frame, "the recompute", self.status().as_str())?;
         Ok(TransitionTarget::Scope(0))
     }
@@ -268,37 +258,7 @@ impl RunState {
         let Some(scope) = scope_of(self, at) else {
             return Err(TransitionError::Scope(frame.scope.clone()));
         };
-        let failing = self.failing().is_some();
-        let live = !self.status().is_terminal() && !self.is_parked();
-        let allowed = match event {
-            RunEvent::Created(_) => false,
-            RunEvent::Resumed(resumed) => frame.scope.is_empty() && self.may_resume(frame, resumed),
-            RunEvent::Paused(_) => frame.scope.is_empty() && self.may_pause(),
-            RunEvent::Cancelled(_) | RunEvent::Terminated(_) => {
-                frame.scope.is_empty() && self.may_stop()
-            }
-            RunEvent::Branched(branch) => self.may_branch(frame, branch),
-            RunEvent::Started(_) => scope.status == RunStatus::Pending && scope.parent.is_none(),
-            RunEvent::Continued(again) if again.why == ContinueReason::Idle => {
-                live && scope.parent.is_none() && self.worlds_are_idle()
-            }
-            RunEvent::Continued(_) => live && scope.parent.is_none(),
-            RunEvent::ClockJumped(jumped) => {
-                let since = frame.at.millis_since(self.at());
-                live && scope.parent.is_none() && jumped.forward_ms.is_none_or(|by| by <= since)
-            }
-            RunEvent::Completed(_) => {
-                let ends =
-                    scope.parent.is_some() || self.responding().is_none() || self.is_ending();
-                is_open(scope) && scope.unsettled == 0 && !failing && ends
-            }
-            // A run that a person ends has no end of its own.
-            RunEvent::Failed(_) => {
-                let ends = self.stopped().is_none() || scope.parent.is_some();
-                ends && !scope.status.is_terminal() && scope.unsettled == 0
-            }
-            RunEvent::TimerFired(fired) => live && self.has_pending_timer(frame, at, fired),
-        };
+        let allowed = self.check_scope(frame, (at, scope), event);
         self.require(allowed, frame, "the run", scope.status.as_str())?;
         if let RunEvent::TimerFired(TimerFired {
             step: Some(step), ..
@@ -308,6 +268,54 @@ impl RunState {
             return Ok(TransitionTarget::Step { scope, step });
         }
         Ok(TransitionTarget::Scope(at))
+    }
+
+    /// The table of a scope, and of what people say of the whole run.
+    fn check_scope(&self, frame: &Frame, (at, scope): (u32, &Scope), event: &RunEvent) -> Allowed {
+        let own = frame.scope.is_empty();
+        let root = scope.parent.is_none();
+        let live = !self.status().is_terminal() && !self.is_parked();
+        match event {
+            RunEvent::Created(_) => Err(Rule::ScopeOrder),
+            RunEvent::Resumed(resumed) => {
+                holds(Rule::Steering, own && self.may_resume(frame, resumed))
+            }
+            RunEvent::Paused(_) => holds(Rule::Steering, own && self.may_pause()),
+            RunEvent::Cancelled(_) | RunEvent::Terminated(_) => {
+                holds(Rule::Steering, own && self.may_stop())
+            }
+            RunEvent::Branched(branch) => holds(Rule::Steering, self.may_branch(frame, branch)),
+            RunEvent::Started(_) => {
+                holds(Rule::ScopeOrder, scope.status == RunStatus::Pending && root)
+            }
+            RunEvent::Continued(again) => {
+                let idle = again.why != ContinueReason::Idle || self.worlds_are_idle();
+                holds(Rule::ScopeOrder, live && root && idle)
+            }
+            RunEvent::ClockJumped(jumped) => {
+                let since = frame.at.millis_since(self.at());
+                let by = jumped.forward_ms.is_none_or(|by| by <= since);
+                holds(Rule::Timer, live && root && by)
+            }
+            RunEvent::Completed(_) => {
+                let ends = !root || self.responding().is_none() || self.is_ending();
+                holds(Rule::Failing, self.failing().is_none())?;
+                holds(
+                    Rule::ScopeOrder,
+                    is_open(scope) && scope.unsettled == 0 && ends,
+                )
+            }
+            // A run that a person ends has no end of its own.
+            RunEvent::Failed(_) => {
+                let ends = self.stopped().is_none() || !root;
+                let settled = !scope.status.is_terminal() && scope.unsettled == 0;
+                holds(Rule::ScopeOrder, ends && settled)
+            }
+            RunEvent::TimerFired(fired) => holds(
+                Rule::Timer,
+                live && self.has_pending_timer(frame, at, fired),
+            ),
+        }
     }
 
     /// An inline child begins: its step has started, names that workflow, and holds no child yet.
@@ -326,10 +334,11 @@ impl RunState {
         let step = holder.shape.position(id).ok_or_else(unknown)?;
         let (state, work) = self.step_state(scope, step)?;
         let names_it = matches!(work, StepWork::Workflow(child) if plan == Some(&child.workflow));
-        let allowed = is_open(holder)
+        let due = is_open(holder)
             && names_it
             && state.status == StepStatus::Running
             && state.phase == Phase::Begun;
+        let allowed = holds(Rule::Child, due);
         self.require(allowed, frame, id, state.status.as_str())?;
         Ok(TransitionTarget::Opens { scope, step })
     }
@@ -376,9 +385,10 @@ impl RunState {
         }
     }
 
-    /// An agent's table, and what the run's budget says to it (decision F4).
-    fn agent_may(&self, task: Option<&AgentTask>, event: &AgentEvent) -> bool {
-        let failing = self.failing().is_some();
+    /// An agent's table, what the run's budget says to it (decision F4), and its definition.
+    fn check_agent(&self, at: StepAt<'_>, event: &AgentEvent) -> Allowed {
+        at.is_running()?;
+        let task = task_of(at.state, event.item()).ok_or(Rule::TaskOrder)?;
         let affordable = match event {
             AgentEvent::BudgetExhausted(spent) => {
                 [self.budget(), self.world_cost_limit()].contains(&Some(spent.limit_micro_usd))
@@ -387,7 +397,7 @@ impl RunState {
             }
             // A request that a recorded reply answers costs nothing.
             AgentEvent::Request(request) => {
-                let first = || task.is_some_and(AgentTask::is_first_try) && self.repeats_replies();
+                let first = || task.is_first_try() && self.repeats_replies();
                 (self.may_call_model() || self.has_reply(request))
                     && (request.routing.is_none() || first())
             }
@@ -402,40 +412,42 @@ impl RunState {
             | AgentEvent::ApprovalExpired(_)
             | AgentEvent::Finished(_) => true,
         };
+        holds(Rule::Budget, affordable)?;
         let by_engine = matches!(event, AgentEvent::Finished(end) if end.report.is_none())
             || matches!(event, AgentEvent::ToolInDoubt(doubt) if doubt.report.is_none());
-        affordable && (by_engine || !failing) && task.is_some_and(|task| task.accepts(event))
+        holds(Rule::Failing, by_engine || self.failing().is_none())?;
+        task.check(event)?;
+        self.check_permission(at, event)
     }
 
     /// What the definition says to tools (seed 000, invariants 4, 5 and 34): a call is to a tool that
     /// the allowlists permit, and where people are asked first, by their word.
-    fn is_permitted(&self, scope: u32, step: u32, event: &AgentEvent) -> bool {
+    fn check_permission(&self, at: StepAt<'_>, event: &AgentEvent) -> Allowed {
         let server = |name: &str| {
-            let mut servers = self.servers(scope, step).iter();
+            let mut servers = self.servers(at.scope, at.step).iter();
             // A branch does not change the world (decision F1).
             let found = servers.find(|server| server.name == name);
             found.filter(|server| !(server.stateful && self.suppresses_tools()))
         };
-        match event {
-            AgentEvent::ToolCalled(called) => server(&called.server).is_some_and(|server| {
+        if let AgentEvent::ToolCalled(called) = event {
+            let permits = server(&called.server).is_some_and(|server| {
                 let gated = server.approval(&called.tool).is_some();
                 server.permits(&called.tool) && gated == called.approval.is_some()
-            }),
-            AgentEvent::ApprovalRequested(asked) => server(&asked.server).is_some_and(|server| {
+            });
+            return holds(Rule::Permission, permits);
+        }
+        if let AgentEvent::ApprovalRequested(asked) = event {
+            let permits = server(&asked.server).is_some_and(|server| {
                 let policy = server.approval(&asked.tool);
                 server.permits(&asked.tool) && policy == Some(&asked.policy)
-            }),
-            AgentEvent::ApprovalDecided(decided) => self.may_decide(scope, step, decided),
-            AgentEvent::Request(_)
-            | AgentEvent::Response(_)
-            | AgentEvent::Decided(_)
-            | AgentEvent::ReflectStarted(_)
-            | AgentEvent::BudgetExhausted(_)
-            | AgentEvent::ToolReturned(_)
-            | AgentEvent::ToolInDoubt(_)
-            | AgentEvent::ApprovalExpired(_)
-            | AgentEvent::Finished(_) => true,
+            });
+            return holds(Rule::Permission, permits);
         }
+        if let AgentEvent::ApprovalDecided(decided) = event {
+            let may = self.may_decide(at.scope, at.step, decided);
+            return holds(Rule::Decider, may);
+        }
+        Ok(())
     }
 
     /// Whether this person may decide: whoever started the run may not approve where the policy
@@ -474,21 +486,36 @@ impl RunState {
         found.ok_or_else(|| TransitionError::Step(step.to_string()))
     }
 
+    /// The refusal of a frame that breaks a rule.
     pub(super) fn require(
         &self,
-        allowed: bool,
+        allowed: Allowed,
         frame: &Frame,
         subject: &str,
         status: &'static str,
     ) -> Result<(), TransitionError> {
-        if allowed {
-            return Ok(());
-        }
-        Err(TransitionError::Status {
-            event: frame.event.kind().to_owned(),
-            subject: subject.to_owned(),
-            status,
+        allowed.map_err(|rule| {
+            TransitionError::Refused(Refusal {
+                rule,
+                event: frame.event.kind().to_owned(),
+                subject: subject.to_owned(),
+                status,
+            })
         })
+    }
+}
+
+/// A step that a frame is about.
+#[derive(Clone, Copy)]
+struct StepAt<'s> {
+    scope: u32,
+    step: u32,
+    state: &'s Step,
+}
+
+impl StepAt<'_> {
+    fn is_running(self) -> Allowed {
+        holds(Rule::Running, self.state.status == StepStatus::Running)
     }
 }
 
@@ -498,27 +525,4 @@ fn scope_of(state: &RunState, scope: u32) -> Option<&Scope> {
 
 fn is_open(scope: &Scope) -> bool {
     scope.status == RunStatus::Running
-}
-
-/// An item's table.
-fn item_may(tasks: &Tasks, event: &ItemEvent, failing: bool) -> bool {
-    let task = tasks.get(Some(event.item()));
-    let finished = task.is_some_and(|task| matches!(task.phase, TaskPhase::Finished { .. }));
-    let current = |attempt: u32| task.is_some_and(|task| task.attempt == attempt);
-    match event {
-        ItemEvent::Started(started) => {
-            let next = started.item as usize == tasks.list.len();
-            !failing && next && tasks.items.is_some_and(|items| started.item < items)
-        }
-        ItemEvent::Completed(done) => {
-            let valid =
-                task.is_some_and(|task| task.checked != Some(false) && task.has_invoked_all());
-            !failing && finished && valid && current(done.attempt)
-        }
-        // What was never sent out has no end of its agent before it.
-        ItemEvent::Failed(failed) => {
-            let waits = task.is_some_and(|task| task.phase == TaskPhase::Waiting);
-            (finished || waits) && current(failed.attempt)
-        }
-    }
 }

@@ -3,8 +3,8 @@
 
 use ktsu_ledger::event::plan::ServerPlan;
 
-use super::calls::RequestedCall;
 use super::{AgentTask, Phase, RunState, RunStatus, Step, StepStatus, TaskPhase};
+use crate::life::call::RequestedCall;
 
 /// A call a person is asked about.
 #[derive(Debug, Clone, Copy)]

@@ -4,9 +4,10 @@ use ktsu_ledger::event::plan::world::WorldBudget;
 use ktsu_ledger::event::{AgentEvent, OverlaySet, PersonEvent, RunEvent, StepEvent, WorldEvent};
 use ktsu_ledger::{Event, Frame, Timestamp};
 
-use super::scope::Scope;
+use super::Scope;
 use super::transition::{TransitionError, TransitionTarget};
 use super::{Effective, FoldError, Outline, RunFailure, RunState, RunStatus, Todo};
+use crate::life::refusal::{Rule, holds};
 use crate::world::responding::WorldRefusal;
 use crate::world::wall_time::MovedBy;
 use crate::world::{Reactions, Responding};
@@ -182,6 +183,7 @@ impl RunState {
         } else {
             open && self.failing().is_none()
         };
+        let allowed = holds(Rule::World, allowed);
         self.require(allowed, frame, "the run", status.as_str())?;
         responding.check(frame, event)?;
         Ok(TransitionTarget::Nothing)
@@ -200,7 +202,8 @@ impl RunState {
                 return Err(TransitionError::Scope(frame.scope.clone()));
             }
             let status = self.status().as_str();
-            self.require(self.takes_posts(), frame, "the run", status)?;
+            let allowed = holds(Rule::World, self.takes_posts());
+            self.require(allowed, frame, "the run", status)?;
             responding.check_post(frame, &by, &post)?;
         }
         Ok(TransitionTarget::Nothing)

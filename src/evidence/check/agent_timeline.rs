@@ -12,9 +12,9 @@ use ktsu_ledger::event::{
     ToolCalled, WorkerEvent,
 };
 use ktsu_ledger::{Actor, Event, Frame, Timestamp};
-use ktsu_projections::run::calls::RequestedCall;
-use ktsu_projections::run::review::Review;
-use ktsu_projections::run::suspension::Suspension;
+use ktsu_projections::life::call::RequestedCall;
+use ktsu_projections::life::review::Review;
+use ktsu_projections::life::suspension::Suspension;
 use serde_json::Value;
 
 use super::ClaimFailure;

@@ -10,7 +10,7 @@ use ktsu_ledger::event::{
     ToolReturned, UnsentReason,
 };
 use ktsu_ledger::{Actor, CanonicalJson, Frame};
-use ktsu_projections::run::calls::ForcedFailureReason;
+use ktsu_projections::life::call::ForcedFailureReason;
 use serde_json::json;
 
 use super::agent_timeline::{

@@ -3,7 +3,7 @@
 
 use ktsu_ledger::event::plan::AgentPlan;
 use ktsu_ledger::event::{CommandCompleted, CommandKind, RunStarted, StepCommand, StepInput};
-use ktsu_projections::run::invoked::InvokedPath;
+use ktsu_projections::life::invoked::InvokedPath;
 use serde_json::Value;
 
 /// The commands of one outcome that run workflows, and how far they are.

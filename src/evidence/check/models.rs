@@ -6,8 +6,7 @@ use std::rc::Rc;
 
 use ktsu_ledger::event::{AgentEvent, LlmRequest, LlmResponse};
 use ktsu_ledger::{Actor, CanonicalJson, Event, Frame};
-use ktsu_projections::run::reply_cache::{CachedReply, RequestKey};
-use ktsu_projections::run::task::{CallSize, ModelCall};
+use ktsu_projections::life::model_call::{CachedReply, CallSize, ModelCall, RequestKey};
 use serde_json::{Value, json};
 
 use super::agent_timeline::{AgentTimeline, CheckedCall, ClaimKind, TaskProgress};

@@ -13,9 +13,9 @@ use ktsu_ledger::event::{
     Reference, RunEvent, StepEvent, WebhookEvent,
 };
 use ktsu_ledger::{CanonicalJson, Event, Frame, Hash, canonical};
-use ktsu_projections::run::command_order::CommandOrder;
-use ktsu_projections::run::invoked::InvokedPath;
-use ktsu_projections::run::reserved::is_reserved;
+use ktsu_projections::life::command_order::CommandOrder;
+use ktsu_projections::life::invoked::InvokedPath;
+use ktsu_projections::life::reserved::is_reserved;
 use ktsu_secret::REDACTED;
 use ktsu_workflow::rules::{DecisionRules, recorded_rules};
 use serde_json::{Value, json};

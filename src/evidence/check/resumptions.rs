@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use ktsu_ledger::CanonicalJson;
 use ktsu_ledger::event::plan::{AgentPlan, Plan};
 use ktsu_ledger::event::{Reference, StepInput};
-use ktsu_projections::run::suspension::Resumption;
+use ktsu_projections::life::suspension::Resumption;
 use serde_json::{Value, json};
 
 /// A step: its scope and its id.

@@ -10,7 +10,7 @@ use ktsu_ledger::event::{
     StepCompleted, StepEvent, StepFailed, StepInput, TimerKind, is_address,
 };
 use ktsu_ledger::{Actor, Event, Frame};
-use ktsu_projections::run::review::{Review, ReviewDue, ReviewRefusal, ReviewState};
+use ktsu_projections::life::review::{Review, ReviewDue, ReviewRefusal, ReviewState};
 use serde_json::Value;
 
 use super::ClaimFailure;

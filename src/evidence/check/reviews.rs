@@ -9,8 +9,8 @@ use ktsu_ledger::event::{
     StepCommand, StepEvent, TimerKind,
 };
 use ktsu_ledger::{Actor, Event, Frame};
-use ktsu_projections::run::reserved::is_reserved;
-use ktsu_projections::run::review::Review;
+use ktsu_projections::life::reserved::is_reserved;
+use ktsu_projections::life::review::Review;
 
 use super::ClaimFailure;
 use super::agent_timeline::{AgentTimeline, ClaimKind};

@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ktsu_ledger::event::{Reference, StepCommand};
-use ktsu_projections::run::command_order::{CommandOrder, CommandPhase};
-use ktsu_projections::run::review::{Review, ReviewDue, ReviewState};
-use ktsu_projections::run::suspension::{Suspension, SuspensionDue};
+use ktsu_projections::life::command_order::{CommandOrder, CommandPhase};
+use ktsu_projections::life::review::{Review, ReviewDue, ReviewState};
+use ktsu_projections::life::suspension::{Suspension, SuspensionDue};
 use serde_json::Value;
 
 use super::called::CalledCommands;

@@ -9,7 +9,7 @@ use ktsu_ledger::event::{
     StepInput, StepStarted, TimerKind, is_address,
 };
 use ktsu_ledger::{Actor, CanonicalJson, Cause, Event, Frame};
-use ktsu_projections::run::suspension::{Resumption, Suspension, SuspensionDue, SuspensionState};
+use ktsu_projections::life::suspension::{Resumption, Suspension, SuspensionDue, SuspensionState};
 use ktsu_workflow::reserved;
 use serde_json::Value;
 

@@ -9,7 +9,7 @@ use ktsu_ledger::event::{
     TimerKind,
 };
 use ktsu_ledger::{Actor, Event, Frame};
-use ktsu_projections::run::suspension::Suspension;
+use ktsu_projections::life::suspension::Suspension;
 use ktsu_workflow::airlock::{self, Schema};
 use ktsu_workflow::rules::DecisionRules;
 

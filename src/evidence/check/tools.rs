@@ -10,8 +10,8 @@ use ktsu_ledger::event::{
     ToolInDoubt, ToolReturned, UnsentReason,
 };
 use ktsu_ledger::{Actor, Frame};
-use ktsu_projections::run::calls::is_full_name;
-use ktsu_projections::run::task::result_digest;
+use ktsu_projections::life::call::is_full_name;
+use ktsu_projections::life::task::result_digest;
 use serde_json::Value;
 
 use super::agent_timeline::{AgentTimeline, CheckedCall, ClaimKind, Question, TaskProgress};

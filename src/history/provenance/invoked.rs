@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use ktsu_ledger::event::StepInput;
+use ktsu_projections::life::invoked::InvokedAs;
 use ktsu_projections::run::StepStatus;
-use ktsu_projections::run::invoked::InvokedAs;
 use serde_json::json;
 
 use super::path::name_in_pointer;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ktsu_ledger::CanonicalJson;
 use ktsu_ledger::event::EnvValue;
-use ktsu_projections::run::suspension::Resumption;
+use ktsu_projections::life::suspension::Resumption;
 use serde_json::Value;
 
 use super::story::TracedRun;

@@ -398,7 +398,7 @@ impl<'f> TracedRun<'f> {
         tracker.inspect(Provenance::at(FramePointer::new(seq, "/outcome")));
         let mut output = self.data(seq)?.pointer("/outcome/output")?.clone();
         if let Some(members) = output.as_object_mut() {
-            members.retain(|name, _| !ktsu_projections::run::reserved::is_reserved(name));
+            members.retain(|name, _| !ktsu_projections::life::reserved::is_reserved(name));
         }
         let place = FramePointer::new(seq, "/outcome/output");
         Some(Tracked::recorded(place, from_value(&output)))

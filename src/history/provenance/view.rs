@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ktsu_ledger::event::EnvValue;
 use ktsu_ledger::event::plan::StepWork;
-use ktsu_projections::run::reserved::{CONFIDENCE, FLAGS, RATIONALE, SKIP_REASON};
+use ktsu_projections::life::reserved::{CONFIDENCE, FLAGS, RATIONALE, SKIP_REASON};
 use serde_json::{Map, Value};
 
 use super::facts::StepFacts;

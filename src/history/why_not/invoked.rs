@@ -1,6 +1,6 @@
 //! What the commands of a step run, as reasons why it is not done.
 
-use ktsu_projections::run::invoked::InvokedPath;
+use ktsu_projections::life::invoked::InvokedPath;
 use ktsu_projections::run::{RunStatus, Scope, Step, StepStatus};
 use ktsu_projections::step_name::StepName;
 use ktsu_workflow::expression::provenance::Provenance;

@@ -1,10 +1,10 @@
 //! Responders that wait before they look (`after`), and steps whose output people have to decide on.
 
 use ktsu_ledger::event::Candidate;
+use ktsu_projections::life::review::ReviewState;
+use ktsu_projections::life::suspension::SuspensionState;
 use ktsu_projections::reviews::review_id;
 use ktsu_projections::run::RunState;
-use ktsu_projections::run::review::ReviewState;
-use ktsu_projections::run::suspension::SuspensionState;
 use ktsu_projections::suspensions::suspend_id;
 use ktsu_projections::world::Responding;
 

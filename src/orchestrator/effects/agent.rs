@@ -11,7 +11,7 @@ use ktsu_ledger::branch::frames;
 use ktsu_ledger::event::{AgentEvent, AgentFinished, FinishReason, Report};
 use ktsu_ledger::{CanonicalJson, Event, Frame, Timestamp};
 use ktsu_projections::calls::CallHistory;
-use ktsu_projections::run::calls::CallState;
+use ktsu_projections::life::call::CallState;
 use ktsu_projections::run::{RunState, StepAddress};
 use serde_json::json;
 use tokio::sync::mpsc;

@@ -2,8 +2,8 @@
 //! carried out later: its runtime puts what was accepted into the outcome of the step.
 
 use ktsu_ledger::event::plan::AgentPlan;
-use ktsu_projections::run::calls::{RequestedCall, RequestedCalls};
-use ktsu_projections::run::commanded::ModelCommands;
+use ktsu_projections::life::call::{RequestedCall, RequestedCalls};
+use ktsu_projections::life::commanded::ModelCommands;
 use ktsu_workflow::commands::{MAX_OUTCOME_COMMANDS, OutcomeCommand, read_commands};
 use ktsu_workflow::definition::Definition;
 use ktsu_workflow::permitted;

@@ -19,8 +19,8 @@ pub(super) mod streams;
 
 use ktsu_contract::report::COMMANDS_SERVER;
 use ktsu_ledger::StreamId;
+use ktsu_projections::life::call::SentCall;
 use ktsu_projections::run::RunState;
-use ktsu_projections::run::calls::SentCall;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 

@@ -163,7 +163,7 @@ fn closed(schema: &Value) -> Option<Vec<String>> {
     let properties = schema.get("properties").and_then(Value::as_object);
     let names = properties.into_iter().flatten().map(|(name, _)| name);
     // Reserved fields are taken out of an output before anybody sees it.
-    let names = names.filter(|name| !ktsu_projections::run::reserved::is_reserved(name));
+    let names = names.filter(|name| !ktsu_projections::life::reserved::is_reserved(name));
     is_closed.then(|| names.cloned().collect())
 }
 

@@ -11,8 +11,8 @@ use ktsu_ledger::event::{
     Violation, WorldEvent,
 };
 use ktsu_ledger::{Actor, CanonicalJson, Draft, Event, Hash};
+use ktsu_projections::life::reserved::is_reserved;
 use ktsu_projections::run::RunState;
-use ktsu_projections::run::reserved::is_reserved;
 use ktsu_projections::world::steps::is_step_object;
 use ktsu_projections::world::{Responding, World, object};
 use serde_json::{Value, json};

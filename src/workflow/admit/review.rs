@@ -6,10 +6,10 @@ use ktsu_ledger::event::{
     PersonEvent, Principal, ReviewDecided, ReviewDecision, RunEvent, TimerFired, TimerKind,
 };
 use ktsu_ledger::{Actor, CanonicalJson, Cause, Draft, Event, Timestamp};
+use ktsu_projections::life::review::{PendingReview, ReviewRefusal, ReviewState};
+use ktsu_projections::life::task::output_without_reserved_fields;
 use ktsu_projections::reviews::review_id;
-use ktsu_projections::run::review::{PendingReview, ReviewRefusal, ReviewState};
 use ktsu_projections::run::reviewing::AskedReview;
-use ktsu_projections::run::task::output_without_reserved_fields;
 use ktsu_projections::run::{AgentTask, RunState, TaskPhase};
 use serde_json::Value;
 

@@ -3,9 +3,9 @@
 
 use ktsu_ledger::event::{PersonEvent, Principal, RunEvent, SuspendResumed, TimerFired, TimerKind};
 use ktsu_ledger::{Actor, CanonicalJson, Cause, Draft, Event, Timestamp};
+use ktsu_projections::life::suspension::SuspensionState;
 use ktsu_projections::run::RunState;
 use ktsu_projections::run::suspending::AskedSuspension;
-use ktsu_projections::run::suspension::SuspensionState;
 use ktsu_projections::suspensions::suspend_id;
 use serde_json::Value;
 

@@ -5,7 +5,7 @@
 use ktsu_ledger::event::plan::ServerPlan;
 use ktsu_ledger::event::{AgentEvent, ToolReturned, UnsentReason};
 use ktsu_ledger::{CanonicalJson, Hash, StreamId};
-use ktsu_projections::run::calls::{CallState, RequestedCall};
+use ktsu_projections::life::call::{CallState, RequestedCall};
 use ktsu_projections::run::{AgentTask, TaskResults};
 use serde_json::{Value, json};
 

@@ -1,7 +1,7 @@
 //! Steps that wait for data, and run again with them (seed 004; decisions P3, W5).
 
 use ktsu_ledger::event::{Effects, Principal, Sameness};
-use ktsu_projections::run::suspension::Resumption;
+use ktsu_projections::life::suspension::Resumption;
 use serde_json::{Value, json};
 
 use crate::admit::steer::{RunControl, steer};

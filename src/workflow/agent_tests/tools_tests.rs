@@ -4,8 +4,8 @@
 use ktsu_ledger::event::{Decision, Effects, FinishReason, LostReason, UnsentReason};
 use ktsu_projections::approvals::{ApprovalRecord, ApprovalStatus};
 use ktsu_projections::calls::CallHistory;
+use ktsu_projections::life::call::CallState;
 use ktsu_projections::run::RunStatus;
-use ktsu_projections::run::calls::CallState;
 use serde_json::json;
 
 use crate::admit::approval::ApprovalDecisionError;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jmespath::Rcvar;
 use ktsu_ledger::event::plan::AgentFile;
 use ktsu_ledger::topic::{TopicPattern, TopicPatternError};
-use ktsu_projections::run::reserved::is_reserved;
+use ktsu_projections::life::reserved::is_reserved;
 use serde_json::{Map, Value, json};
 
 use super::server::CompiledServer;

@@ -3,7 +3,7 @@
 //! accepted.
 
 use ktsu_ledger::CanonicalJson;
-use ktsu_projections::run::reserved::is_reserved;
+use ktsu_projections::life::reserved::is_reserved;
 use serde_json::Value;
 
 use super::{CompiledWorkflow, Definition};

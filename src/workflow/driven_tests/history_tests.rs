@@ -6,7 +6,7 @@ use crate::admit::budget::RaisedBudget;
 use crate::effects::by_frames::hold_at_every_cut;
 use ktsu_ledger::event::WorldEvent;
 use ktsu_projections::calls::CallHistory;
-use ktsu_projections::run::calls::CallState;
+use ktsu_projections::life::call::CallState;
 
 impl Driven {
     /// Whatever was decided follows from the inputs alone, and a log cut anywhere ends the same.

@@ -8,7 +8,7 @@ use ktsu_ledger::event::{
     RunEvent,
 };
 use ktsu_ledger::{Actor, CanonicalJson, Cause, Draft, Event, Timestamp};
-use ktsu_projections::run::calls::{CallState, SentCall};
+use ktsu_projections::life::call::{CallState, SentCall};
 use serde_json::{Value, json};
 
 use super::{Driven, Say, place};

@@ -8,7 +8,7 @@ use ktsu_ledger::event::{
     AgentEvent, DoubtReason, FinishReason, ItemEvent, ItemStarted, ReflectStarted, StepInput,
     WorkerDispatched, WorkerEvent,
 };
-use ktsu_projections::run::calls::SentCall;
+use ktsu_projections::life::call::SentCall;
 use ktsu_projections::run::{
     AgentTask, FIRST_RESPONDER_TASK, RunState, Step as StepState, TaskAction, TaskPhase,
 };

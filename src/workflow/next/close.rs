@@ -15,8 +15,8 @@ use ktsu_ledger::event::{
     StepSkipped,
 };
 use ktsu_ledger::{Draft, Event};
+use ktsu_projections::life::invoked::InvokedPath;
 use ktsu_projections::lineage::item_name;
-use ktsu_projections::run::invoked::InvokedPath;
 use ktsu_projections::run::steer::StopKind;
 use ktsu_projections::run::{FailedItem, RunFailure, RunState, Scope, Step, StepStatus};
 use ktsu_projections::step_name::path_in;

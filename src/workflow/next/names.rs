@@ -7,7 +7,7 @@ use jmespath::{Rcvar, Variable};
 use ktsu_ledger::CanonicalJson;
 use ktsu_ledger::event::{EnvValue, Reference, StepInput};
 use ktsu_projections::envelope::skip_marker;
-use ktsu_projections::run::suspension::Resumption;
+use ktsu_projections::life::suspension::Resumption;
 use ktsu_projections::run::{Effective, RunState, Scope};
 use serde_json::{Value, json};
 

@@ -13,9 +13,9 @@ use ktsu_ledger::event::{
     SkipReason, StepCommand, StepCompleted, StepEvent, StepNote, StepSkipped, Violation,
 };
 use ktsu_ledger::{CanonicalJson, Event};
-use ktsu_projections::run::invoked::InvokeDue;
-use ktsu_projections::run::reserved::is_reserved;
-use ktsu_projections::run::review::ReviewDue;
+use ktsu_projections::life::invoked::InvokeDue;
+use ktsu_projections::life::reserved::is_reserved;
+use ktsu_projections::life::review::ReviewDue;
 use ktsu_projections::run::{AgentTask, TaskPhase, Tasks};
 use serde_json::{Value, json};
 

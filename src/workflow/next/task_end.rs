@@ -2,8 +2,8 @@
 
 use ktsu_ledger::event::{AgentEvent, AgentFinished, DoubtReason, FinishReason, ToolInDoubt};
 use ktsu_ledger::{CanonicalJson, Event};
+use ktsu_projections::life::call::SentCall;
 use ktsu_projections::run::AgentTask;
-use ktsu_projections::run::calls::SentCall;
 use serde_json::{Value, json};
 
 use super::DecisionBatch;

@@ -375,7 +375,7 @@ fn own_schema(step: &StepPlan, value: &Value, rules: DecisionRules) -> Vec<Viola
 fn without_reserved(raw: &Value) -> Value {
     let mut value = raw.clone();
     if let Some(members) = value.as_object_mut() {
-        members.retain(|name, _| !ktsu_projections::run::reserved::is_reserved(name));
+        members.retain(|name, _| !ktsu_projections::life::reserved::is_reserved(name));
     }
     value
 }

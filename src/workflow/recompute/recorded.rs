@@ -10,7 +10,7 @@ use ktsu_ledger::event::{
     StepInput, Violation, WorkerEvent,
 };
 use ktsu_ledger::{CanonicalJson, Event, Frame, StreamId, Timestamp};
-use ktsu_projections::run::reserved::is_reserved;
+use ktsu_projections::life::reserved::is_reserved;
 use ktsu_projections::run::{FoldError, PlanError, RunState};
 use ktsu_projections::step_name::path_in;
 use serde_json::{Map, Value};

@@ -7,7 +7,7 @@ use ktsu_ledger::event::plan::ServerPlan;
 use ktsu_ledger::event::{AgentEvent, RecordedAt, RecordedResult, UnsentReason};
 use ktsu_ledger::{CanonicalJson, Frame};
 use ktsu_projections::calls::CallHistory;
-use ktsu_projections::run::recorded_results::target;
+use ktsu_projections::life::recorded_results::target;
 
 use crate::admit::tools::is_withheld;
 

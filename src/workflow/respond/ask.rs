@@ -10,7 +10,7 @@ use crate::next::violations;
 use crate::outcome;
 use crate::reserved::{self, Field, ReservedEnd};
 use crate::rules::DecisionRules;
-use ktsu_projections::run::reserved::is_reserved;
+use ktsu_projections::life::reserved::is_reserved;
 
 /// What a reply comes to.
 #[derive(Debug)]

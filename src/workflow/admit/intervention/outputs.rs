@@ -2,8 +2,8 @@
 
 use ktsu_ledger::event::Violation;
 use ktsu_ledger::event::plan::StepWork;
+use ktsu_projections::life::reserved::is_reserved;
 use ktsu_projections::run::RunState;
-use ktsu_projections::run::reserved::is_reserved;
 use serde_json::Value;
 
 use super::InterventionError;

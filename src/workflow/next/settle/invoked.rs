@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use ktsu_ledger::Event;
 use ktsu_ledger::event::plan::{AgentPlan, InvokePlan};
 use ktsu_ledger::event::{CommandCompleted, RunEvent, RunStarted, StepEvent, StepInput};
+use ktsu_projections::life::invoked::{InvokeDue, InvokedChildren, InvokedPath};
 use ktsu_projections::run::AgentTask;
-use ktsu_projections::run::invoked::{InvokeDue, InvokedChildren, InvokedPath};
 use serde_json::Value;
 
 use super::super::child::{Opener, child_webhooks};

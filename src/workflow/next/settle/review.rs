@@ -4,8 +4,8 @@ use ktsu_codes::ErrorCode;
 use ktsu_ledger::Event;
 use ktsu_ledger::event::plan::AgentPlan;
 use ktsu_ledger::event::{CommandsDeferred, CommandsDiscarded, ReviewRequested, StepEvent};
+use ktsu_projections::life::review::{Review, ReviewDue, ReviewRefusal, ReviewState};
 use ktsu_projections::run::AgentTask;
-use ktsu_projections::run::review::{Review, ReviewDue, ReviewRefusal, ReviewState};
 use serde_json::Value;
 
 use super::super::{StepContext, StepDecision, WorkOutcome};

@@ -4,8 +4,8 @@ use ktsu_codes::ErrorCode;
 use ktsu_ledger::event::plan::{AgentPlan, StepPlan};
 use ktsu_ledger::event::{CommandsDiscarded, StepEvent, StepReset, SuspendRequested};
 use ktsu_ledger::{CanonicalJson, Event};
+use ktsu_projections::life::suspension::{SuspensionDue, SuspensionState};
 use ktsu_projections::run::AgentTask;
-use ktsu_projections::run::suspension::{SuspensionDue, SuspensionState};
 use serde_json::Value;
 
 use super::super::{StepContext, StepDecision, WorkOutcome};

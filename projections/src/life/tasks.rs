@@ -1,7 +1,7 @@
 //! The tasks of one agent step, and what is due next for them: a plain step has one, a fan-out one
 //! for each item that was started.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ktsu_ledger::CanonicalJson;
 use ktsu_ledger::event::plan::{AgentPlan, FanOut};
@@ -30,13 +30,13 @@ pub struct Tasks {
     /// The code it failed with.
     pub fatal_code: Option<String>,
     /// Attempts of before the step was begun again.
-    pub(super) before: u32,
+    pub(crate) before: u32,
     /// Tasks to be sent out.
     outgoing: BTreeSet<u32>,
     /// Tasks to be checked.
     pending: BTreeSet<u32>,
     /// Tasks that wait for people.
-    pub(super) suspended: BTreeSet<u32>,
+    pub(crate) suspended: BTreeSet<u32>,
 }
 
 /// How the items of a fan-out that has ended did.
@@ -81,7 +81,7 @@ impl TaskAction {
 }
 
 impl Tasks {
-    pub(super) fn of(items: Option<u32>) -> Self {
+    pub(crate) fn of(items: Option<u32>) -> Self {
         Self {
             items,
             ..Self::default()
@@ -94,7 +94,7 @@ impl Tasks {
         self.list.get(item.unwrap_or_default() as usize)
     }
 
-    pub(super) fn get_mut(&mut self, item: Option<u32>) -> Option<&mut AgentTask> {
+    pub(crate) fn get_mut(&mut self, item: Option<u32>) -> Option<&mut AgentTask> {
         (item.is_some() == self.items.is_some()).then_some(())?;
         self.list.get_mut(item.unwrap_or_default() as usize)
     }
@@ -130,7 +130,7 @@ impl Tasks {
     }
 
     /// Whether a reserved field of one of them fails the run.
-    pub(super) fn fail_run(&self) -> bool {
+    pub(crate) fn fail_run(&self) -> bool {
         self.fatal.is_some() || self.list.iter().any(|task| task.fails_run)
     }
 
@@ -148,7 +148,7 @@ impl Tasks {
     }
 
     /// Files a task under what is to be done about it.
-    pub(super) fn reclassify(&mut self, item: Option<u32>) {
+    pub(crate) fn reclassify(&mut self, item: Option<u32>) {
         let index = item.unwrap_or_default();
         self.outgoing.remove(&index);
         self.pending.remove(&index);
@@ -240,5 +240,30 @@ impl Tasks {
             });
         }
         CanonicalJson::from_value(&serde_json::json!({ "results": results })).unwrap_or_default()
+    }
+}
+
+impl Tasks {
+    /// The tasks of a step that begins; `last` is the frame that begins it. No attempt has the
+    /// number of one `before`, or a runtime of that time could speak for it.
+    pub(crate) fn begin(items: Option<u32>, last: u64, before: u32) -> Self {
+        let mut tasks = Self::of(items);
+        tasks.before = before;
+        if items.is_none() {
+            tasks
+                .list
+                .push(AgentTask::waiting(BTreeMap::new(), last, before));
+            tasks.reclassify(None);
+        }
+        tasks
+    }
+
+    /// The step has ended: reports and outcomes are of no use any more.
+    pub(crate) fn close(&mut self) {
+        for task in &mut self.list {
+            if let TaskPhase::Finished { .. } = task.phase {
+                task.phase = TaskPhase::Settled;
+            }
+        }
     }
 }

@@ -193,7 +193,7 @@ impl Review {
 
     /// Whether a decision follows: each person approves once, and the proposer where the policy lets
     /// them. Only an approval replaces anything, and nothing that another one replaced otherwise.
-    pub(super) fn may_decide(&self, event: &ReviewDecided, proposer: &str) -> bool {
+    pub(crate) fn may_decide(&self, event: &ReviewDecided, proposer: &str) -> bool {
         let Some(pending) = self.pending().filter(|one| one.request == event.request) else {
             return false;
         };

@@ -15,7 +15,7 @@ use ktsu_ledger::CanonicalJson;
 use ktsu_ledger::event::{RecomputeOf, RecordedAt, RecordedResult, RunCreated, ToolReturned};
 use serde_json::Value;
 
-use super::calls::{RequestedCall, is_full_name};
+use super::call::{RequestedCall, is_full_name};
 
 /// The recorded results of all tasks, by step and item of the recompute.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub struct RecomputeResults {
 }
 
 impl RecomputeResults {
-    pub(super) fn of(created: &RunCreated) -> Self {
+    pub(crate) fn of(created: &RunCreated) -> Self {
         let mut tasks: BTreeMap<String, BTreeMap<u32, Vec<RecordedResult>>> = BTreeMap::new();
         for result in &created.results {
             let step = tasks.entry(result.step.clone()).or_default();
@@ -43,7 +43,7 @@ impl RecomputeResults {
     }
 
     /// What answers the calls of one task.
-    pub(super) fn task(&self, step: &str, item: u32) -> TaskResults {
+    pub(crate) fn task(&self, step: &str, item: u32) -> TaskResults {
         let results = self.tasks.get(step).and_then(|items| items.get(&item));
         TaskResults {
             of: self.of.as_ref().map(|of| of.stream.clone()),
@@ -90,7 +90,7 @@ impl TaskResults {
     }
 
     /// Whether a frame says what the record says of the call: its result, or nothing.
-    pub(super) fn accepts(&self, call: &RequestedCall, returned: &ToolReturned) -> bool {
+    pub(crate) fn accepts(&self, call: &RequestedCall, returned: &ToolReturned) -> bool {
         // What was sent is not withheld any more, and gave what it gave.
         if returned.called.is_some() {
             return returned.recorded.is_none();
@@ -102,12 +102,12 @@ impl TaskResults {
     }
 
     /// Notes which tools a model is offered.
-    pub(super) fn set_offered_tools(&mut self, tools: Option<&CanonicalJson>) {
+    pub(crate) fn set_offered_tools(&mut self, tools: Option<&CanonicalJson>) {
         self.offered = tools.cloned().or(self.offered.take());
     }
 
     /// Takes in that a result has answered a call.
-    pub(super) fn mark_used(&mut self, recorded: &RecordedAt) {
+    pub(crate) fn mark_used(&mut self, recorded: &RecordedAt) {
         let mut left = self.left();
         let spent = left.find(|(_, result)| result.recorded == *recorded);
         let spent = spent.map(|(at, _)| at);
@@ -153,7 +153,7 @@ mod tests {
     use ktsu_ledger::event::Report;
     use serde_json::json;
 
-    use super::super::calls::CallState;
+    use super::super::call::CallState;
     use super::*;
 
     #[test]

@@ -5,20 +5,21 @@
 //! step has one task; a fan-out has one for each item that was started.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use ktsu_ledger::event::{
-    AgentEvent, LlmRequest, LostReason, Purpose, Report, StepInput, ToolReturned, WorkerEvent,
+    AgentEvent, LlmRequest, LlmResponse, LostReason, Purpose, Report, StepInput, ToolReturned,
+    WorkerEvent,
 };
 use ktsu_ledger::{CanonicalJson, Hash, Timestamp};
 use serde_json::json;
 
-use super::calls::{ForcedFailure, RequestedCalls};
+use super::call::{ForcedFailure, RequestedCalls};
 use super::command_order::CommandOrder;
 use super::commanded::ModelCommands;
 use super::invoked::InvokedChildren;
+use super::model_call::{CallSize, ModelCall};
 use super::recorded_results::TaskResults;
-use super::reply_cache::{CachedReply, RequestKey};
+use super::refusal::{Allowed, Rule, holds};
 use super::reserved;
 use super::review::{Review, ReviewDue};
 use super::suspension::{Suspension, SuspensionDue};
@@ -148,44 +149,6 @@ pub fn result_digest(returned: &ToolReturned) -> String {
     Hash::of(result.as_str().as_bytes()).to_string()
 }
 
-/// A model call.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ModelCall {
-    /// The `llm.request`.
-    pub seq: u64,
-    /// Its digest.
-    pub digest: String,
-    /// The model group it asks.
-    pub group: String,
-    /// How large it is at most.
-    pub size: CallSize,
-    /// What identical requests have in common with it, if it takes part in the cache.
-    pub key: Option<RequestKey>,
-    /// The recorded reply that answers it, if one did when it was asked.
-    pub reply: Option<Arc<CachedReply>>,
-}
-
-/// How many tokens a model call may use at most. Whatever its messages refer to by frame is not
-/// counted, nor are tools.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct CallSize {
-    /// Bytes of the messages, of which a token has at least one.
-    pub sent_bytes: u64,
-    /// Tokens of the reply.
-    pub reply_tokens: u64,
-}
-
-impl CallSize {
-    /// Of a request that extends another one, or none.
-    fn of(request: &LlmRequest, base: Option<Self>) -> Self {
-        let before = base.map_or(0, |base| base.sent_bytes);
-        Self {
-            sent_bytes: before.saturating_add(request.messages.as_str().len() as u64),
-            reply_tokens: request.max_tokens.into(),
-        }
-    }
-}
-
 /// A report that was taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AcceptedReport {
@@ -210,7 +173,7 @@ pub enum ItemEnd {
 
 impl AgentTask {
     /// A task that is to be sent out; `last` is the frame that asks for it.
-    pub(super) fn waiting(input: BTreeMap<String, StepInput>, last: u64, attempt: u32) -> Self {
+    pub(crate) fn waiting(input: BTreeMap<String, StepInput>, last: u64, attempt: u32) -> Self {
         Self {
             input,
             last,
@@ -238,7 +201,7 @@ impl AgentTask {
     }
 
     /// Whether its outcome counts, as far as people are asked.
-    pub(super) fn has_passed_review(&self) -> bool {
+    pub(crate) fn has_passed_review(&self) -> bool {
         self.review_due()
             .is_none_or(|due| due == ReviewDue::CarryOut)
     }
@@ -319,66 +282,103 @@ impl AgentTask {
         self.calls.as_ref().is_none_or(|calls| calls.are_done())
     }
 
-    /// The agent's table: whether a frame may follow.
+    /// Whether a frame of its agent may follow.
     pub fn accepts(&self, event: &AgentEvent) -> bool {
+        self.check(event).is_ok()
+    }
+
+    /// The agent's table.
+    ///
+    /// # Errors
+    /// The rule that the frame breaks.
+    pub(crate) fn check(&self, event: &AgentEvent) -> Allowed {
         let current = event.attempt() == self.attempt;
-        let live = current && self.is_live();
-        let speaks = live || (current && self.continues_last_report(event));
-        let reported = event
-            .report()
-            .is_none_or(|report| self.accepts_report(report));
-        let calls = || {
-            let calls = self.calls.as_ref();
-            calls.is_some_and(|calls| calls.accepts(event, self.attempt))
-        };
+        if let AgentEvent::Response(answer) = event {
+            let report = answer.report.as_ref();
+            let reported = report.is_none_or(|report| self.accepts_report(report));
+            let live = current && self.is_live() && reported;
+            return holds(Rule::ModelOrder, self.accepts_reply(answer, live));
+        }
+        holds(Rule::Attempt, current)?;
+        holds(Rule::TaskOrder, self.is_spoken_of(event))?;
+        if let Some(report) = event.report() {
+            holds(Rule::Report, self.accepts_report(report))?;
+        }
+        self.check_order(event)
+    }
+
+    /// Whether a frame is one of a task that is this far: of its runtime, or of the engine.
+    fn is_spoken_of(&self, event: &AgentEvent) -> bool {
         match event {
-            AgentEvent::Request(request) => {
-                let follows = request.base.is_none_or(|base| {
-                    self.last_call.as_ref().is_some_and(|call| call.seq == base)
-                });
-                let purposed = match (&self.draft, request.purpose) {
-                    (None, Purpose::Turn | Purpose::Repair) => true,
-                    (Some(_), Purpose::Reflect) => self.reflection == Reflection::Started,
-                    (None, Purpose::Reflect) | (Some(_), Purpose::Turn | Purpose::Repair) => false,
-                };
-                live && reported
-                    && self.open_call.is_none()
-                    && follows
-                    && purposed
-                    && self.has_results()
-            }
-            AgentEvent::Response(answer) => self.accepts_reply(answer, live && reported),
-            AgentEvent::Decided(decided) => {
-                let fits = match decided.draft {
-                    Some(_) => self.draft.is_none() && self.has_results(),
-                    None => calls(),
-                };
-                live && reported && self.open_call.is_none() && fits
-            }
-            AgentEvent::ReflectStarted(_) => current && self.phase == TaskPhase::Drafted,
-            AgentEvent::BudgetExhausted(_) => live && reported && self.open_call.is_none(),
-            AgentEvent::ToolCalled(_) => live && reported && calls(),
-            AgentEvent::ToolReturned(returned) => {
-                live && reported && calls() && self.matches_recorded_result(returned)
-            }
-            AgentEvent::ApprovalRequested(_) => speaks && reported && calls(),
-            AgentEvent::ToolInDoubt(doubt) => match doubt.report {
-                Some(_) => speaks && reported && calls(),
-                None => current && self.is_unfinished() && calls(),
+            AgentEvent::Request(_)
+            | AgentEvent::Response(_)
+            | AgentEvent::Decided(_)
+            | AgentEvent::BudgetExhausted(_)
+            | AgentEvent::ToolCalled(_)
+            | AgentEvent::ToolReturned(_) => self.is_live(),
+            AgentEvent::ApprovalRequested(_)
+            | AgentEvent::ToolInDoubt(_)
+            | AgentEvent::Finished(_) => match event.report() {
+                Some(_) => self.is_live() || self.continues_last_report(event),
+                None => self.is_unfinished(),
             },
+            AgentEvent::ReflectStarted(_) => self.phase == TaskPhase::Drafted,
             AgentEvent::ApprovalDecided(_) | AgentEvent::ApprovalExpired(_) => {
-                current && self.phase == TaskPhase::Suspended && calls()
-            }
-            AgentEvent::Finished(finished) => {
-                let calls = self.calls.as_ref();
-                let at_rest = calls.is_none_or(|calls| calls.are_at_rest());
-                at_rest
-                    && match finished.report {
-                        Some(_) => speaks && reported && self.accepts_outcome(&finished.outcome),
-                        None => current && self.is_unfinished(),
-                    }
+                self.phase == TaskPhase::Suspended
             }
         }
+    }
+
+    /// The order of calls of models and tools, and what an output rests on.
+    fn check_order(&self, event: &AgentEvent) -> Allowed {
+        match event {
+            AgentEvent::Request(request) => holds(Rule::ModelOrder, self.accepts_request(request)),
+            AgentEvent::Decided(decided) if decided.draft.is_some() => {
+                let drafts = self.draft.is_none() && self.has_results();
+                holds(Rule::ModelOrder, self.open_call.is_none() && drafts)
+            }
+            AgentEvent::Decided(_) => {
+                holds(Rule::ModelOrder, self.open_call.is_none())?;
+                self.check_call(event)
+            }
+            AgentEvent::BudgetExhausted(_) => holds(Rule::ModelOrder, self.open_call.is_none()),
+            AgentEvent::ToolReturned(returned) => {
+                self.check_call(event)?;
+                holds(Rule::CallOrder, self.matches_recorded_result(returned))
+            }
+            AgentEvent::ToolCalled(_)
+            | AgentEvent::ToolInDoubt(_)
+            | AgentEvent::ApprovalRequested(_)
+            | AgentEvent::ApprovalDecided(_)
+            | AgentEvent::ApprovalExpired(_) => self.check_call(event),
+            AgentEvent::Finished(finished) => {
+                let calls = self.calls.as_ref();
+                holds(Rule::AtRest, calls.is_none_or(|calls| calls.are_at_rest()))?;
+                let given = finished.report.is_none() || self.accepts_outcome(&finished.outcome);
+                holds(Rule::Output, given)
+            }
+            AgentEvent::Response(_) | AgentEvent::ReflectStarted(_) => Ok(()),
+        }
+    }
+
+    /// The table of the calls that its last reply asks for.
+    fn check_call(&self, event: &AgentEvent) -> Allowed {
+        let calls = self.calls.as_ref();
+        let accepts = calls.is_some_and(|calls| calls.accepts(event, self.attempt));
+        holds(Rule::CallOrder, accepts)
+    }
+
+    fn accepts_request(&self, request: &LlmRequest) -> bool {
+        let last = self.last_call.as_ref();
+        let follows = request
+            .base
+            .is_none_or(|base| last.is_some_and(|call| call.seq == base));
+        let purposed = match (&self.draft, request.purpose) {
+            (None, Purpose::Turn | Purpose::Repair) => true,
+            (Some(_), Purpose::Reflect) => self.reflection == Reflection::Started,
+            (None, Purpose::Reflect) | (Some(_), Purpose::Turn | Purpose::Repair) => false,
+        };
+        self.open_call.is_none() && follows && purposed && self.has_results()
     }
 
     /// Whether a result is what the record gives for its call: where there is one for it, no other.
@@ -411,15 +411,23 @@ impl AgentTask {
     }
 
     /// The worker's table.
-    pub(super) fn accepts_worker_event(&self, event: &WorkerEvent) -> bool {
+    ///
+    /// # Errors
+    /// The rule that the frame breaks.
+    pub(crate) fn check_worker(&self, event: &WorkerEvent) -> Allowed {
         match event {
             WorkerEvent::Dispatched(sent) => {
-                matches!(
+                let due = matches!(
                     self.phase,
                     TaskPhase::Waiting | TaskPhase::Lost | TaskPhase::Resuming
-                ) && sent.attempt == self.attempt + 1
+                );
+                holds(Rule::TaskOrder, due)?;
+                holds(Rule::Attempt, sent.attempt == self.attempt + 1)
             }
-            WorkerEvent::Lost(lost) => self.is_live() && lost.attempt == self.attempt,
+            WorkerEvent::Lost(lost) => {
+                holds(Rule::TaskOrder, self.is_live())?;
+                holds(Rule::Attempt, lost.attempt == self.attempt)
+            }
         }
     }
 
@@ -537,14 +545,14 @@ impl AgentTask {
     }
 
     /// Whether it was lost with calls to stateful servers under way.
-    pub(super) fn has_stateful_calls_in_flight(&self) -> bool {
+    pub(crate) fn has_stateful_calls_in_flight(&self) -> bool {
         let sent = self.calls.iter().flat_map(|calls| calls.sent_calls());
         self.phase == TaskPhase::Lost && sent.into_iter().any(|sending| sending.stateful)
     }
 
     /// A branch begins while it is under way: it is sent out again, with what is recorded of it.
     /// Calls whose results are not recorded are made anew, and people asked again (decision F1).
-    pub(super) fn mark_lost(&mut self, seq: u64) {
+    pub(crate) fn mark_lost(&mut self, seq: u64) {
         self.last = seq;
         self.phase = TaskPhase::Lost;
         if let Some(calls) = &mut self.calls {
@@ -553,7 +561,7 @@ impl AgentTask {
     }
 
     /// Takes a frame about its worker.
-    pub(super) fn apply_worker(&mut self, seq: u64, event: &WorkerEvent) {
+    pub(crate) fn apply_worker(&mut self, seq: u64, event: &WorkerEvent) {
         self.last = seq;
         match event {
             WorkerEvent::Dispatched(sent) => {
@@ -589,4 +597,30 @@ pub fn output_without_reserved_fields(outcome: &CanonicalJson) -> Option<Canonic
         members.retain(|name, _| !reserved::is_reserved(name));
     }
     CanonicalJson::from_value(&output).ok()
+}
+
+impl AgentTask {
+    pub(crate) fn settle(&mut self, seq: u64, end: ItemEnd) {
+        self.last = seq;
+        self.phase = TaskPhase::Settled;
+        self.ended = Some(end);
+    }
+
+    /// Whether a response may follow that belongs to no report, or that belongs to one: a repeated
+    /// reply where one is known, and word for word that; otherwise what a runtime reports.
+    fn accepts_reply(&self, answer: &LlmResponse, live: bool) -> bool {
+        let open = self.open_call.as_ref();
+        let Some(call) = open.filter(|call| call.seq == answer.request) else {
+            return false;
+        };
+        match (&call.reply, &answer.report) {
+            (Some(reply), None) => {
+                let task = (answer.step.as_str(), answer.item);
+                let current = answer.attempt == self.attempt && self.is_unfinished();
+                current && *answer == reply.repeated(call, task, self.attempt)
+            }
+            (None, Some(_)) => live,
+            (Some(_), Some(_)) | (None, None) => false,
+        }
+    }
 }

@@ -265,7 +265,7 @@ impl RequestedCalls {
     }
 
     /// Whether a frame may follow.
-    pub(super) fn accepts(&self, event: &AgentEvent, attempt: u32) -> bool {
+    pub(crate) fn accepts(&self, event: &AgentEvent, attempt: u32) -> bool {
         if let AgentEvent::Decided(decided) = event {
             return decided.response == Some(self.response) && !self.decided;
         }
@@ -278,7 +278,7 @@ impl RequestedCalls {
 
     /// Applies a frame that [`RequestedCalls::accepts`] allows. Returns how the task has to fail,
     /// if it does.
-    pub(super) fn apply(
+    pub(crate) fn apply(
         &mut self,
         seq: u64,
         at: Timestamp,
@@ -291,7 +291,7 @@ impl RequestedCalls {
     }
 
     /// Gives the people who are asked as much more time.
-    pub(super) fn postpone(&mut self, by_ms: u64) {
+    pub(crate) fn postpone(&mut self, by_ms: u64) {
         for call in &mut self.list {
             if let CallState::AwaitingApproval(gate) = &mut call.state {
                 gate.since = gate.since.plus_millis(by_ms);
@@ -301,7 +301,7 @@ impl RequestedCalls {
 
     /// Resets every call without a result: in the branch that begins, it has not happened
     /// (decision F1).
-    pub(super) fn reset_unreturned(&mut self) {
+    pub(crate) fn reset_unreturned(&mut self) {
         for call in &mut self.list {
             if !matches!(call.state, CallState::Returned { .. }) {
                 call.state = CallState::Requested;

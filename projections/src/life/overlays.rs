@@ -4,7 +4,7 @@ use ktsu_ledger::CanonicalJson;
 use ktsu_ledger::event::Reference;
 
 /// What the places of fields that people replaced begin with, in a `review.decided`.
-pub(super) const REVIEWED_FIELDS: &str = "/overlay/";
+pub(crate) const REVIEWED_FIELDS: &str = "/overlay/";
 
 /// A person's value for a field of an output.
 #[derive(Debug, Clone)]
@@ -17,7 +17,7 @@ pub struct OverlayValue {
 
 impl OverlayValue {
     /// Whether a person replaced the field in a review.
-    pub(super) fn is_of_review(&self) -> bool {
+    pub(crate) fn is_of_review(&self) -> bool {
         self.place.path.starts_with(REVIEWED_FIELDS)
     }
 }

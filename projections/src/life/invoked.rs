@@ -17,6 +17,7 @@ use ktsu_ledger::event::plan::{AgentPlan, InvokePlan};
 use ktsu_ledger::event::{CommandKind, Reference, RunStarted, StepCommand, StepInput};
 use serde_json::Value;
 
+use crate::pointer::escape;
 use crate::step_name::{StepName, path_in};
 
 /// As what a scope runs that a command began.
@@ -36,17 +37,17 @@ pub struct InvokedAs {
 #[derive(Debug, Clone)]
 pub struct InvokedChildren {
     /// The commands of the outcome, all of them.
-    pub(super) outcome: Arc<Value>,
+    pub(crate) outcome: Arc<Value>,
     /// Where that is.
-    pub(super) finished: u64,
+    pub(crate) finished: u64,
     /// How many commands have frames before the first child begins.
-    pub(super) requests: u32,
-    pub(super) commands: Vec<InvokeCommand>,
-    pub(super) children: Vec<InvokedChild>,
+    pub(crate) requests: u32,
+    pub(crate) commands: Vec<InvokeCommand>,
+    pub(crate) children: Vec<InvokedChild>,
     /// How many commands are completed.
-    pub(super) completed: usize,
+    pub(crate) completed: usize,
     /// Children that have begun and not ended.
-    pub(super) under_way: u32,
+    pub(crate) under_way: u32,
 }
 
 /// A command that runs workflows.
@@ -68,9 +69,9 @@ pub struct InvokeCommand {
 
 /// A child that has begun.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct InvokedChild {
-    pub(super) scope: u32,
-    pub(super) ended: Option<u64>,
+pub(crate) struct InvokedChild {
+    pub(crate) scope: u32,
+    pub(crate) ended: Option<u64>,
 }
 
 /// What is due for a task whose outcome runs workflows.
@@ -156,7 +157,7 @@ impl InvokedChildren {
         self.children.iter().map(|child| child.scope)
     }
 
-    pub(super) fn request(&mut self, seq: u64, command: &StepCommand, plan: &InvokePlan) {
+    pub(crate) fn request(&mut self, seq: u64, command: &StepCommand, plan: &InvokePlan) {
         let inputs = self.outcome.pointer(&format!("/{}/inputs", command.index));
         let count = match command.kind {
             CommandKind::Fanout => inputs.and_then(Value::as_array).map_or(0, Vec::len),
@@ -177,7 +178,7 @@ impl InvokedChildren {
         });
     }
 
-    pub(super) fn has_begun(&self) -> bool {
+    pub(crate) fn has_begun(&self) -> bool {
         self.completed > 0 || !self.children.is_empty()
     }
 }
@@ -225,7 +226,7 @@ impl std::fmt::Display for InvokedPath {
 }
 
 /// Whether a step of this plan may have a command: what is to run is declared.
-pub(super) fn declares(plan: Option<&AgentPlan>, command: &StepCommand) -> bool {
+pub(crate) fn declares(plan: Option<&AgentPlan>, command: &StepCommand) -> bool {
     let Some(target) = &command.target else {
         return !command.kind.invokes();
     };
@@ -235,11 +236,11 @@ pub(super) fn declares(plan: Option<&AgentPlan>, command: &StepCommand) -> bool 
 
 /// Whether a child gets the next input: each param by its place there, unless it was computed, and
 /// none is left out.
-pub(super) fn gives(started: &RunStarted, invoked: &InvokedChildren) -> bool {
+pub(crate) fn gives(started: &RunStarted, invoked: &InvokedChildren) -> bool {
     let Some((Value::Object(members), place)) = invoked.next_input() else {
         return false;
     };
-    let key = |name: &str| format!("/params/{}", super::escape(name));
+    let key = |name: &str| format!("/params/{}", escape(name));
     let named = |(at, given): (&String, &StepInput)| match given {
         StepInput::Ref(reference) => {
             let rest = at.strip_prefix("/params").unwrap_or_default();

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use ktsu_ledger::event::ToolReturned;
 
-use super::calls::{CallState, RequestedCall, RequestedCalls};
+use super::call::{CallState, RequestedCall, RequestedCalls};
 
 /// The server whose tools are commands.
 pub const COMMANDS_SERVER: &str = "ktsu/commands";
@@ -18,7 +18,7 @@ pub struct ModelCommands(BTreeSet<(String, String)>);
 
 impl ModelCommands {
     /// Takes the result of a call.
-    pub(super) fn returned(&mut self, calls: &RequestedCalls, result: &ToolReturned) {
+    pub(crate) fn returned(&mut self, calls: &RequestedCalls, result: &ToolReturned) {
         let call = calls.get(result.response, result.call);
         if let Some(command) = call.and_then(command).filter(|_| !result.is_error) {
             self.0.insert(command);

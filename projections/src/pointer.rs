@@ -1,0 +1,11 @@
+//! Segments of JSON pointers.
+
+/// One JSON pointer segment.
+pub fn escape(segment: &str) -> String {
+    segment.replace('~', "~0").replace('/', "~1")
+}
+
+/// What an escaped segment was.
+pub(crate) fn unescape(segment: &str) -> String {
+    segment.replace("~1", "/").replace("~0", "~")
+}
