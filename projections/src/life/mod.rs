@@ -27,6 +27,7 @@ pub mod output;
 pub mod overlays;
 pub mod recorded_results;
 pub mod refusal;
+pub mod reports;
 pub mod reserved;
 pub mod review;
 pub mod scope;

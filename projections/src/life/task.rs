@@ -7,8 +7,7 @@
 use std::collections::BTreeMap;
 
 use ktsu_ledger::event::{
-    AgentEvent, LlmRequest, LlmResponse, LostReason, Purpose, Report, StepInput, ToolReturned,
-    WorkerEvent,
+    AgentEvent, LlmRequest, LlmResponse, LostReason, Purpose, StepInput, ToolReturned, WorkerEvent,
 };
 use ktsu_ledger::{CanonicalJson, Hash, Timestamp};
 use serde_json::json;
@@ -20,6 +19,7 @@ use super::invoked::InvokedChildren;
 use super::model_call::{CallSize, ModelCall};
 use super::recorded_results::TaskResults;
 use super::refusal::{Allowed, Rule, holds};
+use super::reports::AcceptedReport;
 use super::reserved;
 use super::review::{Review, ReviewDue};
 use super::suspension::{Suspension, SuspensionDue};
@@ -79,9 +79,9 @@ pub struct AgentTask {
     pub reports: Vec<AcceptedReport>,
     /// What the item gave, once it is settled.
     pub ended: Option<ItemEnd>,
-    losses: u32,
+    pub(crate) losses: u32,
     /// Whether its step had begun before, and was begun again.
-    begun_again: bool,
+    pub(crate) begun_again: bool,
 }
 
 /// How far a task is.
@@ -149,17 +149,6 @@ pub fn result_digest(returned: &ToolReturned) -> String {
     Hash::of(result.as_str().as_bytes()).to_string()
 }
 
-/// A report that was taken.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AcceptedReport {
-    /// Number and digest.
-    pub report: Report,
-    /// Its first frame.
-    pub first: u64,
-    /// Its last frame.
-    pub last: u64,
-}
-
 /// How an item ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ItemEnd {
@@ -225,56 +214,6 @@ impl AgentTask {
             self.phase,
             TaskPhase::Waiting | TaskPhase::Finished { .. } | TaskPhase::Settled
         )
-    }
-
-    /// The report of this attempt with a number.
-    pub fn accepted_report(&self, n: u32) -> Option<&AcceptedReport> {
-        if n == 0 {
-            // A `complete` is the last.
-            return self.reports.last().filter(|seen| seen.report.n == 0);
-        }
-        let of = |seen: &AcceptedReport| match seen.report.n {
-            0 => u32::MAX,
-            n => n,
-        };
-        let at = self.reports.binary_search_by_key(&n, of).ok()?;
-        self.reports.get(at)
-    }
-
-    /// The task as checking its next report needs it: of the reports taken before, the last.
-    pub fn with_last_report_only(&self) -> Self {
-        Self {
-            phase: self.phase.clone(),
-            attempt: self.attempt,
-            last: self.last,
-            open_call: self.open_call.clone(),
-            last_call: self.last_call.clone(),
-            calls: self.calls.clone(),
-            recorded_results: self.recorded_results.clone(),
-            draft: self.draft.clone(),
-            reflection: self.reflection,
-            reports: self.reports.last().cloned().into_iter().collect(),
-            ..Self::default()
-        }
-    }
-
-    /// Whether a report is the next one, or goes on with the last.
-    fn accepts_report(&self, report: &Report) -> bool {
-        match self.reports.last() {
-            // The end is the only frame of a `complete`.
-            Some(last) if last.report.n == 0 => false,
-            _ if report.n == 0 => true,
-            Some(last) if last.report.n == report.n => last.report == *report,
-            // One that got no answer may be missing: its sender may have had no time left.
-            Some(last) => report.n > last.report.n,
-            None => true,
-        }
-    }
-
-    /// Whether a frame belongs to the report by which the task began to wait for people.
-    fn continues_last_report(&self, event: &AgentEvent) -> bool {
-        let last = self.reports.last().map(|seen| &seen.report);
-        self.phase == TaskPhase::Suspended && event.report().is_some() && last == event.report()
     }
 
     /// Whether the model has the results of all tools it asked for.
@@ -428,17 +367,6 @@ impl AgentTask {
                 holds(Rule::TaskOrder, self.is_live())?;
                 holds(Rule::Attempt, lost.attempt == self.attempt)
             }
-        }
-    }
-
-    fn note_report(&mut self, seq: u64, report: &Report) {
-        match self.reports.last_mut() {
-            Some(last) if last.report == *report => last.last = seq,
-            _ => self.reports.push(AcceptedReport {
-                report: report.clone(),
-                first: seq,
-                last: seq,
-            }),
         }
     }
 

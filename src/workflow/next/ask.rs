@@ -6,16 +6,16 @@ use std::collections::BTreeMap;
 use ktsu_ledger::event::plan::ChildPlan;
 use ktsu_ledger::event::plan::world::{AskPlan, ResponderWork};
 use ktsu_ledger::event::{
-    FinishReason, OutputChecked, ReservedEvaluated, ResponderFailed, RunEvent, RunStarted,
-    StepEvent, StepInput, WorkerDispatched, WorkerEvent, WorldEvent,
+    FinishReason, OutputChecked, ReservedEvaluated, ResponderFailed, StepEvent, StepInput,
+    WorkerDispatched, WorkerEvent, WorldEvent,
 };
 use ktsu_ledger::{Actor, Cause, Draft, Event};
 use ktsu_projections::run::{AgentTask, RunState, TaskAction, TaskPhase};
 use ktsu_projections::world::{TaskContext, Trigger, TriggerSubject};
 use serde_json::Value;
 
-use super::child::{Opener, child_webhooks};
 use super::names::computed;
+use super::open::{ChildOpening, Opener};
 use super::task::TaskSpec;
 use super::task_end::AgentEnd;
 use super::{DecisionBatch, Memo, clipped};
@@ -69,13 +69,15 @@ pub(super) fn announce(
             match child_params(definition, given, (task, DecisionRules::of(state))) {
                 Ok(input) => {
                     let (plan, root) = child_plan(definition, task).zip(state.scope(0))?;
-                    let started = RunStarted {
+                    let opening = ChildOpening {
+                        opener: Opener::Responder,
+                        around: root,
+                        plan,
+                        path: task.address.to_string(),
                         input,
-                        webhooks: Some(child_webhooks(state, root, plan, Opener::Responder)),
-                        plan: Some(workflow),
+                        cause: task.trigger.seq,
                     };
-                    let event = Event::Run(RunEvent::Started(started));
-                    unit.push_in(task.address.to_string(), event, vec![task.trigger.seq]);
+                    opening.decide(state, &mut unit);
                 }
                 Err((code, words)) => return Some(vec![failed(task, code, &words)]),
             }

@@ -2,21 +2,21 @@
 
 use std::collections::BTreeMap;
 
-use ktsu_ledger::event::plan::{ChildPlan, Webhooks};
-use ktsu_ledger::event::{Reference, RunCompleted, RunEvent, RunFailed, RunStarted, StepInput};
+use ktsu_ledger::event::plan::ChildPlan;
+use ktsu_ledger::event::{Reference, RunCompleted, RunEvent, RunFailed, StepInput};
 use ktsu_ledger::{CanonicalJson, Draft, Event};
 use ktsu_projections::run::{
-    Phase, RunState, RunStatus, Scope, Step as StepState, StepStatus, StoredOutput,
+    Phase, RunState, RunStatus, Step as StepState, StepStatus, StoredOutput,
 };
 use ktsu_projections::step_name::path_in;
 use serde_json::{Value, json};
 
 use super::names::computed;
+use super::open::{ChildOpening, Opener};
 use super::{DecisionBatch, Memo, StepContext, StepDecision, WorkOutcome, clipped};
 use crate::defaults::segment;
 use crate::definition::{CompiledStep, CompiledWork, Definition};
 use crate::params;
-use crate::rules::DecisionRules;
 use crate::template::{Leaf, LeafSource, Template};
 use ktsu_schema::message_at;
 
@@ -38,16 +38,17 @@ impl StepDecision<'_> {
         }
     }
 
-    /// Opens the child's scope: it sends webhooks if everybody around it agrees
-    /// (seed 000, invariant 31; decision S7).
+    /// Opens the child's scope.
     pub(super) fn open_child(&mut self, plan: &ChildPlan, started: u64) {
-        let event = RunEvent::Started(RunStarted {
+        let opening = ChildOpening {
+            opener: Opener::Step,
+            around: self.scope,
+            plan,
+            path: path_in(&self.scope.path, &self.step.id),
             input: BTreeMap::new(),
-            plan: Some(plan.workflow.clone()),
-            webhooks: Some(child_webhooks(self.state, self.scope, plan, Opener::Step)),
-        });
-        let scope = path_in(&self.scope.path, &self.step.id);
-        self.unit.push_in(scope, Event::Run(event), vec![started]);
+            cause: started,
+        };
+        opening.decide(self.state, &mut self.unit);
     }
 
     /// Ends a step whose child has ended well; one that ended badly fails the run elsewhere.
@@ -283,39 +284,6 @@ impl StepContext<'_> {
 pub(super) fn world_hash(state: &RunState, scope: &str) -> Option<String> {
     let responding = state.responding().filter(|_| scope.is_empty())?;
     Some(responding.head().hash())
-}
-
-/// What opens the scope of a child.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Opener {
-    /// A workflow step.
-    Step,
-    /// A command of an outcome.
-    Command,
-    /// A responder.
-    Responder,
-}
-
-/// Whether webhooks of a child are sent: the scope around it sends them, and both sides of the
-/// agreement say `execute` (seed 000, invariant 31; decision S7).
-pub(super) fn child_webhooks(
-    state: &RunState,
-    around: &Scope,
-    plan: &ChildPlan,
-    opener: Opener,
-) -> Webhooks {
-    let own = plan.webhooks == Webhooks::Execute;
-    let child = state.outline().workflow(&plan.workflow);
-    let child = child.is_some_and(|child| child.sends_webhooks());
-    let either = opener == Opener::Responder && !DecisionRules::of(state).all_sides_agree();
-    let agreed = match either {
-        true => own || child,
-        false => own && child,
-    };
-    match around.webhooks && agreed {
-        true => Webhooks::Execute,
-        false => Webhooks::Suppress,
-    }
 }
 
 /// The output of a scope as its steps stand now, whatever was recorded at its end: what a person

@@ -12,6 +12,7 @@ mod child;
 mod close;
 mod names;
 mod notice;
+mod open;
 mod repeat;
 mod servers;
 mod settle;

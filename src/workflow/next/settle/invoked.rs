@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 
 use ktsu_ledger::Event;
 use ktsu_ledger::event::plan::{AgentPlan, InvokePlan};
-use ktsu_ledger::event::{CommandCompleted, RunEvent, RunStarted, StepEvent, StepInput};
+use ktsu_ledger::event::{CommandCompleted, StepEvent, StepInput};
 use ktsu_projections::life::invoked::{InvokeDue, InvokedChildren, InvokedPath};
 use ktsu_projections::run::AgentTask;
 use serde_json::Value;
 
-use super::super::child::{Opener, child_webhooks};
 use super::super::names::computed;
+use super::super::open::{ChildOpening, Opener};
 use super::super::{StepContext, StepDecision};
 use super::MAX_CAUSES;
 use crate::commands::OutcomeCommand;
@@ -44,8 +44,7 @@ impl StepDecision<'_> {
         }
     }
 
-    /// Opens the scope of the next child. It sends webhooks if everybody around it agrees, like the
-    /// child of a workflow step.
+    /// Opens the scope of the next child.
     fn open_invoked(
         &mut self,
         plan: &AgentPlan,
@@ -54,17 +53,6 @@ impl StepDecision<'_> {
     ) -> Option<()> {
         let command = invoked.current()?;
         let declared = plan.may_invoke.get(&command.target)?;
-        let (state, around) = (self.state, self.scope);
-        let event = RunEvent::Started(RunStarted {
-            input: self.invoked_params(declared, invoked)?,
-            plan: Some(declared.child.workflow.clone()),
-            webhooks: Some(child_webhooks(
-                state,
-                around,
-                &declared.child,
-                Opener::Command,
-            )),
-        });
         let path = InvokedPath {
             scope: self.at.scope.path.clone(),
             step: self.step.id.clone(),
@@ -72,8 +60,15 @@ impl StepDecision<'_> {
             name: command.target.clone(),
             index: invoked.next_index(),
         };
-        self.unit
-            .push_in(path.to_string(), Event::Run(event), vec![command.seq]);
+        let opening = ChildOpening {
+            opener: Opener::Command,
+            around: self.scope,
+            plan: &declared.child,
+            path: path.to_string(),
+            input: self.invoked_params(declared, invoked)?,
+            cause: command.seq,
+        };
+        opening.decide(self.state, &mut self.unit);
         Some(())
     }
 
