@@ -3,6 +3,7 @@
 //! text of the sources: comments, strings and test code do not count.
 
 mod circles;
+mod lifecycles;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -353,7 +353,7 @@ fn step(modules: &Modules, at: &ModulePath, name: &str, depth: usize) -> Option<
 }
 
 /// The words, the `::` and the other characters of code.
-fn tokens(code: &str) -> Vec<String> {
+pub(super) fn tokens(code: &str) -> Vec<String> {
     let mut tokens = Vec::new();
     let mut rest = code.trim_start();
     while let Some(c) = rest.chars().next() {

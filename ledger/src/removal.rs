@@ -91,9 +91,7 @@ fn referring(body: &str) -> Option<Frame> {
 }
 
 fn parent_of(frame: &Frame) -> Option<StreamId> {
-    let Some(branch) = frame.event.branched() else {
-        return None;
-    };
+    let branch = frame.event.branched()?;
     branch.parent().ok()
 }
 

@@ -6,14 +6,13 @@
 //! was authenticated, and whether the call was made. [`crate::calls::CallHistory`] creates the
 //! records.
 
-use std::collections::BTreeMap;
-
-use ktsu_ledger::{Hash, StreamId, Timestamp};
+use ktsu_ledger::{StreamId, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::asked_records::{AskedRecord, Wait};
+pub use crate::asked_records::{ApprovalStatus, ApprovalVote};
+use crate::asked_records::{AskedRecord, Wait, request_id};
 
 /// A question to people about a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -85,34 +84,6 @@ pub struct ApprovalRecord {
     pub pending: Vec<String>,
 }
 
-/// One person's decision.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct ApprovalVote {
-    /// Who.
-    pub by: String,
-    /// How the person was authenticated: `none` without authentication.
-    pub auth: String,
-    /// `approved`, `rejected` or `happened`.
-    pub decision: String,
-    /// When.
-    #[schema(value_type = String)]
-    pub at: Timestamp,
-    /// Why.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
-    /// Of a call that happened: what it gave.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub result: Option<String>,
-    /// Of an outcome that is approved: the fields of the output that the person replaced.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schema(value_type = Object)]
-    pub overlay: BTreeMap<String, Value>,
-    /// Whether the person did not start the run, and was authenticated by a token.
-    pub independent: bool,
-    /// The frame.
-    pub frame: u64,
-}
-
 /// What is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -123,54 +94,12 @@ pub enum ApprovalKind {
     InDoubt,
 }
 
-/// The status of a record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ApprovalStatus {
-    /// It waits for people.
-    Pending,
-    /// Enough of them approved.
-    Approved,
-    /// One rejected it.
-    Rejected,
-    /// One says that it happened.
-    Happened,
-    /// The data that a step waited for are there.
-    Resumed,
-    /// Nobody decided in time.
-    Timeout,
-    /// Its task ended, or began again, before anybody decided.
-    Void,
-}
-
-impl ApprovalStatus {
-    /// As it is shown.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Pending => "pending",
-            Self::Approved => "approved",
-            Self::Rejected => "rejected",
-            Self::Happened => "happened",
-            Self::Resumed => "resumed",
-            Self::Timeout => "timeout",
-            Self::Void => "void",
-        }
-    }
-}
-
 /// Why an approved call was not made.
 const STEP_ENDED: &str = "step_ended";
 
 /// The name of a record: of the stream and the frame that asks.
 pub fn approval_id(stream: &StreamId, request: u64) -> String {
     request_id("apr_", stream, request)
-}
-
-/// The name of something that people are asked, with the prefix of its kind.
-pub(crate) fn request_id(prefix: &str, stream: &StreamId, request: u64) -> String {
-    let hash = Hash::of(format!("{stream}#{request}").as_bytes()).to_string();
-    let short: String = hash.chars().take(16).collect();
-    format!("{prefix}{short}")
 }
 
 impl ApprovalRecord {

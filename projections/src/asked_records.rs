@@ -1,17 +1,88 @@
 //! What all records of questions to people have in common: how long they wait, what is answered, and
 //! when the wait ends.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use ktsu_ledger::event::{Decision, Principal, ReviewDecision};
-use ktsu_ledger::{CanonicalJson, Frame, Timestamp};
+use ktsu_ledger::{CanonicalJson, Frame, Hash, StreamId, Timestamp};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
 
-use crate::approvals::{ApprovalStatus, ApprovalVote};
-use crate::life::{Answer, Change, Expiry, Given, Question, QuestionKind};
-use crate::reviews::ReviewRecord;
-use crate::run::StepStatus;
-use crate::step_name::split_scope;
-use crate::suspensions::SuspensionRecord;
+use crate::life::{Answer, Change, Given};
+
+/// The status of a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ApprovalStatus {
+    /// It waits for people.
+    Pending,
+    /// Enough of them approved.
+    Approved,
+    /// One rejected it.
+    Rejected,
+    /// One says that it happened.
+    Happened,
+    /// The data that a step waited for are there.
+    Resumed,
+    /// Nobody decided in time.
+    Timeout,
+    /// Its task ended, or began again, before anybody decided.
+    Void,
+}
+
+impl ApprovalStatus {
+    /// As it is shown.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Approved => "approved",
+            Self::Rejected => "rejected",
+            Self::Happened => "happened",
+            Self::Resumed => "resumed",
+            Self::Timeout => "timeout",
+            Self::Void => "void",
+        }
+    }
+}
+
+/// One person's decision.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ApprovalVote {
+    /// Who.
+    pub by: String,
+    /// How the person was authenticated: `none` without authentication.
+    pub auth: String,
+    /// `approved`, `rejected` or `happened`.
+    pub decision: String,
+    /// When.
+    #[schema(value_type = String)]
+    pub at: Timestamp,
+    /// Why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Of a call that happened: what it gave.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<String>,
+    /// Of an outcome that is approved: the fields of the output that the person replaced.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schema(value_type = Object)]
+    pub overlay: BTreeMap<String, Value>,
+    /// Whether the person did not start the run, and was authenticated by a token.
+    pub independent: bool,
+    /// The frame.
+    pub frame: u64,
+}
+
+/// What a question of a step rests on.
+pub(crate) struct Basis<'b> {
+    /// The outcome that asks.
+    pub(crate) outcome: CanonicalJson,
+    /// The place of the command among those of the outcome.
+    pub(crate) index: Option<u32>,
+    /// Who started the run.
+    pub(crate) proposer: &'b str,
+}
 
 /// A record of something that people are asked.
 pub(crate) trait AskedRecord {
@@ -116,98 +187,9 @@ fn is_independent(by: &Principal, proposer: &str) -> bool {
     by.id != proposer && by.auth != "none"
 }
 
-/// What the steps of a run asked people, and what the next question rests on.
-#[derive(Debug, Default)]
-pub(crate) struct StepQuestions {
-    /// About outcomes, in the order they were asked.
-    pub(crate) reviews: Vec<ReviewRecord>,
-    /// For data, in the order they were asked.
-    pub(crate) suspensions: Vec<SuspensionRecord>,
-    /// Who started the run.
-    pub(crate) proposer: String,
-    /// The last outcome of each step, by scope and id.
-    outcomes: HashMap<(String, String), CanonicalJson>,
-    /// The commands that ask, by the frame that records them: their place in the outcome.
-    commands: HashMap<u64, u32>,
-}
-
-impl StepQuestions {
-    /// The outcome that a step of a frame's scope asks about.
-    pub(crate) fn outcome(&self, frame: &Frame, step: &str) -> CanonicalJson {
-        let key = (frame.scope.clone(), step.to_owned());
-        self.outcomes.get(&key).cloned().unwrap_or_default()
-    }
-
-    /// The place of a command in its outcome, by the frame that records it.
-    pub(crate) fn index(&self, command: u64) -> Option<u32> {
-        self.commands.get(&command).copied()
-    }
-
-    /// Takes what a frame changes.
-    pub(crate) fn take(&mut self, frame: &Frame, change: &Change<'_>) {
-        if change.is_about_run() {
-            let reviews = self.reviews.iter_mut();
-            reviews.for_each(|one| one.follow(change, frame.at));
-            let suspensions = self.suspensions.iter_mut();
-            suspensions.for_each(|one| one.follow(change, frame.at));
-        }
-        if let Some(by) = change.proposer() {
-            self.proposer.clone_from(&by.id);
-        } else if let Change::Finished(task, end) = change {
-            if task.item.is_none() {
-                let key = (frame.scope.clone(), task.step.to_owned());
-                self.outcomes.insert(key, end.outcome.clone());
-            }
-        } else if let Change::Commanded(command) = change {
-            self.commands.insert(frame.seq, command.index);
-        } else if let Change::Asked(_, Question::Outcome(asked)) = change {
-            let record = ReviewRecord::of(self, frame, asked);
-            self.reviews.push(record);
-        } else if let Change::Asked(_, Question::Data(asked)) = change {
-            let record = SuspensionRecord::of(self, frame, asked);
-            self.suspensions.push(record);
-        } else if let Change::Answered(_, answer) = change {
-            self.answer(frame, answer);
-        } else if let Change::StepMoved(step, status) = change {
-            if *status != StepStatus::Running {
-                self.close(frame, step, None, ApprovalStatus::Void);
-            }
-        } else if let Change::Expired(task, Expiry::Question(kind)) = change {
-            self.close(frame, task.step, Some(*kind), ApprovalStatus::Timeout);
-        }
-    }
-
-    fn answer(&mut self, frame: &Frame, answer: &Answer<'_>) {
-        let mut reviews = self.reviews.iter_mut();
-        if let Some(review) = reviews.find(|one| one.request == answer.request) {
-            review.take_answer(frame, answer);
-        }
-        let mut suspensions = self.suspensions.iter_mut();
-        if let Some(suspension) = suspensions.find(|one| one.request == answer.request) {
-            suspension.take_answer(frame, answer);
-        }
-    }
-
-    /// Ends what a step of the frame's scope asks: everything, or what is of a kind.
-    fn close(
-        &mut self,
-        frame: &Frame,
-        step: &str,
-        kind: Option<QuestionKind>,
-        status: ApprovalStatus,
-    ) {
-        let of = |run: &str, id: &str| id == step && split_scope(run).1 == frame.scope;
-        let is = |one: QuestionKind| kind.is_none_or(|kind| kind == one);
-        let reviews = self.reviews.iter_mut();
-        for review in
-            reviews.filter(|one| is(QuestionKind::Review) && of(&one.run_id, &one.step_id))
-        {
-            review.wait().close(status, frame.at);
-        }
-        let waits = self.suspensions.iter_mut();
-        for one in waits.filter(|one| is(QuestionKind::Suspension) && of(&one.run_id, &one.step_id))
-        {
-            one.wait().close(status, frame.at);
-        }
-    }
+/// The name of something that people are asked, with the prefix of its kind.
+pub(crate) fn request_id(prefix: &str, stream: &StreamId, request: u64) -> String {
+    let hash = Hash::of(format!("{stream}#{request}").as_bytes()).to_string();
+    let short: String = hash.chars().take(16).collect();
+    format!("{prefix}{short}")
 }

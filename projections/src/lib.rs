@@ -22,6 +22,7 @@ pub mod retention;
 pub mod reviews;
 pub mod run;
 pub mod step_name;
+mod step_questions;
 pub mod suspensions;
 pub mod usage;
 pub mod used_time;

@@ -5,11 +5,11 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::approvals::{ApprovalRecord, ApprovalStatus, ApprovalVote};
-use crate::asked_records::StepQuestions;
 use crate::calls::CallHistory;
 use crate::life::changes;
 use crate::reviews::ReviewRecord;
 use crate::step_name::split_scope;
+use crate::step_questions::StepQuestions;
 use crate::suspensions::SuspensionRecord;
 
 /// What people are asked: about a call of a tool, about the outcome of a step, or for data.

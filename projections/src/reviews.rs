@@ -12,8 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::approvals::{ApprovalStatus, ApprovalVote, request_id};
-use crate::asked_records::{AskedRecord, StepQuestions, Wait};
+use crate::asked_records::{ApprovalStatus, ApprovalVote, AskedRecord, Basis, Wait, request_id};
 use crate::life::task::output_without_reserved_fields;
 use crate::life::{Answer, Given};
 use crate::step_name::scoped_run;
@@ -108,12 +107,11 @@ pub fn is_review_id(id: &str) -> bool {
 
 impl ReviewRecord {
     /// The record of a question that begins at a frame.
-    pub(crate) fn of(known: &StepQuestions, frame: &Frame, asked: &ReviewRequested) -> Self {
-        let outcome = known.outcome(frame, &asked.step);
+    pub(crate) fn of(basis: Basis<'_>, frame: &Frame, asked: &ReviewRequested) -> Self {
+        let outcome = basis.outcome;
         let commands = outcome.pointer("/commands").unwrap_or_default();
         let commands = commands.as_array().map_or(&[][..], Vec::as_slice);
-        let own = known.index(asked.command);
-        let own = own.map_or(usize::MAX, |own| own as usize);
+        let own = basis.index.map_or(usize::MAX, |own| own as usize);
         let command = commands.get(own);
         let others = commands.iter().enumerate().filter(|(at, _)| *at != own);
         let policy = &asked.policy;
@@ -140,7 +138,7 @@ impl ReviewRecord {
             expires_at: frame.at.plus_millis(policy.timeout.ms),
             paused_at: None,
             decided_at: None,
-            proposer: known.proposer.clone(),
+            proposer: basis.proposer.to_owned(),
             votes: Vec::new(),
             overlay: BTreeMap::new(),
             request: frame.seq,

@@ -10,8 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::approvals::{ApprovalStatus, ApprovalVote, request_id};
-use crate::asked_records::{AskedRecord, StepQuestions, Wait};
+use crate::asked_records::{ApprovalStatus, ApprovalVote, AskedRecord, Basis, Wait, request_id};
 use crate::life::{Answer, Given};
 use crate::reviews::deciding_roles;
 use crate::step_name::scoped_run;
@@ -88,10 +87,10 @@ pub struct SuspensionRecord {
 
 impl SuspensionRecord {
     /// The record of a wait that begins at a frame.
-    pub(crate) fn of(known: &StepQuestions, frame: &Frame, asked: &SuspendRequested) -> Self {
-        let outcome = known.outcome(frame, &asked.step);
-        let command = known
-            .index(asked.command)
+    pub(crate) fn of(basis: Basis<'_>, frame: &Frame, asked: &SuspendRequested) -> Self {
+        let outcome = basis.outcome;
+        let command = basis
+            .index
             .and_then(|at| outcome.pointer(&format!("/commands/{at}")));
         let command = command.unwrap_or_default();
         let policy = &asked.policy;
@@ -113,7 +112,7 @@ impl SuspensionRecord {
             expires_at: frame.at.plus_millis(policy.timeout_ms),
             paused_at: None,
             ended_at: None,
-            proposer: known.proposer.clone(),
+            proposer: basis.proposer.to_owned(),
             attempt: asked.attempt,
             resume_step: command["resumeStep"].as_str().map(str::to_owned),
             votes: Vec::new(),

@@ -190,19 +190,20 @@ impl Event {
 
     /// The `run.created` or `recompute.created` of a first frame.
     pub fn created(&self) -> Option<&RunCreated> {
-        match self {
-            Self::Run(RunEvent::Created(created))
-            | Self::Recompute(RecomputeEvent::Created(created)) => Some(created),
-            _ => None,
+        if let Self::Run(RunEvent::Created(created))
+        | Self::Recompute(RecomputeEvent::Created(created)) = self
+        {
+            return Some(created);
         }
+        None
     }
 
     /// The `branch.created` with which a branch begins.
     pub fn branched(&self) -> Option<&BranchCreated> {
-        match self {
-            Self::Run(RunEvent::Branched(branch)) => Some(branch),
-            _ => None,
+        if let Self::Run(RunEvent::Branched(branch)) = self {
+            return Some(branch);
         }
+        None
     }
 
     /// The definition that holds from here on, and its digest, if the frame brings one.

@@ -248,9 +248,7 @@ impl Frames {
     /// The last frame that a branch shares with its parent, if this frame is its first and the
     /// parent was read that far.
     fn shared(&self, reader: &dyn Reader, at: usize, frame: &Frame) -> Option<Tail> {
-        let Some(branch) = frame.event.branched() else {
-            return None;
-        };
+        let branch = frame.event.branched()?;
         if self.streams.get(at)?.chain.next() != 0 {
             return None;
         }

@@ -19,7 +19,7 @@ use super::invoked::InvokedChildren;
 use super::model_call::{CallSize, ModelCall};
 use super::recorded_results::TaskResults;
 use super::refusal::{Allowed, Rule, holds};
-use super::reports::AcceptedReport;
+use super::reports::{self, AcceptedReport};
 use super::reserved;
 use super::review::{Review, ReviewDue};
 use super::suspension::{Suspension, SuspensionDue};
@@ -79,9 +79,9 @@ pub struct AgentTask {
     pub reports: Vec<AcceptedReport>,
     /// What the item gave, once it is settled.
     pub ended: Option<ItemEnd>,
-    pub(crate) losses: u32,
+    losses: u32,
     /// Whether its step had begun before, and was begun again.
-    pub(crate) begun_again: bool,
+    begun_again: bool,
 }
 
 /// How far a task is.
@@ -216,6 +216,34 @@ impl AgentTask {
         )
     }
 
+    /// The report of this attempt with a number.
+    pub fn accepted_report(&self, n: u32) -> Option<&AcceptedReport> {
+        reports::numbered(&self.reports, n)
+    }
+
+    /// The task as checking its next report needs it: of the reports taken before, the last.
+    pub fn with_last_report_only(&self) -> Self {
+        Self {
+            phase: self.phase.clone(),
+            attempt: self.attempt,
+            last: self.last,
+            open_call: self.open_call.clone(),
+            last_call: self.last_call.clone(),
+            calls: self.calls.clone(),
+            recorded_results: self.recorded_results.clone(),
+            draft: self.draft.clone(),
+            reflection: self.reflection,
+            reports: self.reports.last().cloned().into_iter().collect(),
+            ..Self::default()
+        }
+    }
+
+    /// Whether a frame belongs to the report by which the task began to wait for people.
+    fn continues_last_report(&self, event: &AgentEvent) -> bool {
+        let last = self.reports.last().map(|seen| &seen.report);
+        self.phase == TaskPhase::Suspended && event.report().is_some() && last == event.report()
+    }
+
     /// Whether the model has the results of all tools it asked for.
     fn has_results(&self) -> bool {
         self.calls.as_ref().is_none_or(|calls| calls.are_done())
@@ -234,14 +262,14 @@ impl AgentTask {
         let current = event.attempt() == self.attempt;
         if let AgentEvent::Response(answer) = event {
             let report = answer.report.as_ref();
-            let reported = report.is_none_or(|report| self.accepts_report(report));
+            let reported = report.is_none_or(|report| reports::is_next(&self.reports, report));
             let live = current && self.is_live() && reported;
             return holds(Rule::ModelOrder, self.accepts_reply(answer, live));
         }
         holds(Rule::Attempt, current)?;
         holds(Rule::TaskOrder, self.is_spoken_of(event))?;
         if let Some(report) = event.report() {
-            holds(Rule::Report, self.accepts_report(report))?;
+            holds(Rule::Report, reports::is_next(&self.reports, report))?;
         }
         self.check_order(event)
     }
@@ -374,7 +402,7 @@ impl AgentTask {
     pub fn apply(&mut self, seq: u64, at: Timestamp, event: &AgentEvent, hint: Hint) {
         self.last = seq;
         if let Some(report) = event.report() {
-            self.note_report(seq, report);
+            reports::take(&mut self.reports, seq, report);
         }
         match event {
             AgentEvent::Request(request) => {
