@@ -165,16 +165,10 @@ pub struct Holds(BTreeSet<StreamId>);
 impl Holds {
     /// Takes a fact of the stream `store`.
     pub fn apply(&mut self, event: &StoreEvent) {
-        match event {
-            StoreEvent::HoldPlaced(hold) => drop(self.0.insert(hold.stream.clone())),
-            StoreEvent::HoldLifted(hold) => drop(self.0.remove(&hold.stream)),
-            StoreEvent::Opened(_)
-            | StoreEvent::Recovered(_)
-            | StoreEvent::RunHead(_)
-            | StoreEvent::CheckpointSigned(_)
-            | StoreEvent::KeyAdded(_)
-            | StoreEvent::KeyRevoked(_)
-            | StoreEvent::RunRemoved(_) => {}
+        if let StoreEvent::HoldPlaced(hold) = event {
+            self.0.insert(hold.stream.clone());
+        } else if let StoreEvent::HoldLifted(hold) = event {
+            self.0.remove(&hold.stream);
         }
     }
 

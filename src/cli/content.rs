@@ -19,21 +19,11 @@ const WIDTH: usize = 400;
 /// Prints the content of a frame, if it is one whose content is more than a few words. `all` is
 /// what to type to see everything.
 pub(super) fn print(frames: &[Frame], frame: &Frame, all: &str) {
-    let event = match &frame.event {
-        Event::Agent(event) => event,
-        Event::Webhook(event) => return webhooks::print(frames, (frame.seq, event), all),
-        Event::Run(_)
-        | Event::Recompute(_)
-        | Event::Step(_)
-        | Event::Item(_)
-        | Event::Worker(_)
-        | Event::Person(_)
-        | Event::World(_)
-        | Event::Kv(_)
-        | Event::Delivery(_)
-        | Event::Eval(_)
-        | Event::Store(_)
-        | Event::Foreign { .. } => return,
+    if let Event::Webhook(event) = &frame.event {
+        return webhooks::print(frames, (frame.seq, event), all);
+    }
+    let Event::Agent(event) = &frame.event else {
+        return;
     };
     match event {
         AgentEvent::Request(request) => {

@@ -171,19 +171,12 @@ impl Live {
             StepEvent::Failed(failed) => {
                 self.end(task, at, &StepEnd::failed(&failed.code, &failed.message));
             }
-            StepEvent::OutputChecked(_)
-            | StepEvent::Noted(_)
-            | StepEvent::Commanded(_)
-            | StepEvent::CommandCompleted(_)
-            | StepEvent::CommandsDeferred(_)
-            | StepEvent::CommandsDiscarded(_)
-            | StepEvent::ReviewRequested(_)
-            | StepEvent::SuspendRequested(_) => {}
             // It begins again, with the data that it waited for.
             StepEvent::Reset(_) => {
                 let own = |one: &Running| one.scope == task.scope && one.step == task.step;
                 self.running.retain(|one| !own(one));
             }
+            _ => {}
         }
     }
 

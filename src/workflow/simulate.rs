@@ -183,23 +183,10 @@ fn take_inputs(
 
 /// The responder that had waited long enough, if an input says so.
 fn waits_no_more(event: &Event) -> Option<&str> {
-    match event {
-        Event::Run(RunEvent::TimerFired(fired)) => fired.responder.as_deref(),
-        Event::Run(_)
-        | Event::Recompute(_)
-        | Event::Step(_)
-        | Event::Item(_)
-        | Event::Agent(_)
-        | Event::Worker(_)
-        | Event::Webhook(_)
-        | Event::Person(_)
-        | Event::World(_)
-        | Event::Kv(_)
-        | Event::Delivery(_)
-        | Event::Eval(_)
-        | Event::Store(_)
-        | Event::Foreign { .. } => None,
-    }
+    let Event::Run(RunEvent::TimerFired(fired)) = event else {
+        return None;
+    };
+    fired.responder.as_deref()
 }
 
 /// Whether a person changed the course of a run with an input that the run did not ask for.

@@ -104,6 +104,17 @@ impl AgentEvent {
         each!(self, event => event.attempt)
     }
 
+    /// The server and the tool of a call that is made, or that people are asked about.
+    pub fn target(&self) -> Option<(&str, &str)> {
+        if let Self::ToolCalled(called) = self {
+            return Some((&called.server, &called.tool));
+        }
+        if let Self::ApprovalRequested(asked) = self {
+            return Some((&asked.server, &asked.tool));
+        }
+        None
+    }
+
     /// The report it came with.
     pub fn report(&self) -> Option<&Report> {
         match self {

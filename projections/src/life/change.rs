@@ -43,8 +43,8 @@ pub enum Change<'f> {
     StepMoved(&'f str, StepStatus),
     /// An item of a fan-out is at a status.
     ItemMoved(Task<'f>, StepStatus),
-    /// A runtime has a task.
-    Dispatched(Task<'f>),
+    /// A runtime has a task, in this attempt.
+    Dispatched(Task<'f>, u32),
     /// A runtime has lost it.
     Lost(Task<'f>),
     /// The agent of a task has ended.
@@ -233,7 +233,7 @@ fn change(event: &Event) -> Option<Change<'_>> {
         Event::Worker(event) => {
             let task = Task::of(event.step(), event.item());
             Some(match event {
-                WorkerEvent::Dispatched(_) => Change::Dispatched(task),
+                WorkerEvent::Dispatched(sent) => Change::Dispatched(task, sent.attempt),
                 WorkerEvent::Lost(_) => Change::Lost(task),
             })
         }

@@ -85,38 +85,19 @@ impl RunState {
     /// Whether a frame about a review follows; of others, nothing is said here.
     pub(super) fn review_may(&self, scope: u32, step: u32, event: &StepEvent) -> bool {
         let of = |attempt: u32| self.review_of(scope, step, attempt);
-        match event {
-            StepEvent::CommandsDeferred(event) => {
-                of(event.attempt).is_some_and(|review| review.may_defer(event))
-            }
-            StepEvent::CommandsDiscarded(event) => {
-                of(event.attempt).is_some_and(|review| review.may_discard(event))
-                    || self.suspension_may_discard(scope, step, event)
-            }
-            StepEvent::ReviewRequested(event) => {
-                let policy = self.review_policy(scope, step);
-                of(event.attempt).is_some_and(|review| review.may_ask(event, policy))
-            }
-            StepEvent::Commanded(event) if event.kind == CommandKind::Review => {
-                // Neither an item of a fan-out nor what a responder asks waits for people, and a
-                // recompute asks no one.
-                let policy = self.review_policy(scope, step);
-                !self.is_fan_out_item(scope, step, event.item)
-                    && self.responder_task(scope, step).is_none()
-                    && event.suppressed == self.created().results.is_some()
-                    && policy.is_some()
-            }
-            StepEvent::Started(_)
-            | StepEvent::ReservedEvaluated(_)
-            | StepEvent::OutputChecked(_)
-            | StepEvent::Noted(_)
-            | StepEvent::Commanded(_)
-            | StepEvent::CommandCompleted(_)
-            | StepEvent::SuspendRequested(_)
-            | StepEvent::Completed(_)
-            | StepEvent::Failed(_)
-            | StepEvent::Skipped(_)
-            | StepEvent::Reset(_) => true,
+        let policy = || self.review_policy(scope, step);
+        if let StepEvent::CommandsDeferred(event) = event {
+            of(event.attempt).is_some_and(|review| review.may_defer(event))
+        } else if let StepEvent::CommandsDiscarded(event) = event {
+            of(event.attempt).is_some_and(|review| review.may_discard(event))
+                || self.suspension_may_discard(scope, step, event)
+        } else if let StepEvent::ReviewRequested(event) = event {
+            of(event.attempt).is_some_and(|review| review.may_ask(event, policy()))
+        } else if let StepEvent::Commanded(event) = event {
+            event.kind != CommandKind::Review
+                || (self.may_wait_for_people(scope, step, event) && policy().is_some())
+        } else {
+            true
         }
     }
 
@@ -158,21 +139,12 @@ impl RunState {
             suspension.discard();
         }
         if let Some(review) = &mut task.review {
-            match event {
-                StepEvent::CommandsDeferred(_) => review.defer(),
-                StepEvent::CommandsDiscarded(_) => review.discard(),
-                StepEvent::ReviewRequested(event) => review.ask(frame.seq, frame.at, event),
-                StepEvent::Started(_)
-                | StepEvent::ReservedEvaluated(_)
-                | StepEvent::OutputChecked(_)
-                | StepEvent::Noted(_)
-                | StepEvent::Commanded(_)
-                | StepEvent::CommandCompleted(_)
-                | StepEvent::SuspendRequested(_)
-                | StepEvent::Completed(_)
-                | StepEvent::Failed(_)
-                | StepEvent::Skipped(_)
-                | StepEvent::Reset(_) => {}
+            if let StepEvent::CommandsDeferred(_) = event {
+                review.defer();
+            } else if let StepEvent::CommandsDiscarded(_) = event {
+                review.discard();
+            } else if let StepEvent::ReviewRequested(event) = event {
+                review.ask(frame.seq, frame.at, event);
             }
         }
         self.reclassify_task(scope, at, None);

@@ -162,32 +162,21 @@ impl Spend {
             (Some(call), None) => self.close(call),
             (None, None) | (Some(_), Some(_)) => {}
         }
-        let cost = match event {
-            AgentEvent::Response(answer) => {
-                // A call that failed before anything was charged shows no price.
-                // Nor does a repeated reply, for which nothing is charged.
-                let free = answer.error.is_some() || answer.repeats.is_some();
-                let shows = !free || answer.cost_micro_usd > 0;
-                if let Some(call) = open.filter(|_| shows) {
-                    let dearest = &mut self.group(&call.group).dearest_micro_usd;
-                    *dearest = Some(dearest.unwrap_or(0).max(answer.cost_micro_usd));
-                }
-                answer.cost_micro_usd
+        let cost = if let AgentEvent::Response(answer) = event {
+            // A call that failed before anything was charged shows no price.
+            // Nor does a repeated reply, for which nothing is charged.
+            let free = answer.error.is_some() || answer.repeats.is_some();
+            let shows = !free || answer.cost_micro_usd > 0;
+            if let Some(call) = open.filter(|_| shows) {
+                let dearest = &mut self.group(&call.group).dearest_micro_usd;
+                *dearest = Some(dearest.unwrap_or(0).max(answer.cost_micro_usd));
             }
-            AgentEvent::Finished(finished) => {
-                let claimed = finished.metrics.as_ref();
-                claimed.map_or(0, |claimed| claimed.cost_micro_usd)
-            }
-            AgentEvent::Request(_)
-            | AgentEvent::Decided(_)
-            | AgentEvent::ReflectStarted(_)
-            | AgentEvent::BudgetExhausted(_)
-            | AgentEvent::ToolCalled(_)
-            | AgentEvent::ToolReturned(_)
-            | AgentEvent::ToolInDoubt(_)
-            | AgentEvent::ApprovalRequested(_)
-            | AgentEvent::ApprovalDecided(_)
-            | AgentEvent::ApprovalExpired(_) => return,
+            answer.cost_micro_usd
+        } else if let AgentEvent::Finished(finished) = event {
+            let claimed = finished.metrics.as_ref();
+            claimed.map_or(0, |claimed| claimed.cost_micro_usd)
+        } else {
+            return;
         };
         self.cost_micro_usd = self.cost_micro_usd.saturating_add(cost);
         self.dearest_micro_usd = self.dearest_micro_usd.max(cost);

@@ -121,22 +121,18 @@ impl RunState {
 
 /// Whether something begins with a frame that a paused run does not begin.
 pub fn starts_work(event: &Event) -> bool {
-    match event {
-        Event::Run(event) => matches!(event, RunEvent::Started(_) | RunEvent::TimerFired(_)),
-        Event::Step(event) => matches!(event, StepEvent::Started(_)),
-        Event::Item(event) => matches!(event, ItemEvent::Started(_)),
-        Event::Worker(event) => matches!(event, WorkerEvent::Dispatched(_)),
-        Event::Webhook(event) => matches!(event, WebhookEvent::Sent(_)),
-        Event::Agent(event) => is_agent_request(event),
-        Event::World(event) => matches!(event, WorldEvent::Fired(_)),
-        Event::Recompute(_)
-        | Event::Person(_)
-        | Event::Kv(_)
-        | Event::Delivery(_)
-        | Event::Eval(_)
-        | Event::Store(_)
-        | Event::Foreign { .. } => false,
+    if let Event::Agent(event) = event {
+        return is_agent_request(event);
     }
+    matches!(
+        event,
+        Event::Run(RunEvent::Started(_) | RunEvent::TimerFired(_))
+            | Event::Step(StepEvent::Started(_))
+            | Event::Item(ItemEvent::Started(_))
+            | Event::Worker(WorkerEvent::Dispatched(_))
+            | Event::Webhook(WebhookEvent::Sent(_))
+            | Event::World(WorldEvent::Fired(_))
+    )
 }
 
 /// Whether an agent wants something of the world: a model, a tool, a person.

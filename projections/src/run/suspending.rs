@@ -137,38 +137,29 @@ impl RunState {
 
     /// Whether a frame about a suspension follows; of others, nothing is said here.
     pub(super) fn suspension_may(&self, scope: u32, step: u32, event: &StepEvent) -> bool {
-        match event {
-            StepEvent::SuspendRequested(event) => {
-                let task = self.task(scope, step, None);
-                let suspension = self.suspension_of(scope, step, Some(event.attempt));
-                let policy = self.suspend_policy(scope, step);
-                task.is_some_and(AgentTask::has_all_notes)
-                    && suspension.is_some_and(|one| one.may_ask(event, policy.as_ref()))
-            }
-            StepEvent::Commanded(event) if event.kind == CommandKind::Suspend => {
-                // Neither an item of a fan-out nor what a responder asks waits for people, and a
-                // recompute asks no one.
-                !self.is_fan_out_item(scope, step, event.item)
-                    && self.responder_task(scope, step).is_none()
-                    && event.suppressed == self.created().results.is_some()
-                    && self.suspend_policy(scope, step).is_some()
-            }
-            StepEvent::Started(event) => {
-                self.may_start_as(scope, step, event.resume_step.as_deref())
-            }
-            StepEvent::ReservedEvaluated(_)
-            | StepEvent::OutputChecked(_)
-            | StepEvent::Noted(_)
-            | StepEvent::Commanded(_)
-            | StepEvent::CommandCompleted(_)
-            | StepEvent::CommandsDeferred(_)
-            | StepEvent::CommandsDiscarded(_)
-            | StepEvent::ReviewRequested(_)
-            | StepEvent::Completed(_)
-            | StepEvent::Failed(_)
-            | StepEvent::Skipped(_)
-            | StepEvent::Reset(_) => true,
+        if let StepEvent::SuspendRequested(event) = event {
+            let task = self.task(scope, step, None);
+            let suspension = self.suspension_of(scope, step, Some(event.attempt));
+            let policy = self.suspend_policy(scope, step);
+            task.is_some_and(AgentTask::has_all_notes)
+                && suspension.is_some_and(|one| one.may_ask(event, policy.as_ref()))
+        } else if let StepEvent::Commanded(event) = event {
+            event.kind != CommandKind::Suspend
+                || (self.may_wait_for_people(scope, step, event)
+                    && self.suspend_policy(scope, step).is_some())
+        } else if let StepEvent::Started(event) = event {
+            self.may_start_as(scope, step, event.resume_step.as_deref())
+        } else {
+            true
         }
+    }
+
+    /// Whether a command may have its step wait for people. Neither an item of a fan-out nor what a
+    /// responder asks does, and a recompute asks no one.
+    pub(super) fn may_wait_for_people(&self, scope: u32, step: u32, command: &StepCommand) -> bool {
+        !self.is_fan_out_item(scope, step, command.item)
+            && self.responder_task(scope, step).is_none()
+            && command.suppressed == self.created().results.is_some()
     }
 
     /// Whether the other commands of an outcome are discarded because it suspends its step.

@@ -216,23 +216,12 @@ impl RunState {
     /// # Errors
     /// [`WorldRefusal::Hash`].
     pub fn check_world_hash(&self, frame: &Frame) -> Result<(), WorldRefusal> {
-        let named = match &frame.event {
-            Event::Run(RunEvent::Completed(end)) => &end.world,
-            Event::Run(RunEvent::Failed(end)) => &end.world,
-            Event::Run(_)
-            | Event::Recompute(_)
-            | Event::Step(_)
-            | Event::Item(_)
-            | Event::Agent(_)
-            | Event::Worker(_)
-            | Event::Webhook(_)
-            | Event::Person(_)
-            | Event::World(_)
-            | Event::Kv(_)
-            | Event::Delivery(_)
-            | Event::Eval(_)
-            | Event::Store(_)
-            | Event::Foreign { .. } => return Ok(()),
+        let named = if let Event::Run(RunEvent::Completed(end)) = &frame.event {
+            &end.world
+        } else if let Event::Run(RunEvent::Failed(end)) = &frame.event {
+            &end.world
+        } else {
+            return Ok(());
         };
         let responding = self.responding().filter(|_| frame.scope.is_empty());
         let made = responding.map(|responding| responding.head().hash());

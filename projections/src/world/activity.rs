@@ -84,43 +84,27 @@ pub fn is_world_frame(frame: &Frame) -> bool {
 
 /// As [`is_world_frame`], of an event in a scope that has no frame yet.
 pub fn is_world_event(event: &Event, scope: &str) -> bool {
-    match event {
-        Event::World(event) => match event {
-            WorldEvent::ObjectCreated(_)
-            | WorldEvent::ObjectPatched(_)
-            | WorldEvent::RelationCreated(_)
-            | WorldEvent::RelationRemoved(_)
-            | WorldEvent::Noted(_) => true,
-            WorldEvent::Commanded(_)
-            | WorldEvent::Fired(_)
-            | WorldEvent::Completed(_)
-            | WorldEvent::Failed(_)
-            | WorldEvent::Rejected(_)
-            | WorldEvent::Loaded(_)
-            | WorldEvent::BudgetExhausted(_)
-            | WorldEvent::BudgetRaised(_) => false,
-        },
-        Event::Foreign { kind, .. } => kind.starts_with("x."),
-        Event::Agent(event) => {
-            let calls = matches!(
-                event,
-                AgentEvent::Request(_)
-                    | AgentEvent::Response(_)
-                    | AgentEvent::ToolCalled(_)
-                    | AgentEvent::ToolReturned(_)
-            );
-            calls && (is_address(scope) || is_address(event.step()))
-        }
-        Event::Run(_)
-        | Event::Recompute(_)
-        | Event::Step(_)
-        | Event::Item(_)
-        | Event::Worker(_)
-        | Event::Webhook(_)
-        | Event::Person(_)
-        | Event::Kv(_)
-        | Event::Delivery(_)
-        | Event::Eval(_)
-        | Event::Store(_) => false,
+    if let Event::Agent(event) = event {
+        let calls = matches!(
+            event,
+            AgentEvent::Request(_)
+                | AgentEvent::Response(_)
+                | AgentEvent::ToolCalled(_)
+                | AgentEvent::ToolReturned(_)
+        );
+        return calls && (is_address(scope) || is_address(event.step()));
     }
+    if let Event::Foreign { kind, .. } = event {
+        return kind.starts_with("x.");
+    }
+    matches!(
+        event,
+        Event::World(
+            WorldEvent::ObjectCreated(_)
+                | WorldEvent::ObjectPatched(_)
+                | WorldEvent::RelationCreated(_)
+                | WorldEvent::RelationRemoved(_)
+                | WorldEvent::Noted(_)
+        )
+    )
 }

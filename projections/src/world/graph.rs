@@ -74,22 +74,10 @@ impl World {
 
     /// Takes a frame. Types that are not about objects and relations change nothing.
     pub fn apply(&mut self, frame: &Frame) -> WorldChange {
-        match &frame.event {
-            Event::World(event) => self.apply_event(frame.seq, event),
-            Event::Run(_)
-            | Event::Recompute(_)
-            | Event::Step(_)
-            | Event::Item(_)
-            | Event::Agent(_)
-            | Event::Worker(_)
-            | Event::Webhook(_)
-            | Event::Person(_)
-            | Event::Kv(_)
-            | Event::Delivery(_)
-            | Event::Eval(_)
-            | Event::Store(_)
-            | Event::Foreign { .. } => WorldChange::Nothing,
-        }
+        let Event::World(event) = &frame.event else {
+            return WorldChange::Nothing;
+        };
+        self.apply_event(frame.seq, event)
     }
 
     /// Takes the event of a frame.

@@ -26,8 +26,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use ktsu_ledger::event::{
-    AgentEvent, Candidate, Derivation, FiringVerdict, OutputRejected, Posted, RunEvent, TaskKind,
-    TimerKind, WorkerEvent, WorldBudgetExhausted, WorldEvent,
+    Candidate, Derivation, FiringVerdict, OutputRejected, Posted, RunEvent, TaskKind, TimerKind,
+    WorldBudgetExhausted, WorldEvent,
 };
 use ktsu_ledger::{CanonicalJson, Cause, Event, Frame};
 
@@ -36,6 +36,8 @@ pub use firing::{Firing, OutputPlace};
 pub use pending::PendingTrigger;
 pub use timers::{MAX_TIMERS, ResponderTimer};
 
+use crate::life::scope::RunStatus;
+use crate::life::{Change, changes};
 use queue::{KeySource, QueuedFrame, QueuedSubject, QueuedTrigger, subject_of, take};
 use timers::Timers;
 
@@ -231,55 +233,47 @@ impl Responding {
     /// Takes a frame that [`Responding::check`] allows, whatever it is about.
     pub fn apply(&mut self, frame: &Frame) {
         self.activity.apply(frame);
-        match &frame.event {
-            Event::World(event) => self.apply_world(frame, event),
-            Event::Foreign { kind, .. } => {
-                if let Some(posted) = Posted::of(&frame.event) {
-                    let key = KeySource::Root(self.posts.take(frame, &posted.by, &posted.post));
-                    let queued = (key, QueuedSubject::Posted(posted.data), None);
-                    self.enqueue(frame, kind, WorldChange::Nothing, queued);
-                }
+        if let Event::World(event) = &frame.event {
+            self.apply_world(frame, event);
+        } else if let Event::Foreign { kind, .. } = &frame.event {
+            if let Some(posted) = Posted::of(&frame.event) {
+                let key = KeySource::Root(self.posts.take(frame, &posted.by, &posted.post));
+                let queued = (key, QueuedSubject::Posted(posted.data), None);
+                self.enqueue(frame, kind, WorldChange::Nothing, queued);
             }
-            Event::Worker(WorkerEvent::Dispatched(sent)) if is_address(&sent.step) => {
-                let attempt = Some(sent.attempt);
-                self.tasks.announce(&sent.step, frame.seq, attempt);
-            }
-            Event::Run(RunEvent::Started(_)) if is_address(&frame.scope) => {
-                self.tasks.announce(&frame.scope, frame.seq, None);
-            }
-            Event::Run(RunEvent::Failed(_)) if is_address(&frame.scope) => {
-                self.tasks.set_aside(&frame.scope, frame.seq);
-            }
-            Event::Agent(AgentEvent::Finished(end))
-                if is_address(&end.step) && came_to_nothing(end) =>
-            {
-                match has_no_gateway(end) {
-                    true => self.tasks.leave_unanswered(&end.step, frame.seq),
-                    false => self.tasks.set_aside(&end.step, frame.seq),
-                }
-            }
-            Event::Run(RunEvent::Branched(_)) => self.posts.begin_branch(),
-            Event::Run(RunEvent::TimerFired(fired)) => {
-                self.is_time_up |= fired.timer == TimerKind::WorldBudget;
-                self.fire_timer(frame, fired);
-            }
-            Event::Agent(AgentEvent::Finished(end)) if is_address(&end.step) => {
-                self.end_task(frame, &end.step, end.outcome.clone());
-            }
-            Event::Run(_)
-            | Event::Recompute(_)
-            | Event::Step(_)
-            | Event::Item(_)
-            | Event::Agent(_)
-            | Event::Worker(_)
-            | Event::Webhook(_)
-            | Event::Person(_)
-            | Event::Kv(_)
-            | Event::Delivery(_)
-            | Event::Eval(_)
-            | Event::Store(_) => {}
+        } else if let Event::Run(RunEvent::TimerFired(fired)) = &frame.event {
+            self.is_time_up |= fired.timer == TimerKind::WorldBudget;
+            self.fire_timer(frame, fired);
+        } else {
+            changes(frame).for_each(|change| self.follow(frame, change));
         }
         self.advance();
+    }
+
+    /// Follows what responders ask or run: each is announced, and ends, or comes to nothing.
+    fn follow(&mut self, frame: &Frame, change: Change<'_>) {
+        if let Change::Forked(_) = change {
+            self.posts.begin_branch();
+        } else if let Change::Dispatched(task, attempt) = change {
+            if is_address(task.step) {
+                self.tasks.announce(task.step, frame.seq, Some(attempt));
+            }
+        } else if let Change::ScopeMoved(status) = change {
+            let own = is_address(&frame.scope);
+            if own && status == RunStatus::Running {
+                self.tasks.announce(&frame.scope, frame.seq, None);
+            } else if own && status == RunStatus::Failed {
+                self.tasks.set_aside(&frame.scope, frame.seq);
+            }
+        } else if let Change::Finished(task, end) = change
+            && is_address(task.step)
+        {
+            match (came_to_nothing(end), has_no_gateway(end)) {
+                (true, true) => self.tasks.leave_unanswered(task.step, frame.seq),
+                (true, false) => self.tasks.set_aside(task.step, frame.seq),
+                (false, _) => self.end_task(frame, task.step, end.outcome.clone()),
+            }
+        }
     }
 
     /// A step of the run itself completed with this output. Called behind [`Responding::apply`] of

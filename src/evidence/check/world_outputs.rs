@@ -197,16 +197,7 @@ impl Outputs<'_> {
                 wrong_if(!right, "its ends are not of the types that it relates")?;
                 (declared.schema.as_ref(), event.data.clone())
             }
-            WorldEvent::RelationRemoved(_)
-            | WorldEvent::Noted(_)
-            | WorldEvent::Commanded(_)
-            | WorldEvent::Fired(_)
-            | WorldEvent::Completed(_)
-            | WorldEvent::Failed(_)
-            | WorldEvent::Rejected(_)
-            | WorldEvent::Loaded(_)
-            | WorldEvent::BudgetExhausted(_)
-            | WorldEvent::BudgetRaised(_) => return Ok(()),
+            _ => return Ok(()),
         };
         let data = match data.is_null() {
             true => serde_json::json!({}),

@@ -246,19 +246,16 @@ fn causes_of(event: &AgentEvent, after: &AgentTask) -> Vec<Cause> {
 
 /// What a frame follows from: a call from the reply that asked for it, a result from its call.
 fn cause_of(event: &AgentEvent, last: u64) -> u64 {
-    match event {
-        AgentEvent::ToolCalled(called) => called.approval.unwrap_or(called.response),
-        AgentEvent::ToolReturned(returned) => returned.called.unwrap_or(returned.response),
-        AgentEvent::ToolInDoubt(doubt) => doubt.called,
-        AgentEvent::ApprovalRequested(asked) => asked.response,
-        AgentEvent::Request(_)
-        | AgentEvent::Response(_)
-        | AgentEvent::Decided(_)
-        | AgentEvent::ReflectStarted(_)
-        | AgentEvent::BudgetExhausted(_)
-        | AgentEvent::ApprovalDecided(_)
-        | AgentEvent::ApprovalExpired(_)
-        | AgentEvent::Finished(_) => last,
+    if let AgentEvent::ToolCalled(called) = event {
+        called.approval.unwrap_or(called.response)
+    } else if let AgentEvent::ToolReturned(returned) = event {
+        returned.called.unwrap_or(returned.response)
+    } else if let AgentEvent::ToolInDoubt(doubt) = event {
+        doubt.called
+    } else if let AgentEvent::ApprovalRequested(asked) = event {
+        asked.response
+    } else {
+        last
     }
 }
 

@@ -184,20 +184,7 @@ fn check_recompute_sends(
 
 /// Why a branch that keeps to itself does not make a call: what it changes lasts (decision F1).
 pub(super) fn lasting_change(event: &AgentEvent, servers: &[ServerPlan]) -> Option<String> {
-    let (server, tool) = match event {
-        AgentEvent::ToolCalled(called) => (&called.server, &called.tool),
-        AgentEvent::ApprovalRequested(asked) => (&asked.server, &asked.tool),
-        AgentEvent::Request(_)
-        | AgentEvent::Response(_)
-        | AgentEvent::Decided(_)
-        | AgentEvent::ReflectStarted(_)
-        | AgentEvent::BudgetExhausted(_)
-        | AgentEvent::ToolReturned(_)
-        | AgentEvent::ToolInDoubt(_)
-        | AgentEvent::ApprovalDecided(_)
-        | AgentEvent::ApprovalExpired(_)
-        | AgentEvent::Finished(_) => return None,
-    };
+    let (server, tool) = event.target()?;
     let stateful = of(servers, server).is_some_and(|one| one.stateful);
     stateful.then(|| {
         format!("a branch does not change the world: {tool} of {server} is not to be called")

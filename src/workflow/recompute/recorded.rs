@@ -204,45 +204,37 @@ struct RecordedRunFold<'a> {
 impl RecordedRunFold<'_> {
     fn take(&mut self, frame: &Frame) {
         self.at = frame.at;
-        match &frame.event {
-            Event::Run(RunEvent::Started(started)) => {
-                if let Some(plan) = &started.plan {
-                    self.scopes.insert(frame.scope.clone(), plan.clone());
-                }
+        if let Event::Run(RunEvent::Started(started)) = &frame.event {
+            if let Some(plan) = &started.plan {
+                self.scopes.insert(frame.scope.clone(), plan.clone());
             }
-            Event::Step(event) => self.take_step(&frame.scope, event),
-            Event::Item(event) => self.take_item(&frame.scope, event),
-            Event::Worker(WorkerEvent::Dispatched(sent)) => {
-                if let Some(task) = self.find(&frame.scope, &sent.step, sent.item) {
-                    task.dispatched = true;
-                }
+        } else if let Event::Step(event) = &frame.event {
+            self.take_step(&frame.scope, event);
+        } else if let Event::Item(event) = &frame.event {
+            self.take_item(&frame.scope, event);
+        } else if let Event::Worker(WorkerEvent::Dispatched(sent)) = &frame.event {
+            if let Some(task) = self.find(&frame.scope, &sent.step, sent.item) {
+                task.dispatched = true;
             }
-            Event::Agent(event) => {
-                let plan = self.plan;
-                if let Some(task) = self.find(&frame.scope, event.step(), event.item()) {
-                    task.called |= matches!(event, AgentEvent::Response(_));
-                    if let AgentEvent::Finished(finished) = event {
-                        let said = finished.outcome.pointer("/error/retryable");
-                        task.retryable = said.and_then(|said| said.as_bool());
-                        task.commands = commands(&finished.outcome);
-                    }
-                    let file = plan.agents.get(&task.agent.file);
-                    let servers = file.map_or(&[][..], |file| file.servers.as_slice());
-                    task.calls.apply(frame, event, servers);
-                }
-            }
-            Event::Run(_)
-            | Event::Recompute(_)
-            | Event::Worker(_)
-            | Event::Webhook(_)
-            | Event::Person(_)
-            | Event::World(_)
-            | Event::Kv(_)
-            | Event::Delivery(_)
-            | Event::Eval(_)
-            | Event::Store(_)
-            | Event::Foreign { .. } => {}
+        } else if let Event::Agent(event) = &frame.event {
+            self.take_agent(frame, event);
         }
+    }
+
+    fn take_agent(&mut self, frame: &Frame, event: &AgentEvent) {
+        let plan = self.plan;
+        let Some(task) = self.find(&frame.scope, event.step(), event.item()) else {
+            return;
+        };
+        task.called |= matches!(event, AgentEvent::Response(_));
+        if let AgentEvent::Finished(finished) = event {
+            let said = finished.outcome.pointer("/error/retryable");
+            task.retryable = said.and_then(|said| said.as_bool());
+            task.commands = commands(&finished.outcome);
+        }
+        let file = plan.agents.get(&task.agent.file);
+        let servers = file.map_or(&[][..], |file| file.servers.as_slice());
+        task.calls.apply(frame, event, servers);
     }
 
     fn take_step(&mut self, scope: &str, event: &StepEvent) {
