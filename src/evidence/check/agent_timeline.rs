@@ -8,13 +8,14 @@ use std::rc::Rc;
 
 use ktsu_ledger::event::plan::Plan;
 use ktsu_ledger::event::{
-    AgentEvent, ApprovalRequested, BranchCreated, Effects, Principal, Report, RunEvent, StepEvent,
-    ToolCalled, WorkerEvent,
+    AgentEvent, ApprovalRequested, BranchCreated, Effects, Principal, Report, StepEvent, ToolCalled,
 };
 use ktsu_ledger::{Actor, Event, Frame, Timestamp};
 use ktsu_projections::life::call::RequestedCall;
 use ktsu_projections::life::review::Review;
 use ktsu_projections::life::suspension::Suspension;
+use ktsu_projections::life::{Change, Delay, Task, changes};
+use ktsu_projections::run::StepStatus;
 use serde_json::Value;
 
 use super::ClaimFailure;
@@ -206,62 +207,65 @@ impl<'a> AgentTimeline<'a> {
     }
 
     fn take(&mut self, frame: &'a Frame) -> Result<(), ClaimFailure> {
-        if let Some(created) = frame.event.created() {
-            self.proposer = &created.principal.id;
-            self.define(frame);
+        for change in changes(frame) {
+            self.follow(frame, change);
         }
-        match &frame.event {
-            Event::Run(RunEvent::Branched(branch)) => self.branch(frame, branch),
-            Event::Run(RunEvent::Resumed(resumed)) => {
-                self.check_speaker(frame, &resumed.by);
+        // It continues with what is posted, or with a raised budget.
+        self.ended &= !frame.event.is_world_input();
+        if let Event::Agent(event) = &frame.event {
+            let place = (frame.scope.as_str(), event.step(), event.item());
+            let mut task = self.tasks.remove(&place).unwrap_or_default();
+            let taken = self.take_agent(&mut task, frame, event);
+            self.tasks.insert(place, task);
+            return taken;
+        }
+        if let Event::Step(StepEvent::Started(started)) = &frame.event {
+            let other = started.resume_step.as_deref();
+            let other = other.map(|other| ((&*frame.scope, &*started.step), other));
+            self.resumed_to.extend(other);
+        }
+        self.take_review(frame)?;
+        self.take_suspension(frame)
+    }
+
+    /// Follows what moves a whole run, a step or a task.
+    fn follow(&mut self, frame: &'a Frame, change: Change<'a>) {
+        match change {
+            Change::Created(created) => {
+                self.proposer = &created.principal.id;
+                self.define(frame);
+            }
+            Change::Forked(branch) => self.branch(frame, branch),
+            Change::Resumed(by) => {
+                self.check_speaker(frame, by);
                 self.ended = false;
                 if let Some(since) = self.paused.take() {
                     self.postpone(frame.at.millis_since(since));
                 }
             }
-            Event::Run(RunEvent::Paused(word)) => {
-                self.check_speaker(frame, &word.by);
+            Change::Paused(by) => {
+                self.check_speaker(frame, by);
                 self.paused = Some(frame.at);
             }
-            Event::Run(RunEvent::Cancelled(word) | RunEvent::Terminated(word)) => {
-                self.check_speaker(frame, &word.by);
+            Change::Stopped(_, by) => {
+                self.check_speaker(frame, by);
                 (self.paused, self.ended) = (None, true);
             }
-            Event::Run(RunEvent::ClockJumped(jumped)) => {
-                self.postpone(jumped.forward_ms.unwrap_or_default());
+            Change::DeadlinesMoved(by_ms, Delay::Clock) => self.postpone(by_ms),
+            Change::ScopeMoved(status) => {
+                self.ended |= status.is_terminal() && frame.scope.is_empty();
             }
-            Event::Run(RunEvent::Completed(_) | RunEvent::Failed(_)) => {
-                self.ended |= frame.scope.is_empty();
+            Change::StepMoved(step, StepStatus::Running | StepStatus::Pending) => {
+                self.begin(&frame.scope, step);
             }
-            // It goes on with what is posted, or with a raised budget.
-            event if event.is_world_input() => self.ended = false,
-            Event::Step(StepEvent::Started(started)) => {
-                self.begin(&frame.scope, &started.step);
-                let other = started.resume_step.as_deref();
-                let other = other.map(|other| ((&*frame.scope, &*started.step), other));
-                self.resumed_to.extend(other);
-            }
-            Event::Step(StepEvent::Reset(reset)) => self.begin(&frame.scope, &reset.step),
-            Event::Worker(WorkerEvent::Dispatched(sent)) => {
-                let place = (frame.scope.as_str(), sent.step.as_str(), sent.item);
-                let task = self.tasks.entry(place).or_default();
-                task.attempt = Some(sent.attempt);
+            Change::Dispatched(Task { step, item }, attempt) => {
+                let task = self.tasks.entry((&frame.scope, step, item)).or_default();
+                task.attempt = Some(attempt);
                 task.report = None;
                 (task.awaits_people, task.over) = (false, false);
             }
-            Event::Agent(event) => {
-                let place = (frame.scope.as_str(), event.step(), event.item());
-                let mut task = self.tasks.remove(&place).unwrap_or_default();
-                let taken = self.take_agent(&mut task, frame, event);
-                self.tasks.insert(place, task);
-                return taken;
-            }
-            _ => {
-                self.take_review(frame)?;
-                self.take_suspension(frame)?;
-            }
+            _ => {}
         }
-        Ok(())
     }
 
     fn define(&mut self, frame: &'a Frame) {

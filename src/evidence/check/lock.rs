@@ -27,11 +27,13 @@ impl EvidenceArchive {
     pub(super) fn lock(&self) -> CheckResult {
         let (mut locked, mut open) = (0, None);
         for placed in self.each() {
-            let shown = match &placed.frame.event {
+            let event = &placed.frame.event;
+            let redefines = event.branched().is_some_and(|one| one.digest.is_some());
+            let shown = match event {
                 Event::Run(RunEvent::Created(created)) => self.locked(&placed, created),
-                Event::Run(RunEvent::Branched(branch)) if branch.digest.is_some() => Ok(
-                    LockVerdict::Nothing("its definition was changed by a person"),
-                ),
+                _ if redefines => Ok(LockVerdict::Nothing(
+                    "its definition was changed by a person",
+                )),
                 _ => continue,
             };
             let frame = placed.frame.id();

@@ -9,13 +9,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ktsu_ledger::event::plan::{AgentPlan, Plan, StepWork};
 use ktsu_ledger::event::{
-    AgentEvent, AgentFinished, FinishReason, ItemEvent, LlmResponse, PersonEvent, Purpose,
-    Reference, RunEvent, StepEvent, WebhookEvent,
+    AgentEvent, AgentFinished, BranchCreated, FinishReason, ItemEvent, LlmResponse, PersonEvent,
+    Purpose, Reference, RunEvent, StepEvent, WebhookEvent,
 };
 use ktsu_ledger::{CanonicalJson, Event, Frame, Hash, canonical};
 use ktsu_projections::life::command_order::CommandOrder;
 use ktsu_projections::life::invoked::InvokedPath;
 use ktsu_projections::life::reserved::is_reserved;
+use ktsu_projections::life::review::Review;
+use ktsu_projections::life::suspension::Suspension;
 use ktsu_secret::REDACTED;
 use ktsu_workflow::rules::{DecisionRules, recorded_rules};
 use serde_json::{Value, json};
@@ -155,6 +157,23 @@ impl<'a> OutputCheck<'a> {
         Ok(())
     }
 
+    /// A branch begins: what was in progress in the parent is asked again.
+    fn fork(&mut self, frame: &Frame, branch: &BranchCreated) {
+        if branch.restarts {
+            self.steps.clear();
+        }
+        self.resumed.begin_again(frame.seq);
+        if branch.digest.is_some() || branch.restarts {
+            self.resumed.blur();
+        }
+        let steps = self.steps.values_mut();
+        for asked in steps.flat_map(|step| step.asked.values_mut()) {
+            asked.review.iter_mut().for_each(Review::ask_again);
+            let suspension = asked.suspension.iter_mut();
+            suspension.for_each(Suspension::ask_again);
+        }
+    }
+
     fn take(&mut self, frame: &Frame) -> Result<(), ClaimFailure> {
         self.rules = recorded_rules(&frame.event).unwrap_or(self.rules);
         let apart = frame.ext.iter().any(|one| one.path == "/definition");
@@ -163,8 +182,10 @@ impl<'a> OutputCheck<'a> {
             self.unread = self.plan.is_none();
             self.steps.clear();
         }
+        if let Some(branch) = frame.event.branched() {
+            self.fork(frame, branch);
+        }
         match &frame.event {
-            Event::Run(RunEvent::Branched(branch)) if branch.restarts => self.steps.clear(),
             Event::Step(event @ (StepEvent::Started(_) | StepEvent::Reset(_))) => {
                 self.begins_again(frame, event)?;
                 *self.step(frame) = StepOutputs {

@@ -48,15 +48,6 @@ impl OutputCheck<'_> {
                 });
                 self.blame(frame, !right, "no review of its step waits for it")
             }
-            Event::Run(RunEvent::Branched(_)) => {
-                // What was under way in the parent is asked again.
-                let asked = self.steps.values_mut();
-                let asked = asked.flat_map(|step| step.asked.values_mut());
-                for review in asked.filter_map(|asked| asked.review.as_mut()) {
-                    review.ask_again();
-                }
-                Ok(())
-            }
             Event::Run(RunEvent::Started(started)) => {
                 if !frame.scope.is_empty() && !self.reviewed.is_empty() {
                     self.begin_child(&frame.scope);

@@ -47,19 +47,6 @@ impl OutputCheck<'_> {
                 });
                 self.blame(frame, !right, "its step does not wait for data")
             }
-            Event::Run(RunEvent::Branched(branch)) => {
-                self.resumed.begin_again(frame.seq);
-                if branch.digest.is_some() || branch.restarts {
-                    self.resumed.blur();
-                }
-                // What was under way in the parent is asked again.
-                let asked = self.steps.values_mut();
-                let asked = asked.flat_map(|step| step.asked.values_mut());
-                for suspension in asked.filter_map(|asked| asked.suspension.as_mut()) {
-                    suspension.ask_again();
-                }
-                Ok(())
-            }
             Event::Run(RunEvent::Resumed(_)) => {
                 self.resumed.begin_again(frame.seq);
                 Ok(())
