@@ -12,6 +12,7 @@ use ktsu_ledger::event::StoreEvent;
 use ktsu_ledger::{StreamId, Timestamp};
 
 use crate::index::RunRow;
+use crate::run::RunStatus;
 
 /// How long ended runs are kept.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -33,10 +34,10 @@ impl RetentionLimits {
 
     /// Whether a run ended longer ago than its limit. A status that is no end is never due.
     fn admits(&self, run: &EndedRun, now: Timestamp) -> bool {
-        let days = match run.status.as_str() {
-            "complete" => self.complete_days,
-            "failed" | "cancelled" => self.failed_days,
-            _ => None,
+        let days = match run.status {
+            Some(RunStatus::Complete) => self.complete_days,
+            Some(RunStatus::Failed | RunStatus::Cancelled) => self.failed_days,
+            Some(RunStatus::Pending | RunStatus::Running | RunStatus::Waiting) | None => None,
         };
         let (Some(days), Some(ended)) = (days, run.ended_at) else {
             return false;
@@ -51,8 +52,8 @@ impl RetentionLimits {
 pub struct EndedRun {
     /// Its stream.
     pub stream: StreamId,
-    /// Its status.
-    pub status: String,
+    /// Its status; nothing of an eval, and of a run that cannot be read.
+    pub status: Option<RunStatus>,
     /// When it ended, if it has.
     pub ended_at: Option<Timestamp>,
     /// What it was forked from, or is a recompute or a verdict of.
@@ -67,12 +68,17 @@ impl EndedRun {
     pub fn evals(stream: &StreamId, runs: &BTreeSet<StreamId>) -> Vec<Self> {
         let of_run = |run: &StreamId| Self {
             stream: stream.clone(),
-            status: "eval".to_owned(),
+            status: None,
             ended_at: None,
             parent: Some(run.clone()),
             judges: runs.iter().cloned().collect(),
         };
         runs.iter().map(of_run).collect()
+    }
+
+    /// The status as the record of a removal names it.
+    pub fn status_name(&self) -> &'static str {
+        self.status.map_or("eval", RunStatus::as_str)
     }
 
     fn is_eval(&self) -> bool {
@@ -84,7 +90,7 @@ impl EndedRun {
         let parent = row.parent_run_id.as_deref();
         Self {
             stream: stream.clone(),
-            status: row.status.clone(),
+            status: RunStatus::named(&row.status),
             ended_at: row.ended_at,
             parent: of.or_else(|| parent.and_then(|parent| StreamId::run(parent).ok())),
             judges: Vec::new(),
@@ -198,7 +204,7 @@ mod tests {
     fn run(name: &str, status: &str, ended: Option<u64>, parent: Option<&str>) -> EndedRun {
         EndedRun {
             stream: StreamId::run(name).unwrap(),
-            status: status.to_owned(),
+            status: RunStatus::named(status),
             ended_at: ended.map(at),
             parent: parent.map(|parent| StreamId::run(parent).unwrap()),
             judges: Vec::new(),

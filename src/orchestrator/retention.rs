@@ -526,7 +526,7 @@ impl Sweep<'_> {
             let mut frames = 0;
             for run in &due {
                 turn.looked_at += 1;
-                let planned = references.plan(reader, &run.stream, &run.status, RETENTION);
+                let planned = references.plan(reader, &run.stream, run.status_name(), RETENTION);
                 let planned = match planned {
                     Ok(planned) => planned,
                     Err(PlanRemovalError::Store(error)) => return Err(error),

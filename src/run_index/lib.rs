@@ -10,7 +10,7 @@ use ktsu_ledger::store::{IndexRow, Reader, Store, StoreError, Tail};
 use ktsu_ledger::{Epoch, Frame, Hash, StreamId};
 use ktsu_projections::index::{RunRow, scoped_key};
 use ktsu_projections::life::run_end;
-use ktsu_projections::run::RunState;
+use ktsu_projections::run::{RunState, RunStatus};
 
 /// The status of a run whose frames tell nothing.
 pub const UNREADABLE: &str = "unreadable";
@@ -89,11 +89,13 @@ pub fn check_end(reader: &dyn Reader, stream: &StreamId) -> Result<(), StoreErro
     let path = Ancestry::of(reader, stream)?;
     let last = path.read(reader, tail.seq, 1)?;
     let last = last.first().and_then(|record| record.decode_bare().ok());
-    let says_as_much = match listed.row.status.as_str() {
-        "complete" | "failed" => last.is_some_and(|last| run_end(&last).is_some()),
+    let says_as_much = match RunStatus::named(&listed.row.status) {
+        Some(RunStatus::Complete | RunStatus::Failed) => {
+            last.is_some_and(|last| run_end(&last).is_some())
+        }
         // A run that a person ended ends with the end of its last step.
-        "cancelled" | UNREADABLE => false,
-        _ => tail.seq.saturating_sub(path.forked().unwrap_or(0)) >= MAX_FOLDED_FRAMES,
+        Some(RunStatus::Cancelled) | None => false,
+        Some(_) => tail.seq.saturating_sub(path.forked().unwrap_or(0)) >= MAX_FOLDED_FRAMES,
     };
     if says_as_much {
         return Ok(());
@@ -113,11 +115,11 @@ pub fn check_end(reader: &dyn Reader, stream: &StreamId) -> Result<(), StoreErro
 
 /// How far a run with a status has come; one that is no status says nothing.
 fn progress_rank(status: &str) -> u8 {
-    match status {
-        "complete" | "failed" | "cancelled" => 3,
-        "running" => 2,
-        "pending" => 1,
-        _ => 0,
+    match RunStatus::named(status) {
+        Some(RunStatus::Complete | RunStatus::Failed | RunStatus::Cancelled) => 3,
+        Some(RunStatus::Running) => 2,
+        Some(RunStatus::Pending) => 1,
+        Some(RunStatus::Waiting) | None => 0,
     }
 }
 

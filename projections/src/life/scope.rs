@@ -41,6 +41,19 @@ impl RunStatus {
         }
     }
 
+    /// The status with this name.
+    pub fn named(name: &str) -> Option<Self> {
+        let all = [
+            Self::Pending,
+            Self::Running,
+            Self::Waiting,
+            Self::Complete,
+            Self::Failed,
+            Self::Cancelled,
+        ];
+        all.into_iter().find(|status| status.as_str() == name)
+    }
+
     /// Whether nothing can change any more.
     pub fn is_terminal(self) -> bool {
         matches!(self, Self::Complete | Self::Failed | Self::Cancelled)
