@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::life::{Answer, Change, Given};
+use crate::life::{Change, Given, PersonAnswer};
 
 /// The status of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -90,7 +90,7 @@ pub(crate) trait AskedRecord {
     fn wait(&mut self) -> Wait<'_>;
 
     /// Takes what a person says. Returns whether it still waited.
-    fn answer(&mut self, frame: &Frame, answer: &Answer<'_>) -> bool {
+    fn answer(&mut self, frame: &Frame, answer: &PersonAnswer<'_>) -> bool {
         let wait = self.wait();
         let waits = *wait.status == ApprovalStatus::Pending;
         if waits {
@@ -159,7 +159,7 @@ fn status(given: Given<'_>, answers: usize, quorum: u32) -> Option<ApprovalStatu
     }
 }
 
-fn vote(frame: &Frame, answer: &Answer<'_>, proposer: &str) -> ApprovalVote {
+fn vote(frame: &Frame, answer: &PersonAnswer<'_>, proposer: &str) -> ApprovalVote {
     let (decision, result, overlay) = match answer.given {
         Given::Decision(decision, result) => (decision.as_str(), result, BTreeMap::new()),
         Given::Review(decision, overlay) => {

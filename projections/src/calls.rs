@@ -13,7 +13,7 @@ use ktsu_ledger::{Event, Frame};
 use crate::approvals::{ApprovalKind, ApprovalRecord, ApprovalStatus, approval_id};
 use crate::asked_records::AskedRecord;
 use crate::life::call::{CallKey, RequestedCall, RequestedCalls};
-use crate::life::{Change, Expiry, Question, changes};
+use crate::life::{Change, Expiry, PersonQuestion, changes};
 use crate::lineage::item_name;
 use crate::run::StepStatus;
 use crate::step_name::scoped_run;
@@ -200,10 +200,10 @@ impl ToolCallRecord {
 
     /// Takes what people are asked about it, and what came of that.
     fn take(&mut self, frame: &Frame, change: &Change<'_>, proposer: &str) {
-        if let Change::Asked(_, Question::Call(asked)) = change {
+        if let Change::Asked(_, PersonQuestion::Call(asked)) = change {
             self.target = Some((asked.server.clone(), asked.tool.clone()));
             self.ask(frame, ApprovalKind::Approval, &asked.policy, proposer);
-        } else if let Change::Asked(_, Question::Doubt(_)) = change {
+        } else if let Change::Asked(_, PersonQuestion::Doubt(_)) = change {
             let policy = ApprovalPolicy {
                 not_by_proposer: false,
                 on_reject: OnReject::Fail,

@@ -14,7 +14,7 @@ use utoipa::ToSchema;
 
 use crate::asked_records::{ApprovalStatus, ApprovalVote, AskedRecord, Basis, Wait, request_id};
 use crate::life::task::output_without_reserved_fields;
-use crate::life::{Answer, Given};
+use crate::life::{Given, PersonAnswer};
 use crate::step_name::scoped_run;
 
 /// A question to people about the outcome of a step.
@@ -146,7 +146,7 @@ impl ReviewRecord {
     }
 
     /// Takes what a person says, and what they replaced.
-    pub(crate) fn take_answer(&mut self, frame: &Frame, answer: &Answer<'_>) {
+    pub(crate) fn take_answer(&mut self, frame: &Frame, answer: &PersonAnswer<'_>) {
         if self.answer(frame, answer)
             && let Given::Review(_, overlay) = answer.given
         {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use ktsu_ledger::{CanonicalJson, Frame};
 
 use crate::asked_records::{ApprovalStatus, AskedRecord, Basis};
-use crate::life::{Answer, Change, Expiry, Question, QuestionKind};
+use crate::life::{Change, Expiry, PersonAnswer, PersonQuestion, QuestionKind};
 use crate::reviews::ReviewRecord;
 use crate::run::StepStatus;
 use crate::step_name::split_scope;
@@ -54,11 +54,11 @@ impl StepQuestions {
             }
         } else if let Change::Commanded(command) = change {
             self.commands.insert(frame.seq, command.index);
-        } else if let Change::Asked(_, Question::Outcome(asked)) = change {
+        } else if let Change::Asked(_, PersonQuestion::Outcome(asked)) = change {
             let basis = self.basis(frame, &asked.step, asked.command);
             let record = ReviewRecord::of(basis, frame, asked);
             self.reviews.push(record);
-        } else if let Change::Asked(_, Question::Data(asked)) = change {
+        } else if let Change::Asked(_, PersonQuestion::Data(asked)) = change {
             let basis = self.basis(frame, &asked.step, asked.command);
             let record = SuspensionRecord::of(basis, frame, asked);
             self.suspensions.push(record);
@@ -73,7 +73,7 @@ impl StepQuestions {
         }
     }
 
-    fn answer(&mut self, frame: &Frame, answer: &Answer<'_>) {
+    fn answer(&mut self, frame: &Frame, answer: &PersonAnswer<'_>) {
         let mut reviews = self.reviews.iter_mut();
         if let Some(review) = reviews.find(|one| one.request == answer.request) {
             review.take_answer(frame, answer);

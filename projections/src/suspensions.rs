@@ -11,7 +11,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::asked_records::{ApprovalStatus, ApprovalVote, AskedRecord, Basis, Wait, request_id};
-use crate::life::{Answer, Given};
+use crate::life::{Given, PersonAnswer};
 use crate::reviews::deciding_roles;
 use crate::step_name::scoped_run;
 
@@ -122,7 +122,7 @@ impl SuspensionRecord {
     }
 
     /// Takes the data.
-    pub(crate) fn take_answer(&mut self, frame: &Frame, answer: &Answer<'_>) {
+    pub(crate) fn take_answer(&mut self, frame: &Frame, answer: &PersonAnswer<'_>) {
         if self.answer(frame, answer)
             && let Given::Data(data) = answer.given
         {

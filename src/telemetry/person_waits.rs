@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 
 use ktsu_ledger::event::ReviewDecision;
 use ktsu_ledger::{Cause, Frame};
-use ktsu_projections::life::{Answer, Change, Expiry, Given, Question, QuestionKind, changes};
+use ktsu_projections::life::{
+    Change, Expiry, Given, PersonAnswer, PersonQuestion, QuestionKind, changes,
+};
 use ktsu_projections::run::RunState;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -223,8 +225,8 @@ impl PersonWaits {
     pub(super) fn take(&mut self, frame: &Frame) {
         for change in changes(frame) {
             match change {
-                Change::Asked(_, Question::Outcome(_)) => self.reviews.ask(frame.seq),
-                Change::Asked(_, Question::Data(_)) => self.suspensions.ask(frame.seq),
+                Change::Asked(_, PersonQuestion::Outcome(_)) => self.reviews.ask(frame.seq),
+                Change::Asked(_, PersonQuestion::Data(_)) => self.suspensions.ask(frame.seq),
                 Change::Answered(_, answer) => self.answer(&answer),
                 Change::Expired(_, Expiry::Question(kind)) => {
                     if let Some(Cause::Here(request)) = frame.cause.first() {
@@ -240,7 +242,7 @@ impl PersonWaits {
         }
     }
 
-    fn answer(&mut self, answer: &Answer<'_>) {
+    fn answer(&mut self, answer: &PersonAnswer<'_>) {
         match answer.given {
             Given::Review(decision, _) => {
                 let end = match decision {

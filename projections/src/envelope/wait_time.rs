@@ -3,7 +3,7 @@
 
 use ktsu_ledger::{Frame, Timestamp};
 
-use crate::life::{Change, Delay, changes};
+use crate::life::{Change, DeadlineShift, changes};
 use crate::run::RunState;
 use crate::used_time::ends_wait_for_people;
 
@@ -88,7 +88,7 @@ impl LeftOut {
         let since = frame.at.millis_since(state.at());
         let mut gap = Self::default();
         for change in changes(frame) {
-            if let Change::DeadlinesMoved(by_ms, Delay::Clock) = change {
+            if let Change::DeadlinesMoved(by_ms, DeadlineShift::Clock) = change {
                 (gap.ms, gap.of_clock) = (by_ms.min(since), true);
             } else if matches!(change, Change::Forked(_))
                 || (matches!(change, Change::Resumed(_)) && state.is_parked())

@@ -38,7 +38,7 @@ pub enum Change<'f> {
     /// A person resumes the run.
     Resumed(&'f Principal),
     /// Every pending deadline is later by so many milliseconds.
-    DeadlinesMoved(u64, Delay),
+    DeadlinesMoved(u64, DeadlineShift),
     /// A step is at a status; `Pending` where it begins again.
     StepMoved(&'f str, StepStatus),
     /// An item of a fan-out is at a status.
@@ -52,9 +52,9 @@ pub enum Change<'f> {
     /// An outcome's command is recorded.
     Commanded(&'f StepCommand),
     /// People are asked; the frame is the request.
-    Asked(Task<'f>, Question<'f>),
+    Asked(Task<'f>, PersonQuestion<'f>),
     /// One of them answers a request.
-    Answered(Task<'f>, Answer<'f>),
+    Answered(Task<'f>, PersonAnswer<'f>),
     /// Their time is over: that of a request about a call, or of what a step asks.
     Expired(Task<'f>, Expiry),
     /// A call of a tool is on its way.
@@ -69,7 +69,7 @@ pub enum Change<'f> {
 
 /// Why deadlines move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Delay {
+pub enum DeadlineShift {
     /// The clock went forward: that time did not pass.
     Clock,
     /// The run was paused.
@@ -87,7 +87,7 @@ pub struct Task<'f> {
 
 /// What people are asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Question<'f> {
+pub enum PersonQuestion<'f> {
     /// Whether a call may be made.
     Call(&'f ApprovalRequested),
     /// What became of a call that may have been made.
@@ -98,7 +98,7 @@ pub enum Question<'f> {
     Data(&'f SuspendRequested),
 }
 
-/// The kind of a [`Question`].
+/// The kind of a [`PersonQuestion`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum QuestionKind {
     /// Whether a call may be made.
@@ -113,7 +113,7 @@ pub enum QuestionKind {
 
 /// What a person says to a request.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Answer<'f> {
+pub struct PersonAnswer<'f> {
     /// The frame that asks.
     pub request: u64,
     /// Who.
@@ -124,7 +124,7 @@ pub struct Answer<'f> {
     pub given: Given<'f>,
 }
 
-/// What an [`Answer`] consists of.
+/// What an [`PersonAnswer`] consists of.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Given<'f> {
     /// A decision about a call; of one that happened, what it gave.
@@ -144,7 +144,7 @@ pub enum Expiry {
     Question(QuestionKind),
 }
 
-impl Question<'_> {
+impl PersonQuestion<'_> {
     /// Its kind.
     pub fn kind(&self) -> QuestionKind {
         match self {
@@ -198,7 +198,7 @@ pub fn changes(frame: &Frame) -> impl Iterator<Item = Change<'_>> {
     let mut moved = None;
     if let Event::Run(RunEvent::Resumed(resumed)) = &frame.event {
         let paused_ms = resumed.paused_ms;
-        moved = paused_ms.map(|ms| Change::DeadlinesMoved(ms, Delay::Pause));
+        moved = paused_ms.map(|ms| Change::DeadlinesMoved(ms, DeadlineShift::Pause));
     }
     change(&frame.event).into_iter().chain(moved)
 }
@@ -260,7 +260,9 @@ fn of_run(event: &RunEvent) -> Option<Change<'_>> {
         RunEvent::Resumed(resumed) => Change::Resumed(&resumed.by),
         RunEvent::Cancelled(word) => Change::Stopped(StopKind::Cancel, &word.by),
         RunEvent::Terminated(word) => Change::Stopped(StopKind::Terminate, &word.by),
-        RunEvent::ClockJumped(jumped) => Change::DeadlinesMoved(jumped.forward_ms?, Delay::Clock),
+        RunEvent::ClockJumped(jumped) => {
+            Change::DeadlinesMoved(jumped.forward_ms?, DeadlineShift::Clock)
+        }
         RunEvent::TimerFired(fired) => {
             let kind = match fired.timer {
                 TimerKind::Review => QuestionKind::Review,
@@ -287,8 +289,8 @@ fn of_step(event: &StepEvent) -> Option<Change<'_>> {
         StepEvent::Skipped(_) => Change::StepMoved(step, StepStatus::Skipped),
         StepEvent::Reset(_) => Change::StepMoved(step, StepStatus::Pending),
         StepEvent::Commanded(command) => Change::Commanded(command),
-        StepEvent::ReviewRequested(asked) => Change::Asked(whole, Question::Outcome(asked)),
-        StepEvent::SuspendRequested(asked) => Change::Asked(whole, Question::Data(asked)),
+        StepEvent::ReviewRequested(asked) => Change::Asked(whole, PersonQuestion::Outcome(asked)),
+        StepEvent::SuspendRequested(asked) => Change::Asked(whole, PersonQuestion::Data(asked)),
         StepEvent::ReservedEvaluated(_)
         | StepEvent::OutputChecked(_)
         | StepEvent::Noted(_)
@@ -305,11 +307,11 @@ fn of_agent(event: &AgentEvent) -> Option<Change<'_>> {
         AgentEvent::Response(_) => Change::ModelAnswered(task),
         AgentEvent::ToolCalled(_) => Change::CallSent(task),
         AgentEvent::ToolReturned(_) => Change::CallReturned(task),
-        AgentEvent::ApprovalRequested(asked) => Change::Asked(task, Question::Call(asked)),
+        AgentEvent::ApprovalRequested(asked) => Change::Asked(task, PersonQuestion::Call(asked)),
         AgentEvent::ToolInDoubt(doubt) if doubt.reason == DoubtReason::TaskEnded => return None,
-        AgentEvent::ToolInDoubt(doubt) => Change::Asked(task, Question::Doubt(doubt)),
+        AgentEvent::ToolInDoubt(doubt) => Change::Asked(task, PersonQuestion::Doubt(doubt)),
         AgentEvent::ApprovalDecided(decided) => {
-            let answer = Answer {
+            let answer = PersonAnswer {
                 request: decided.request,
                 by: &decided.by,
                 reason: decided.reason.as_ref(),
@@ -331,13 +333,13 @@ fn of_person(event: &PersonEvent) -> Option<Change<'_>> {
     let task = Task::of(event.step(), None);
     let answer = match event {
         PersonEvent::OverlaySet(_) => return None,
-        PersonEvent::ReviewDecided(decided) => Answer {
+        PersonEvent::ReviewDecided(decided) => PersonAnswer {
             request: decided.request,
             by: &decided.by,
             reason: decided.reason.as_ref(),
             given: Given::Review(decided.decision, &decided.overlay),
         },
-        PersonEvent::SuspendResumed(resumed) => Answer {
+        PersonEvent::SuspendResumed(resumed) => PersonAnswer {
             request: resumed.request,
             by: &resumed.by,
             reason: resumed.reason.as_ref(),

@@ -38,6 +38,7 @@ pub mod tasks;
 pub mod webhook;
 
 pub use change::{
-    Answer, Change, Delay, Expiry, Given, Question, QuestionKind, Task, changes, run_end,
+    Change, DeadlineShift, Expiry, Given, PersonAnswer, PersonQuestion, QuestionKind, Task,
+    changes, run_end,
 };
 pub use refusal::{Allowed, Refusal, Rule};

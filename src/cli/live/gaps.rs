@@ -1,7 +1,7 @@
 //! Times in which nothing that is under way went on.
 
 use ktsu_ledger::Frame;
-use ktsu_projections::life::{Change, Delay, changes};
+use ktsu_projections::life::{Change, DeadlineShift, changes};
 
 use super::Live;
 
@@ -13,7 +13,7 @@ impl Live {
         let (last, parked) = self.last.replace((frame.at, forks)).unwrap_or_default();
         let since = frame.at.millis_since(last);
         let gap = changes(frame).find_map(|change| match change {
-            Change::DeadlinesMoved(by_ms, Delay::Clock) => Some(by_ms.min(since)),
+            Change::DeadlinesMoved(by_ms, DeadlineShift::Clock) => Some(by_ms.min(since)),
             Change::Forked(_) => Some(since),
             Change::Resumed(_) if parked => Some(since),
             _ => None,

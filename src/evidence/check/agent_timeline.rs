@@ -14,7 +14,7 @@ use ktsu_ledger::{Actor, Event, Frame, Timestamp};
 use ktsu_projections::life::call::RequestedCall;
 use ktsu_projections::life::review::Review;
 use ktsu_projections::life::suspension::Suspension;
-use ktsu_projections::life::{Change, Delay, Task, changes};
+use ktsu_projections::life::{Change, DeadlineShift, Task, changes};
 use ktsu_projections::run::StepStatus;
 use serde_json::Value;
 
@@ -251,7 +251,7 @@ impl<'a> AgentTimeline<'a> {
                 self.check_speaker(frame, by);
                 (self.paused, self.ended) = (None, true);
             }
-            Change::DeadlinesMoved(by_ms, Delay::Clock) => self.postpone(by_ms),
+            Change::DeadlinesMoved(by_ms, DeadlineShift::Clock) => self.postpone(by_ms),
             Change::ScopeMoved(status) => {
                 self.ended |= status.is_terminal() && frame.scope.is_empty();
             }
