@@ -253,7 +253,7 @@ fn the_checker_bites() {
             "projections/src/run.rs",
             "fn f<'a>(c: char) { c == '\"'; std::env::var(\"X\"); }",
         ),
-        ("src/receiver.rs", "TcpStream::connect(address)"),
+        ("src/receiver/lib.rs", "TcpStream::connect(address)"),
         ("src/api/lib.rs", "println!(\"{x}\")"),
         ("ledger/src/appender.rs", "tokio::spawn(f)"),
         ("ledger/src/lib.rs", "unsafe { x() }"),

@@ -54,15 +54,8 @@ const JUSTIFIED: [(&str, Justified); 3] = [
             ),
             ("src/orchestrator", &["lib.rs", "tools/mod.rs"]),
             ("src/api", &["routes.rs"]),
-            (
-                "src",
-                &[
-                    "assemble.rs",
-                    "cli/content.rs",
-                    "cli/mod.rs",
-                    "cli/output.rs",
-                ],
-            ),
+            ("src/assemble", &["lib.rs"]),
+            ("src/cli", &["content.rs", "lib.rs", "output.rs"]),
         ],
     ),
     (
@@ -94,10 +87,7 @@ const JUSTIFIED: [(&str, Justified); 3] = [
             ("src/environment", &["resolve.rs", "shape.rs"]),
             ("src/gateway", &["error.rs"]),
             ("src/api", &["routes/parameter.rs"]),
-            (
-                "src",
-                &["cli/approval_prompt.rs", "cli/lock.rs", "cli/reading.rs"],
-            ),
+            ("src/cli", &["approval_prompt.rs", "lock.rs", "reading.rs"]),
         ],
     ),
 ];

@@ -4,7 +4,7 @@ use ktsu_ledger::Frame;
 use ktsu_ledger::event::{Principal, RecordedResult};
 
 use super::Failure;
-use crate::assemble::Engine;
+use ktsu_assemble::Engine;
 use ktsu_baseline::{Baseline, BaselineStep, find_step};
 use ktsu_history as history;
 use ktsu_kit::Kit;

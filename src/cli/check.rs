@@ -17,7 +17,6 @@ use super::owner::{EngineArguments, EngineHandle};
 use super::reading::{find_run, open_at, unfinished};
 use super::signals::Signals;
 use super::{Common, Failure, text};
-use crate::eval_file::{self, EvalFile};
 use ktsu_api::checks::{self, CheckError, CheckRequest, WITHOUT_SANDBOX};
 use ktsu_codes::{EXIT_COULD_NOT_RUN, EXIT_VERDICT};
 use ktsu_environment::principals::LOCAL;
@@ -28,6 +27,7 @@ use ktsu_ledger::StreamId;
 use ktsu_ledger::event::{CheckResult, EvalStatus, Principal, Score};
 use ktsu_ledger::store::Reader;
 use ktsu_peer::Peer;
+use ktsu_project::eval_file::{self, EvalFile};
 use ktsu_sandbox::Interrupt;
 
 /// The most columns for the names of checks.

@@ -24,11 +24,11 @@ use super::output::{
 };
 use super::signals::{Signals, drain_and_close};
 use super::{Common, Failure, json, text};
-use crate::assemble::{Engine, LedgerPlace, Setup};
-use crate::receiver::Delivery;
+use ktsu_assemble::{Engine, LedgerPlace, Setup};
 use ktsu_environment::Environment;
 use ktsu_eval::Answers;
 use ktsu_kit::Kit;
+use ktsu_receiver::Delivery;
 
 /// What to run, and where.
 pub(super) struct EmbeddedRun {

@@ -15,15 +15,15 @@ use ktsu_ledger::store::StoreError;
 
 use super::reading::{UNSERVABLE_HINT, restore_hint};
 use super::{Common, Failure, folder};
-use crate::assemble::reading::ReadOnlyEngine;
-use crate::assemble::{self, Engine, LedgerPlace, OpenEngineError, Setup};
-use crate::receiver::Receiver;
+use ktsu_assemble::reading::ReadOnlyEngine;
+use ktsu_assemble::{self as assemble, Engine, LedgerPlace, OpenEngineError, Setup};
 use ktsu_config::fault::{FaultCode, Faults, Severity};
 use ktsu_config::render;
 use ktsu_contract::TOKEN_HEADER;
 use ktsu_environment::Environment;
 use ktsu_kit::{self as kit, Kit};
 use ktsu_peer::Peer;
+use ktsu_receiver::Receiver;
 use ktsu_server::BindError;
 
 /// The default location of the ledger.

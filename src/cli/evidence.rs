@@ -15,7 +15,7 @@ use super::output::{BAD, GOOD, WARN, exit_code, line, note, painted, print_json,
 use super::reading::{find_record, open, open_seeing_all};
 use super::verify::read_checkpoints;
 use super::{Common, Failure, text};
-use crate::assemble::keys;
+use ktsu_assemble::keys;
 use ktsu_evidence::check::{self, ClaimVerdict, EvidenceReport, VerifyOptions};
 use ktsu_evidence::export::{self, ExportError, ExportSelection};
 

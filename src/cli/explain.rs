@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn every_page_of_the_folder_can_be_asked_for() {
-        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/errors");
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/errors");
         let files = std::fs::read_dir(folder).unwrap();
         let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
         let names: BTreeSet<String> = names

@@ -45,7 +45,7 @@ use super::output::{is_quiet, line};
 use super::owner::{EngineArguments, EngineHandle};
 use super::signals::Signals;
 use super::{Common, Failure};
-use crate::assemble::{OpenEngineError, tool_server};
+use ktsu_assemble::{OpenEngineError, tool_server};
 use ktsu_environment::{Environment, Principals};
 
 /// What `mcp` takes.

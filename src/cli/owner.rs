@@ -17,13 +17,13 @@ use super::follow::problem;
 use super::logging::{self, LogFormat};
 use super::signals::drain_and_close;
 use super::{Common, Failure};
-use crate::assemble::{Agents, Engine, LedgerPlace, Setup};
-use crate::receiver::Receiver;
 use ktsu_api::judges::JudgeModels;
+use ktsu_assemble::{Agents, Engine, LedgerPlace, Setup};
 use ktsu_environment::Environment;
 use ktsu_kit::Kit;
 use ktsu_orchestrator::Orchestrator;
 use ktsu_peer::Peer;
+use ktsu_receiver::Receiver;
 
 /// Where to find an engine, or what to make one of.
 #[derive(Debug, Clone, clap::Args)]

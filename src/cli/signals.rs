@@ -7,7 +7,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::Failure;
 use super::output::note;
-use crate::assemble::Engine;
+use ktsu_assemble::Engine;
 
 /// What the exit code is when a second signal ends the process at once.
 const CUT: i32 = 130;

@@ -21,8 +21,7 @@ use super::output::{is_quiet, line, note};
 use super::reading::{DAMAGED_HINT, warn_of_second_name};
 use super::signals::{ServiceSignal, Signals};
 use super::{Common, Failure, text};
-use crate::assemble::{self, Agents, Engine, LedgerPlace, Setup};
-use crate::project;
+use ktsu_assemble::{self as assemble, Agents, Engine, LedgerPlace, Setup};
 use ktsu_config::fault::Faults;
 use ktsu_config::read::duration_ms;
 use ktsu_environment::settings::ListenSettings;
@@ -301,7 +300,7 @@ async fn orchestrator(
     let environment = load_environment(arguments.env.as_deref(), &kit.root)?;
     environment.iter().for_each(|file| warn_of(&file.warnings));
     warn_of(&Faults {
-        faults: project::unmeetable(&kit, environment.as_ref()),
+        faults: ktsu_project::unmeetable(&kit, environment.as_ref()),
         ..Faults::default()
     });
     let listening = environment.as_ref().map(|file| file.listen.clone());

@@ -18,7 +18,7 @@ use super::output::{DIM, line, painted, print_failure, print_json, words};
 use super::signals::{Signals, drain_and_close};
 use super::test_twice::FirstRuns;
 use super::{Common, Failure, text};
-use crate::assemble::{Engine, LedgerPlace, Setup};
+use ktsu_assemble::{Engine, LedgerPlace, Setup};
 use ktsu_baseline::{
     Baseline, BaselineError, BaselineReport, BaselineResult, BaselineVerdict, MAX_FILE,
     ToleratedDifferences, compare,

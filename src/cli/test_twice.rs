@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::Failure;
 use super::baseline_run::{Answered, BaselineFile, answer, step_of};
 use super::engine::{open, process_environment};
-use crate::assemble::{LedgerPlace, Setup};
+use ktsu_assemble::{LedgerPlace, Setup};
 use ktsu_baseline::{Baseline, CaptureOptions, RepeatedRun, capture, compare};
 use ktsu_environment::Environment;
 use ktsu_kit::Kit;

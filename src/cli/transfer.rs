@@ -12,7 +12,7 @@ use super::files::create_folder_of;
 use super::output::{GOOD, line, painted, print_json, symbols};
 use super::reading::{find_run, open_seeing_all};
 use super::{Common, Failure, json as shape, text};
-use crate::assemble::import::{self, ImportError};
+use ktsu_assemble::import::{self, ImportError};
 use ktsu_evidence::export::ExportSelection;
 use ktsu_evidence::transfer;
 

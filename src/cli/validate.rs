@@ -17,10 +17,10 @@ use super::output::{
     BAD, GOOD, exit_code, is_coloured, line, note_dim, note_sheet, painted, print_json, symbols,
 };
 use super::{Common, Failure, text};
-use crate::project::{self, CheckWith, CheckedProject};
 use ktsu_config::fault::Severity;
 use ktsu_config::render;
 use ktsu_kit::{FileKind, Kit};
+use ktsu_project::{self as project, CheckWith, CheckedProject};
 
 /// What `validate` takes.
 #[derive(Debug, clap::Args)]

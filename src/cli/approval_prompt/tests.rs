@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::ApprovalPrompt;
-use crate::cli::test_frames;
+use crate::test_frames;
 use ktsu_peer::Peer;
 
 type Answer = (StatusCode, String);

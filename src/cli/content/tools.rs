@@ -10,7 +10,7 @@ use ktsu_ledger::{Event, Frame};
 use serde_json::Value;
 
 use super::{block, fields};
-use crate::cli::{json, text};
+use crate::{json, text};
 
 /// `tool.called`.
 pub(super) fn called(frames: &[Frame], called: &ToolCalled, all: &str) {

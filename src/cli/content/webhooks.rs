@@ -5,7 +5,7 @@ use ktsu_ledger::event::{WebhookAnswer, WebhookEvent, WebhookSent};
 use serde_json::Value;
 
 use super::{block, fields};
-use crate::cli::{json, text};
+use crate::{json, text};
 use ktsu_history::webhooks::{WebhookRequest, request};
 
 /// Prints one.

@@ -10,7 +10,7 @@ use super::super::Failure;
 use super::super::engine::{quoted, quoted_text};
 use super::ended::kept_of;
 use super::folders::RunFolders;
-use crate::eval_file;
+use ktsu_project::eval_file;
 
 /// What was given for an eval, and has to be given again.
 pub(super) struct Again<'a> {

@@ -43,10 +43,10 @@ use super::output::print_failure;
 use super::reading::{find_eval, open_at};
 use super::signals::{Signals, drain_and_close, exit_by_another};
 use super::{Common, Failure};
-use crate::assemble::{Engine, LedgerPlace, Setup};
-use crate::eval_file::{self, EvalFile};
+use ktsu_assemble::{Engine, LedgerPlace, Setup};
 use ktsu_config::fault::Faults;
 use ktsu_kit::Kit;
+use ktsu_project::eval_file::{self, EvalFile};
 use ktsu_workflow::admit::ENGINE;
 
 #[derive(Debug, clap::Subcommand)]

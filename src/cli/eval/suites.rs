@@ -17,7 +17,7 @@ use super::super::check::load;
 use super::super::check_bench::folder_of;
 use super::super::engine::quoted_text;
 use super::super::input::workflow_of;
-use crate::eval_file::{self, EvalFile};
+use ktsu_project::eval_file::{self, EvalFile};
 
 /// A spec that has a subject.
 pub(super) struct SuiteFile {

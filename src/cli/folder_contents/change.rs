@@ -13,7 +13,7 @@ use serde_json::Value;
 ///
 /// # Errors
 /// The difference does not fit, or is not whole.
-pub(in crate::cli) fn apply(root: &Path, difference: &Value) -> io::Result<()> {
+pub(crate) fn apply(root: &Path, difference: &Value) -> io::Result<()> {
     let root = OpenFolder::open(root)?;
     let removed = difference["removed"].as_array().into_iter().flatten();
     // What is within a folder comes after it.

@@ -11,7 +11,7 @@ use axum::routing::{get, post};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 
-use crate::cli::test_frames;
+use crate::test_frames;
 
 use super::{ApprovalPrompt, Peer, REDRAW_INTERVAL, SILENCE_TIMEOUT, Viewer, follow, within};
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use ktsu_ledger::event::{FiringVerdict, RunEvent, WorldEvent};
 use ktsu_ledger::{Cause, Event, Frame, Timestamp};
 
-use crate::cli::text;
+use crate::text;
 
 /// Those that wait, by when each looks, and by what it waits with.
 #[derive(Debug, Clone, Default)]

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use serde_json::{Value, json};
 
-use crate::cli::test_frames;
+use crate::test_frames;
 
 use super::*;
 

@@ -7,9 +7,9 @@ use ktsu_ledger::event::lock::{Kind, Lock};
 use serde::Serialize;
 
 use super::Arguments;
-use crate::assemble::servers::{self, ListToolsError, ToolDigests, UnmatchedEntry};
-use crate::cli::Failure;
-use crate::cli::engine::{load_environment, process_environment, quoted};
+use crate::Failure;
+use crate::engine::{load_environment, process_environment, quoted};
+use ktsu_assemble::servers::{self, ListToolsError, ToolDigests, UnmatchedEntry};
 use ktsu_kit::Kit;
 use ktsu_kit::lock::FILE;
 
@@ -56,14 +56,14 @@ impl ToolDrift {
 
 /// A tool that an allowlist permits but that is not offered to models.
 #[derive(Debug, Serialize)]
-pub(in crate::cli) struct ToolNotOffered {
+pub(crate) struct ToolNotOffered {
     path: String,
     tool: String,
     reason: &'static str,
 }
 
 impl ToolNotOffered {
-    pub(in crate::cli) fn words(&self) -> String {
+    pub(crate) fn words(&self) -> String {
         let Self { path, tool, reason } = self;
         format!("{path}: the tool {tool:?} is not offered: {reason}")
     }
@@ -71,7 +71,7 @@ impl ToolNotOffered {
 
 /// An entry of an allowlist that covers no tool of its server.
 #[derive(Debug, Serialize)]
-pub(in crate::cli) struct EntryWithoutTool {
+pub(crate) struct EntryWithoutTool {
     path: String,
     entry: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -79,7 +79,7 @@ pub(in crate::cli) struct EntryWithoutTool {
 }
 
 impl EntryWithoutTool {
-    pub(in crate::cli) fn words(&self) -> String {
+    pub(crate) fn words(&self) -> String {
         let Self { path, entry, near } = self;
         let near = near.as_ref().map(|near| format!(": did you mean {near}?"));
         let near = near.unwrap_or_default();
@@ -91,9 +91,9 @@ impl EntryWithoutTool {
 
 /// What there is to warn of.
 #[derive(Default)]
-pub(in crate::cli) struct ToolWarnings {
-    pub(in crate::cli) left_out: Vec<ToolNotOffered>,
-    pub(in crate::cli) unmatched: Vec<EntryWithoutTool>,
+pub(crate) struct ToolWarnings {
+    pub(crate) left_out: Vec<ToolNotOffered>,
+    pub(crate) unmatched: Vec<EntryWithoutTool>,
 }
 
 impl ToolWarnings {
@@ -107,7 +107,7 @@ impl ToolWarnings {
     }
 
     /// Each in words.
-    pub(in crate::cli) fn words(&self) -> impl Iterator<Item = String> {
+    pub(crate) fn words(&self) -> impl Iterator<Item = String> {
         let left_out = self.left_out.iter().map(ToolNotOffered::words);
         left_out.chain(self.unmatched.iter().map(EntryWithoutTool::words))
     }
@@ -115,9 +115,9 @@ impl ToolWarnings {
 
 /// The tools of a kit's servers.
 #[derive(Default)]
-pub(in crate::cli) struct ServerTools {
+pub(crate) struct ServerTools {
     pub(super) offered: OfferedTools,
-    pub(in crate::cli) warnings: ToolWarnings,
+    pub(crate) warnings: ToolWarnings,
 }
 
 /// A server that did not list its tools, by its path.
@@ -133,7 +133,7 @@ pub(super) async fn list_tools(kit: &Kit, arguments: &Arguments) -> Result<Serve
 }
 
 /// Lists the tools of every server that answers, and names the others.
-pub(in crate::cli) async fn list_what_answers(
+pub(crate) async fn list_what_answers(
     kit: &Kit,
     env: Option<&Path>,
 ) -> Result<(ServerTools, Vec<SilentServer>), Failure> {
@@ -166,7 +166,7 @@ pub(in crate::cli) async fn list_what_answers(
 fn list_failure(silent: &[SilentServer]) -> Failure {
     let lines = silent.iter().map(|(path, why)| format!("  {path}: {why}"));
     let lines: Vec<String> = lines.collect();
-    let servers = crate::cli::text::count(lines.len(), "server");
+    let servers = crate::text::count(lines.len(), "server");
     let words = format!("cannot list the tools of {servers}\n\n{}", lines.join("\n"));
     let variable = silent.iter().find_map(|(_, why)| match why {
         ListToolsError::NoValue(error) => error.first(),

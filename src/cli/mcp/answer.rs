@@ -4,7 +4,7 @@
 use rmcp::model::{self, CallToolResult, ErrorData};
 use serde_json::{Map, Value, json};
 
-use crate::cli::Failure;
+use crate::Failure;
 use ktsu_codes::ErrorCode;
 
 /// The most bytes of an answer's JSON text; longer ones are cut, with a notice. A model reads it

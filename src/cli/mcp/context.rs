@@ -8,8 +8,8 @@ use ktsu_peer::Peer;
 use super::access::{Admission, CallerAccess, ToolPrincipals, ToolRoute, admit_by_owner};
 use super::answer::AnswerError;
 use super::engines::{EngineKeeper, EngineLease, EnginePurpose};
-use crate::assemble::OpenEngineError;
-use crate::cli::engine::{load_kit, process_environment, start_failure};
+use crate::engine::{load_kit, process_environment, start_failure};
+use ktsu_assemble::OpenEngineError;
 use ktsu_environment::Principals;
 
 /// The beginning of the idempotency keys of runs that agents start. Keys are recorded, so a later

@@ -19,19 +19,19 @@ use tokio::time::Instant;
 
 use super::access::{CallerAccess, remote};
 use super::answer::AnswerError;
-use crate::assemble::reading::ReadOnlyEngine;
-use crate::assemble::{Agents, Engine, LedgerPlace, Setup};
-use crate::cli::Failure;
-use crate::cli::engine::{
+use crate::Failure;
+use crate::engine::{
     LedgerLocation, load_environment, open, open_reading, peer_within, process_environment, quoted,
     receiver,
 };
-use crate::cli::owner::{EngineArguments, owner_url};
-use crate::cli::signals::drain_and_close;
-use crate::receiver::Receiver;
+use crate::owner::{EngineArguments, owner_url};
+use crate::signals::drain_and_close;
+use ktsu_assemble::reading::ReadOnlyEngine;
+use ktsu_assemble::{Agents, Engine, LedgerPlace, Setup};
 use ktsu_environment::Environment;
 use ktsu_kit::Kit;
 use ktsu_peer::Peer;
+use ktsu_receiver::Receiver;
 
 /// How often it is checked whether an engine is still needed.
 const IDLE_CHECK_INTERVAL: Duration = Duration::from_millis(200);

@@ -10,8 +10,8 @@ use super::answer::{AnswerError, ToolAnswer};
 use super::ask::{post, run_path};
 use super::context::ToolContext;
 use super::inputs::ToolInputs;
-use crate::cli::Failure;
-use crate::cli::reading::{find_run, open_at};
+use crate::Failure;
+use crate::reading::{find_run, open_at};
 use ktsu_history::verify;
 
 /// Verifies the ledger for a run, and decides the run again. The engine replays, so it also decides

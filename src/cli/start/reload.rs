@@ -3,11 +3,11 @@
 
 use std::path::PathBuf;
 
-use crate::assemble::reload::{PrincipalReload, ReloadError};
-use crate::cli::Failure;
-use crate::cli::engine::{environment_file, load_environment, warn_of};
-use crate::cli::logging::{self, DefaultFilter, LogFormat, ServiceLog};
-use crate::cli::signals::{ServiceSignal, Signals};
+use crate::Failure;
+use crate::engine::{environment_file, load_environment, warn_of};
+use crate::logging::{self, DefaultFilter, LogFormat, ServiceLog};
+use crate::signals::{ServiceSignal, Signals};
+use ktsu_assemble::reload::{PrincipalReload, ReloadError};
 use ktsu_config::fault::{Faults, Severity};
 use ktsu_environment::Environment;
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::kit;
-use crate::project::{CheckWith, check};
+use crate::{CheckWith, check};
 
 /// The codes of what is told of a kit.
 fn codes(files: &[(&str, &str)]) -> Vec<String> {

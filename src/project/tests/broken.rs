@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use super::kit;
-use crate::project::{CheckWith, check};
+use crate::{CheckWith, check};
 use ktsu_config::fault::{Fault, FaultCode, Faults};
 use ktsu_config::render;
 use ktsu_config::yaml::SourceSpan;
@@ -18,7 +18,7 @@ use ktsu_kit::file_names;
 /// in the very column under which it stands.
 #[test]
 fn broken_kits_are_reported_where_they_are_broken() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/broken");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/broken");
     let cases = file_names(&folder);
     assert!(cases.len() >= 130, "{}", cases.len());
     let mut wrong = Vec::new();

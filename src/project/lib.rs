@@ -4,11 +4,12 @@
 //! together before anything starts.
 
 mod budgets;
+pub mod eval_file;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::{assemble, eval_file};
+use ktsu_assemble as assemble;
 use ktsu_config::fault::{Fault, Faults};
 use ktsu_egress as egress;
 use ktsu_environment::principals::{PrincipalDeclaration, PrincipalRole};

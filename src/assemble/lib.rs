@@ -62,11 +62,6 @@ use ktsu_subscriptions::EventFeed;
 use ktsu_telemetry::{Metrics, Telemetry};
 use ktsu_workflow::admit::{ENGINE, report::sha256};
 
-/// Frames are made on one thread and freed on another, some hundred small pieces a step. The
-/// system's allocator spends a quarter of a step's time on that.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 /// What an engine is made of.
 pub struct Setup {
     /// What may be invoked.

@@ -9,7 +9,7 @@ use ktsu_eval::EvalSpec;
 use ktsu_ledger::Hash;
 
 /// The folder of a kit that holds them.
-pub(crate) const FOLDER: &str = "evals";
+pub const FOLDER: &str = "evals";
 
 /// What their names end with.
 const SUFFIX: &str = ".eval.yaml";
@@ -57,20 +57,20 @@ fn leads_out(file: &Path) -> Faults {
 }
 
 /// The kit that has a file in its `evals/`, by its name.
-pub(crate) fn kit_of(file: &Path) -> Option<PathBuf> {
+pub fn kit_of(file: &Path) -> Option<PathBuf> {
     let folder = file.parent().filter(|folder| folder.ends_with(FOLDER))?;
     Some(folder.join(".."))
 }
 
 /// The files of a kit, as seen from its folder.
-pub(crate) fn files_of(kit: &Path) -> impl Iterator<Item = PathBuf> {
+pub fn files_of(kit: &Path) -> impl Iterator<Item = PathBuf> {
     let names = ktsu_kit::file_names(&kit.join(FOLDER)).into_iter();
     let files = names.filter(|name| name.ends_with(SUFFIX));
     files.map(|name| PathBuf::from(FOLDER).join(name))
 }
 
 /// What is wrong with the files of a kit, and unusual about them.
-pub(crate) fn faults_of(kit: &Path) -> Vec<Faults> {
+pub fn faults_of(kit: &Path) -> Vec<Faults> {
     let loaded = files_of(kit).map(|file| {
         let path = kit.join(&file);
         match read::is_within(kit, &path) {
