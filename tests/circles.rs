@@ -87,7 +87,7 @@ const JUSTIFIED: [(&str, Justified); 3] = [
             ("src/environment", &["resolve.rs", "shape.rs"]),
             ("src/gateway", &["error.rs"]),
             ("src/api", &["routes/parameter.rs"]),
-            ("src/cli", &["approval_prompt.rs", "lock.rs", "reading.rs"]),
+            ("src/cli", &["approval_prompt.rs", "lock.rs"]),
         ],
     ),
 ];

@@ -11,16 +11,17 @@ use ktsu_projections::person_requests::PersonRequest;
 use ktsu_projections::suspensions::SuspensionRecord;
 use serde_json::{Map, Value, json};
 
-use super::engine::LedgerLocation;
 use super::interventions::follow_and_print;
 use super::layout::Column;
+use super::location::LedgerLocation;
 use super::output::{line, note, note_dim, print_json};
 use super::owner::{EngineArguments, EngineHandle};
-use super::reading::{find_run, open, open_at};
+use super::reading::{open, open_at};
 use super::table::Rows;
 use super::{Common, Failure, text};
 use ktsu_codes::ErrorCode;
 use ktsu_history::approvals;
+use ktsu_opening::find::find_run;
 use ktsu_orchestrator::clock::system_clock;
 
 /// Runs that are looked at for `--all` and `--reviews`.

@@ -8,11 +8,12 @@ use ktsu_ledger::lock;
 use ktsu_ledger::verify::VerifyReport;
 use serde_json::json;
 
-use super::engine::{nearby_ledger, quoted};
-use super::files::create_folder_of;
+use super::location::nearby_ledger;
 use super::output::{GOOD, line, note, painted, print_json, symbols};
 use super::reading::{must_see_all, warn_of_second_name};
 use super::{Common, Failure, text};
+use ktsu_opening::files::create_folder_of;
+use ktsu_opening::quoting::quoted;
 
 /// What `backup` takes.
 #[derive(Debug, clap::Args)]

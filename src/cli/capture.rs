@@ -6,12 +6,13 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use super::files::put;
 use super::output::{line, note, print_json};
-use super::reading::{find_run, open};
+use super::reading::open;
 use super::{Common, Failure, json as shape, text};
 use ktsu_baseline::{Baseline, CaptureOptions, capture};
 use ktsu_history as history;
+use ktsu_opening::files::put;
+use ktsu_opening::find::find_run;
 use ktsu_workflow::recompute::RecordedRun;
 
 /// What `capture` takes.

@@ -7,14 +7,12 @@ use axum::body::Body;
 use axum::http::Request;
 use serde_json::{Value, json};
 
-use super::check_bench::workspace_for;
-use super::engine::{client_token, invalid_file, quoted};
-use super::follow::problem;
+use super::check_bench::{not_checked, workspace_for};
 use super::output::{
     BAD, DIM, GOOD, WARN, line, line_dim, note, note_dim, painted, print_json, row, symbols,
 };
 use super::owner::{EngineArguments, EngineHandle};
-use super::reading::{find_run, open_at, unfinished};
+use super::reading::open_at;
 use super::signals::Signals;
 use super::{Common, Failure, text};
 use ktsu_api::checks::{self, CheckError, CheckRequest, WITHOUT_SANDBOX};
@@ -26,6 +24,11 @@ use ktsu_history::evals::{self, EvalReport, RunVerdict, SpecReport};
 use ktsu_ledger::StreamId;
 use ktsu_ledger::event::{CheckResult, EvalStatus, Principal, Score};
 use ktsu_ledger::store::Reader;
+use ktsu_opening::faults::invalid_file;
+use ktsu_opening::find::{find_run, unfinished};
+use ktsu_opening::peer::client_token;
+use ktsu_opening::peer::problem;
+use ktsu_opening::quoting::quoted;
 use ktsu_peer::Peer;
 use ktsu_project::eval_file::{self, EvalFile};
 use ktsu_sandbox::Interrupt;
@@ -69,7 +72,8 @@ pub(super) struct Arguments {
 pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
     let file = load(&arguments.spec)?;
     if let Some(invariant) = file.spec.needs_suite() {
-        return Err(CheckError::NeedsSuite(invariant.name.clone()).into());
+        let error = CheckError::NeedsSuite(invariant.name.clone());
+        return Err(not_checked(error));
     }
     let interrupt = Interrupt::default();
     if !file.spec.runs_programs() || arguments.workspace.is_none() {
@@ -95,7 +99,7 @@ async fn check(
     let spec = &file.spec;
     if let Some(url) = &arguments.orchestrator {
         if spec.needs_workspace() {
-            return Err(CheckError::NeedsWorkspace.into());
+            return Err(not_checked(CheckError::NeedsWorkspace));
         }
         let peer = Peer::remote(url.trim_end_matches('/'), client_token()?);
         let report = post(&peer, &arguments.run, &file).await?;
@@ -117,7 +121,7 @@ async fn check(
         });
         let (checked, is_interrupted) = judged.await.map_err(Failure::of)?;
         if is_interrupted {
-            return Err(CheckError::Interrupted.into());
+            return Err(not_checked(CheckError::Interrupted));
         }
         let checked = checked.map_err(|error| refusal(error, stream.name(), &place.flag))?;
         let scenario = unrecorded(checked, file.spec.pass_threshold);
@@ -154,7 +158,7 @@ async fn check(
             let checked = checks::check(orchestrator, request).await;
             checked.map_err(|error| match error {
                 CheckError::Run(run, error) => refusal(error, &run, &flag),
-                error => error.into(),
+                error => not_checked(error),
             })
         }
         None if file.spec.needs_workspace() => {
@@ -252,24 +256,6 @@ fn unrecorded(checked: evals::CheckedScenario, pass_threshold: f64) -> RunVerdic
         results: checked.results,
         run_id: checked.started.run.name().to_owned(),
         status: found.status.as_str().to_owned(),
-    }
-}
-
-impl From<CheckError> for Failure {
-    fn from(error: CheckError) -> Self {
-        let hint = match &error {
-            CheckError::NeedsWorkspace => {
-                "on the machine with the files: ktsu check RUN --spec FILE --workspace DIR"
-            }
-            CheckError::NeedsSuite(_) => "needs a suite: ktsu eval run SPEC",
-            CheckError::HoldsSecret => "describe the value by a pattern instead",
-            CheckError::Spec(_)
-            | CheckError::Run(..)
-            | CheckError::Interrupted
-            | CheckError::Append(_)
-            | CheckError::Read(_) => return Self::of(error),
-        };
-        Self::of(error).hint(hint)
     }
 }
 

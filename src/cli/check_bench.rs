@@ -124,9 +124,26 @@ fn no_sandbox(error: SandboxError) -> Failure {
     Failure::could_not_run(error.to_string()).hint(hint)
 }
 
+/// The failure of a run that was not checked.
+pub(super) fn not_checked(error: CheckError) -> Failure {
+    let hint = match &error {
+        CheckError::NeedsWorkspace => {
+            "on the machine with the files: ktsu check RUN --spec FILE --workspace DIR"
+        }
+        CheckError::NeedsSuite(_) => "needs a suite: ktsu eval run SPEC",
+        CheckError::HoldsSecret => "describe the value by a pattern instead",
+        CheckError::Spec(_)
+        | CheckError::Run(..)
+        | CheckError::Interrupted
+        | CheckError::Append(_)
+        | CheckError::Read(_) => return Failure::of(error),
+    };
+    Failure::of(error).hint(hint)
+}
+
 fn not_copied(folder: &Path, error: &FolderError) -> Failure {
     if matches!(error, FolderError::Interrupted) {
-        return CheckError::Interrupted.into();
+        return not_checked(CheckError::Interrupted);
     }
     let words = format!("cannot copy the workspace {}: {error}", folder.display());
     Failure::could_not_run(words)

@@ -12,9 +12,10 @@ use super::output::{
     BAD, BOLD, DIM, GOOD, exit_code, line, line_dim, painted, print_json, sheet, symbols, width,
     words,
 };
-use super::reading::{find_run, open};
+use super::reading::open;
 use super::{Common, Failure, text};
 use ktsu_history::diff::{self, DiffError, RunComparison};
+use ktsu_opening::find::find_run;
 
 /// What `diff` takes.
 #[derive(Debug, clap::Args)]
@@ -38,7 +39,7 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
     let (reader, _) = open(common)?;
     let a = find_run(&reader, &arguments.a)?;
     let b = find_run(&reader, &arguments.b)?;
-    let compared = diff::compare_runs(&reader, &a, &b)?;
+    let compared = diff::compare_runs(&reader, &a, &b).map_err(not_compared)?;
     let diff = &compared.diff;
     if common.json {
         let mut body = json!({"a": name(&a), "b": name(&b), "same": diff.is_empty()});
@@ -375,12 +376,11 @@ fn amounts(amounts: &UsageTotals) -> String {
     )
 }
 
-impl From<DiffError> for Failure {
-    fn from(failed: DiffError) -> Self {
-        match failed {
-            DiffError::Store(error) => error.into(),
-            DiffError::NotCompared(other) => Self::could_not_run(other.to_string())
-                .hint("to see the children of a run: ktsu trace RUN"),
-        }
+/// The failure of runs that were not compared.
+fn not_compared(failed: DiffError) -> Failure {
+    match failed {
+        DiffError::Store(error) => error.into(),
+        DiffError::NotCompared(other) => Failure::could_not_run(other.to_string())
+            .hint("to see the children of a run: ktsu trace RUN"),
     }
 }

@@ -11,13 +11,12 @@ use ktsu_ledger::event::Effects;
 use ktsu_ledger::event::plan::AuthScheme;
 
 use super::approval_prompt::is_attended;
-use super::engine::{
-    LedgerLocation, open, peer_of, process_environment, quoted, receiver, token_header, warn_of,
-};
 use super::envelope::{self, EnvelopeView};
 use super::explain;
 use super::follow::{Invocation, Watch, invoke};
 use super::layout::columns;
+use super::location::LedgerLocation;
+use super::logging::warn_of;
 use super::logging::{self, LogFormat};
 use super::output::{
     is_live, is_terminal, line, note, note_commands, note_dim, note_sheet, print_failure,
@@ -28,6 +27,10 @@ use ktsu_assemble::{Engine, LedgerPlace, Setup};
 use ktsu_environment::Environment;
 use ktsu_eval::Answers;
 use ktsu_kit::Kit;
+use ktsu_opening::engine::{open, receiver};
+use ktsu_opening::environment::process_environment;
+use ktsu_opening::peer::{peer_of, token_header};
+use ktsu_opening::quoting::quoted;
 use ktsu_receiver::Delivery;
 
 /// What to run, and where.

@@ -9,10 +9,11 @@ use serde_json::{Value, json};
 use super::check::{exit_code, print_judges, print_sandbox, print_scenario};
 use super::layout::Column;
 use super::output::{line, line_dim, note, note_dim, print_json};
-use super::reading::{find_eval, find_run, open};
+use super::reading::open;
 use super::table::Rows;
 use super::{Common, Failure, text};
 use ktsu_history::evals::{self, EvalReport, ScenarioReport};
+use ktsu_opening::find::{find_eval, find_run};
 
 /// What `evals` takes.
 #[derive(Debug, clap::Args)]

@@ -9,15 +9,17 @@ use ktsu_ledger::Timestamp;
 use ktsu_ledger::note::PublicKey;
 use serde_json::json;
 
-use super::engine::{nearby_ledger, quoted};
-use super::files::unwritable;
+use super::location::nearby_ledger;
 use super::output::{BAD, GOOD, WARN, exit_code, line, note, painted, print_json, symbols};
-use super::reading::{find_record, open, open_seeing_all};
+use super::reading::{open, open_seeing_all};
 use super::verify::read_checkpoints;
 use super::{Common, Failure, text};
 use ktsu_assemble::keys;
 use ktsu_evidence::check::{self, ClaimVerdict, EvidenceReport, VerifyOptions};
 use ktsu_evidence::export::{self, ExportError, ExportSelection};
+use ktsu_opening::files::unwritable;
+use ktsu_opening::find::find_record;
+use ktsu_opening::quoting::quoted;
 
 /// What `evidence` takes.
 #[derive(Debug, clap::Subcommand)]
@@ -98,7 +100,7 @@ pub(super) async fn run(common: &Common, arguments: EvidenceCommand) -> Result<E
         EvidenceCommand::Key(KeyCommand::Show) => show(common),
         EvidenceCommand::Key(change) => {
             let place = nearby_ledger(common)?;
-            let process = super::engine::signing_environment()?;
+            let process = super::location::signing_environment()?;
             let done = tokio::task::spawn_blocking(move || match change {
                 KeyCommand::Rotate => keys::rotate(&place.path, &process),
                 KeyCommand::Revoke { id, reason } => {
@@ -113,12 +115,11 @@ pub(super) async fn run(common: &Common, arguments: EvidenceCommand) -> Result<E
     }
 }
 
-impl From<ExportError> for Failure {
-    fn from(error: ExportError) -> Self {
-        match error {
-            ExportError::Store(error) => error.into(),
-            ExportError::Damaged(_) => Self::verdict(error.to_string()).hint("ktsu verify"),
-        }
+/// The failure of an export.
+pub(super) fn not_exported(error: ExportError) -> Failure {
+    match error {
+        ExportError::Store(error) => error.into(),
+        ExportError::Damaged(_) => Failure::verdict(error.to_string()).hint("ktsu verify"),
     }
 }
 
@@ -146,7 +147,7 @@ fn export(common: &Common, arguments: &ExportArguments) -> Result<ExitCode, Fail
     if path.exists() {
         return Err(exists(&path));
     }
-    let exported = export::export(&reader, &wanted)?;
+    let exported = export::export(&reader, &wanted).map_err(not_exported)?;
     if exported.streams == 0 {
         return Err(
             Failure::could_not_run("no runs selected; nothing was written")

@@ -19,9 +19,9 @@ use super::output::note;
 use super::signals::Signals;
 use ktsu_api::access::LocalInvocation;
 use ktsu_eval::Answers;
+use ktsu_opening::peer::problem;
 use ktsu_orchestrator::References;
 use ktsu_peer::Peer;
-use ktsu_schema::message_at;
 
 /// How often the last line of the live view is drawn.
 const REDRAW_INTERVAL: Duration = Duration::from_millis(120);
@@ -308,41 +308,6 @@ impl Viewer<'_> {
 async fn is_waiting(peer: &Peer, run_id: &str) -> Result<bool, Failure> {
     let envelope: Value = serde_json::from_str(&envelope(peer, run_id).await?).unwrap_or_default();
     Ok(envelope["status"] == "waiting")
-}
-
-/// A problem document, in words.
-pub(super) fn problem(status: u16, body: &Value) -> Failure {
-    let mut words = match body["message"].as_str() {
-        Some(message) => sentence_to_fragment(message),
-        None => format!("the response has status {status}"),
-    };
-    let errors = body["errors"].as_array().map(Vec::as_slice);
-    // A single error is already the message.
-    for error in errors.filter(|some| some.len() > 1).unwrap_or_default() {
-        let text = |name: &str| error[name].as_str().unwrap_or_default();
-        words.push_str(&format!(
-            "\n  {}",
-            message_at(text("message"), text("path"))
-        ));
-    }
-    let code = body["code"].as_str().and_then(|code| code.parse().ok());
-    let failure = Failure::could_not_run(words).with_problem(code);
-    match body["hint"].as_str() {
-        // The name that the command line has for it.
-        Some(hint) => failure.hint(hint.replace("If-Match: ", "--expect ")),
-        None => failure,
-    }
-}
-
-/// Titles of problems begin as sentences do; behind `error:` they go on.
-fn sentence_to_fragment(words: &str) -> String {
-    let mut characters = words.chars();
-    match characters.next() {
-        Some(first) if words.chars().nth(1).is_some_and(char::is_lowercase) => {
-            first.to_lowercase().chain(characters).collect()
-        }
-        Some(_) | None => words.to_owned(),
-    }
 }
 
 #[cfg(test)]

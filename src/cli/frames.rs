@@ -11,12 +11,13 @@ use ktsu_projections::Lineage;
 use ktsu_projections::step_name::path_in;
 
 use super::output::{BOLD, DIM, line, note, painted, row, sheet};
-use super::reading::{find_record, open};
+use super::reading::open;
 use super::{Common, Failure, json, text};
 use ktsu_eval::Filter;
 use ktsu_history::checked_run::{self, CheckedRunError};
 use ktsu_history::frame_page::{self, FramePage, FrameSelection, PageLimit};
 use ktsu_history::frame_types::FrameTypes;
+use ktsu_opening::find::find_record;
 
 /// How often a followed ledger is polled while no frames arrive.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);

@@ -7,8 +7,9 @@ use serde_json::json;
 
 use super::output::{line, note_dim};
 use super::owner::{EngineArguments, EngineHandle};
-use super::reading::{find_run, open_at};
+use super::reading::open_at;
 use super::{Common, Failure};
+use ktsu_opening::find::find_run;
 
 /// What `hold` takes.
 #[derive(Debug, clap::Args)]

@@ -6,10 +6,10 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use super::engine::quoted;
-use super::files::unwritable;
 use super::output::{line, note, note_commands, print_json};
 use super::{Common, Failure, text};
+use ktsu_opening::files::unwritable;
+use ktsu_opening::quoting::quoted;
 
 /// What `init` takes.
 #[derive(Debug, clap::Args)]

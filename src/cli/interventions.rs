@@ -10,16 +10,17 @@ use ktsu_projections::step_name::path_in;
 use serde_json::{Map, Value, json};
 
 use super::embedded;
-use super::engine::load_kit;
 use super::follow::{SILENCE_TIMEOUT, Watch};
 use super::output::{line, note_dim, print_failure};
 use super::owner::{EngineArguments, EngineHandle};
 use super::posts;
-use super::reading::{find_run, open_at};
+use super::reading::open_at;
 use super::signals::Signals;
 use super::{Common, Failure, origin, text};
 use ktsu_codes::{EXIT_COULD_NOT_RUN, ErrorCode, nearest};
 use ktsu_history as history;
+use ktsu_opening::find::find_run;
+use ktsu_opening::kit::load_kit;
 
 /// What `fork` takes.
 #[derive(Debug, clap::Args)]
@@ -412,7 +413,7 @@ pub(super) async fn follow_and_print(
 }
 
 /// The envelope of a run that has ended, from its ledger.
-fn ended_in(place: &super::engine::LedgerLocation, run: &str) -> Option<String> {
+fn ended_in(place: &super::location::LedgerLocation, run: &str) -> Option<String> {
     let reader = open_at(&place.path).ok()?;
     let (stream, scope) = find_run(&reader, run).ok()?;
     let fold = history::envelope(&reader, &stream).ok()??;
@@ -426,7 +427,7 @@ fn named(
     common: &Common,
     engine: &EngineArguments,
     run: &str,
-) -> Result<(super::engine::LedgerLocation, StreamId, String), Failure> {
+) -> Result<(super::location::LedgerLocation, StreamId, String), Failure> {
     let place = EngineHandle::ledger_location(common, engine)?;
     let (stream, scope) = find_run(&open_at(&place.path)?, run)?;
     Ok((place, stream, scope))

@@ -13,18 +13,20 @@ use ktsu_ledger::store::{Filter, Reader as _};
 use serde_json::json;
 
 use super::embedded::{self, EmbeddedRun};
-use super::engine::{
-    LedgerLocation, client_token, ledger_location, load_environment, load_kit, nearby_ledger,
-};
 use super::follow::{Invocation, SILENCE_TIMEOUT, Watch, invoke};
-use super::input::{effects_words, given_input, workflow_of};
+use super::input::effects_words;
+use super::location::{LedgerLocation, ledger_location, nearby_ledger};
 use super::output::{line, note, print_failure};
-use super::owner::owner_url;
 use super::reading::open_at;
 use super::signals::Signals;
 use super::{Common, Failure};
 use ktsu_codes::EXIT_COULD_NOT_RUN;
 use ktsu_codes::nearest;
+use ktsu_opening::environment::load_environment;
+use ktsu_opening::input::{given_input, workflow_of};
+use ktsu_opening::kit::load_kit;
+use ktsu_opening::ledger::owner_url;
+use ktsu_opening::peer::client_token;
 use ktsu_peer::Peer;
 
 /// The time an engine has to answer that a run is accepted. It answers once the run is durable, which

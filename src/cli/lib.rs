@@ -20,13 +20,11 @@ mod content;
 mod databases;
 mod diff;
 mod embedded;
-mod engine;
 mod envelope;
 mod eval;
 mod evals;
 mod evidence;
 mod explain;
-mod files;
 mod folder;
 mod folder_contents;
 mod follow;
@@ -39,6 +37,7 @@ mod invoke;
 mod json;
 mod layout;
 mod live;
+mod location;
 mod lock;
 mod logging;
 mod mcp;
@@ -86,7 +85,7 @@ use clap::{ColorChoice, CommandFactory as _, FromArgMatches as _, Parser, Subcom
 use ktsu_ledger::store::FORMAT;
 use tokio::runtime::Runtime;
 
-pub use output::Failure;
+pub use ktsu_opening::Failure;
 use output::line;
 
 use ktsu_workflow::admit::steer::RunControl;

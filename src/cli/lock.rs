@@ -7,8 +7,6 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use super::engine::{faults_text, from_here, invalid, lacks_lock, no_kit, quoted};
-use super::files::put;
 use super::folder::Folder;
 use super::output::{
     BAD, GOOD, WARN, exit_code, is_coloured, line, note, note_dim, painted, print_json,
@@ -18,6 +16,10 @@ use ktsu_config::fault::Faults;
 use ktsu_config::render;
 use ktsu_kit::lock::{self, FILE, LockDrift};
 use ktsu_kit::{self as kit, Kit};
+use ktsu_opening::faults::faults_text;
+use ktsu_opening::files::put;
+use ktsu_opening::kit::{from_here, invalid, lacks_lock, no_kit};
+use ktsu_opening::quoting::quoted;
 
 /// What `lock` takes.
 #[derive(Debug, clap::Args)]

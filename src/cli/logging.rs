@@ -19,6 +19,7 @@ use tracing_subscriber::{EnvFilter, Layer as _, Registry, reload};
 
 use super::Failure;
 use super::output::is_quiet;
+use ktsu_config::fault::{Faults, Severity};
 
 /// The default log level of a service.
 const INFO: &str = "info";
@@ -113,6 +114,20 @@ impl ServiceLog {
                 self.reported = dropped;
             }
         }
+    }
+}
+
+/// Logs the warnings of a file.
+pub(super) fn warn_of(warnings: &Faults) {
+    let warnings = warnings.faults.iter();
+    for fault in warnings.filter(|fault| fault.severity == Severity::Warning) {
+        tracing::warn!(
+            file = %fault.file.display(),
+            line = fault.line,
+            code = fault.code.text(),
+            "{}",
+            fault.message
+        );
     }
 }
 

@@ -1,52 +1,21 @@
-//! `ktsu mcp`: ktsu as a tool server for other agents, over standard input and output or over
-//! Streamable HTTP.
-//!
-//! Tools go the way commands go: to the owner of the ledger, or to an engine of this process,
-//! through the same routes, so that the same access rules apply.
-//!
-//! ```text
-//! stdio ─┐
-//!        ├─▶ server ─▶ inputs ─▶ a tool ─▶ engines ─▶ routes of an engine
-//! HTTP  ─┘                          answer ◀─────────────┘
-//! ```
-
-mod access;
-mod answer;
-mod ask;
-mod catalog;
-mod context;
-mod decisions;
-mod engines;
-mod http;
-mod inputs;
-mod kits;
-mod runs;
-mod server;
-mod verification;
-mod worlds;
+//! `ktsu mcp`: the arguments of a tool server, its log, its signals, and where it listens.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
-use std::sync::Arc;
 
-use rmcp::service::serve_server;
-use rmcp::transport::async_rw::AsyncRwTransport;
-use rmcp::transport::io::stdio_pipes;
 use serde_json::json;
-use tokio::sync::watch;
 
-use self::access::ToolPrincipals;
-use self::context::ToolContext;
-use self::engines::EngineKeeper;
-use self::server::AgentToolServer;
-use super::engine::{process_environment, start_failure, token_header, warn_of};
-use super::logging::{self, LogFormat};
-use super::output::{is_quiet, line};
+use super::location::LedgerLocation;
+use super::logging::{self, LogFormat, warn_of};
+use super::output::{is_quiet, line, note};
 use super::owner::{EngineArguments, EngineHandle};
+use super::reading::open_at;
 use super::signals::Signals;
 use super::{Common, Failure};
-use ktsu_assemble::{OpenEngineError, tool_server};
-use ktsu_environment::{Environment, Principals};
+use ktsu_assemble::tool_server;
+use ktsu_mcp_server::{Console, McpServer, PATH, ServerSetup};
+use ktsu_opening::engine::start_failure;
+use ktsu_opening::peer::token_header;
 
 /// What `mcp` takes.
 #[derive(Debug, clap::Args)]
@@ -67,48 +36,40 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
     let environment = arguments.engine.environment()?;
     environment.iter().for_each(|file| warn_of(&file.warnings));
     let ledger = EngineHandle::ledger_location(common, &arguments.engine)?;
-    let principals = principals(environment.as_ref(), arguments.http.is_some())?;
-    let context = Arc::new(ToolContext {
-        engines: EngineKeeper::new(ledger, arguments.engine),
-        root: std::env::current_dir()?,
-        may_decide: environment.as_ref().is_some_and(|file| file.mcp.decide),
-        principals,
-    });
-    let stop = watch::Sender::new(false);
+    let setup = setup(ledger, arguments.engine);
+    let server = McpServer::new(setup?, environment.as_ref(), arguments.http.is_some())?;
     match arguments.http {
         Some(listen) => {
-            let server = AgentToolServer::for_clients(Arc::clone(&context), stop.subscribe());
-            let router = http::router(&context, server);
-            let opened = tool_server::open(listen, router, environment.as_ref()).await;
+            let opened = tool_server::open(listen, server.router(), environment.as_ref()).await;
             let service = opened.map_err(start_failure)?;
-            ready(common, &format!("{}{}", service.url, http::PATH));
+            ready(common, &format!("{}{PATH}", service.url));
             signals.next().await;
-            stop.send_replace(true);
+            server.stop();
             signals.unless_again(service.close()).await;
         }
         None => {
-            let context = Arc::clone(&context);
-            let server = AgentToolServer::for_process(context, token, stop.subscribe());
             tokio::select! {
-                served = serve_stdio(server) => served?,
+                served = server.serve_stdio(token) => served?,
                 () = signals.next() => {}
             }
-            stop.send_replace(true);
+            server.stop();
         }
     }
-    signals.unless_again(context.engines.close()).await?;
+    signals.unless_again(server.close()).await?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// The principals of the environment. Whoever connects over HTTP is asked for a token of theirs, so
-/// there the tokens need values; a process that started this one may know its engine by a token
-/// alone.
-fn principals(environment: Option<&Environment>, is_http: bool) -> Result<ToolPrincipals, Failure> {
-    match Principals::resolve(environment, &process_environment()) {
-        Ok(principals) => Ok(ToolPrincipals::Known(Arc::new(principals))),
-        Err(faults) if is_http => Err(start_failure(OpenEngineError::Principals(faults))),
-        Err(_) => Ok(ToolPrincipals::Unusable),
-    }
+fn setup(ledger: LedgerLocation, engine: EngineArguments) -> Result<ServerSetup, Failure> {
+    Ok(ServerSetup {
+        ledger: ledger.path,
+        kit: engine.kit,
+        environment: engine.env,
+        root: std::env::current_dir()?,
+        console: Console {
+            note,
+            open_ledger: open_at,
+        },
+    })
 }
 
 /// Prints where the server listens, unless only errors are wanted.
@@ -118,18 +79,4 @@ fn ready(common: &Common, url: &str) {
     } else if !is_quiet() {
         line(&format!("the ktsu MCP server listens on {url}"));
     }
-}
-
-/// Serves one client, until it closes its end.
-async fn serve_stdio(server: AgentToolServer) -> Result<(), Failure> {
-    let (input, output) = stdio_pipes();
-    let transport =
-        AsyncRwTransport::new_server(input, output).with_max_line_length(http::MAX_MESSAGE_BYTES);
-    let running = match serve_server(server, transport).await {
-        Ok(running) => running,
-        // A client that leaves before it has said anything is none.
-        Err(rmcp::service::ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
-        Err(error) => return Err(Failure::of(error)),
-    };
-    running.waiting().await.map(drop).map_err(Failure::of)
 }

@@ -20,22 +20,20 @@ const MAX_PLACES: usize = 20;
 /// The number of characters shown of a value.
 const MAX_VALUE_CHARS: usize = 100;
 
-impl From<FieldNotFoundError> for Failure {
-    fn from(error: FieldNotFoundError) -> Self {
-        let failure = Self::could_not_run(error.message);
-        match error.there.is_empty() {
-            true => failure,
-            false => failure.hint(format!("the run has {}", names(&error.there))),
-        }
+/// The failure of a field that the run does not have.
+fn not_found(error: FieldNotFoundError) -> Failure {
+    let failure = Failure::could_not_run(error.message);
+    match error.there.is_empty() {
+        true => failure,
+        false => failure.hint(format!("the run has {}", names(&error.there))),
     }
 }
 
-impl From<TraceError> for Failure {
-    fn from(error: TraceError) -> Self {
-        match error {
-            TraceError::NotFound(error) => error.into(),
-            TraceError::TooLarge => Self::could_not_run(error.to_string()),
-        }
+/// The failure of a value that was not traced.
+fn not_traced(error: TraceError) -> Failure {
+    match error {
+        TraceError::NotFound(error) => not_found(error),
+        TraceError::TooLarge => Failure::could_not_run(error.to_string()),
     }
 }
 
@@ -52,7 +50,7 @@ pub(super) fn field_origin(
     path: &str,
 ) -> Result<ProvenanceAnswer, Failure> {
     let story = TracedRun::of(frames).map_err(|error: RunReadError| Failure::from(error))?;
-    Ok(provenance::answer(&story, scope, path)?)
+    provenance::answer(&story, scope, path).map_err(not_traced)
 }
 
 /// Finds why a step is in its state, or why a responder did not react, to an object perhaps.
@@ -68,7 +66,7 @@ pub(super) fn why_not(
             TraceError::NotFound(error) => similar_step(error, step),
             TraceError::TooLarge => None,
         };
-        let failure = Failure::from(error);
+        let failure = not_traced(error);
         match near {
             Some(near) => failure.hint(near),
             None => failure,

@@ -20,8 +20,8 @@ use super::layout::columns;
 use super::symbols::Symbols;
 use super::table::Terminal;
 use super::{json, text};
-use ktsu_codes::{EXIT_COULD_NOT_RUN, EXIT_VERDICT, ErrorCode};
-use ktsu_peer::PeerError;
+use ktsu_codes::{EXIT_VERDICT, ErrorCode};
+use ktsu_opening::Failure;
 
 /// Success.
 pub(super) const GOOD: Style = AnsiColor::Green.on_default();
@@ -33,99 +33,6 @@ pub(super) const WARN: Style = AnsiColor::Yellow.on_default();
 pub(super) const DIM: Style = Style::new().dimmed();
 /// For what matters more.
 pub(super) const BOLD: Style = Style::new().bold();
-
-/// Why a command failed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure {
-    code: u8,
-    message: String,
-    hint: Option<String>,
-    /// The code of the problem that an engine answered with.
-    problem: Option<ErrorCode>,
-}
-
-impl Failure {
-    /// It could not run: exit code 2.
-    pub fn could_not_run(message: impl Into<String>) -> Self {
-        Self {
-            code: EXIT_COULD_NOT_RUN,
-            message: message.into(),
-            hint: None,
-            problem: None,
-        }
-    }
-
-    /// The failure for an error of which the message is all there is to say.
-    pub(super) fn of(error: impl std::fmt::Display) -> Self {
-        Self::could_not_run(error.to_string())
-    }
-
-    /// It ran, and the answer is no: exit code 1.
-    pub fn verdict(message: impl Into<String>) -> Self {
-        Self {
-            code: EXIT_VERDICT,
-            ..Self::could_not_run(message)
-        }
-    }
-
-    /// An engine answered with this.
-    pub(super) fn with_problem(mut self, problem: Option<ErrorCode>) -> Self {
-        self.problem = problem;
-        self
-    }
-
-    /// Prefixes the message with what it is about.
-    pub(super) fn about(mut self, what: &str) -> Self {
-        self.message = format!("{what}: {}", self.message);
-        self
-    }
-
-    /// The words, without the hint.
-    pub(super) fn message(&self) -> &str {
-        &self.message
-    }
-
-    /// Something to type, if there is anything.
-    pub(super) fn hint_text(&self) -> Option<&str> {
-        self.hint.as_deref()
-    }
-
-    /// What an engine answered with.
-    pub(super) fn problem(&self) -> Option<ErrorCode> {
-        self.problem
-    }
-
-    /// With something to type, unless there is something already.
-    #[must_use]
-    pub fn or_hint(self, hint: impl FnOnce() -> Option<String>) -> Self {
-        match self.hint {
-            Some(_) => self,
-            None => Self {
-                hint: hint(),
-                ..self
-            },
-        }
-    }
-
-    /// With something to type.
-    #[must_use]
-    pub fn hint(mut self, hint: impl Into<String>) -> Self {
-        self.hint = Some(hint.into());
-        self
-    }
-}
-
-impl From<std::io::Error> for Failure {
-    fn from(error: std::io::Error) -> Self {
-        Self::of(error)
-    }
-}
-
-impl From<PeerError> for Failure {
-    fn from(error: PeerError) -> Self {
-        Self::of(error)
-    }
-}
 
 /// Whether standard error is reserved for errors: `--json` and `--quiet`.
 static QUIET: AtomicBool = AtomicBool::new(false);
@@ -145,17 +52,17 @@ pub(super) fn fail(failure: &Failure) -> ExitCode {
     print_failure(&format!(
         "{}: {}",
         painted(BAD, "error"),
-        text::clean(&failure.message)
+        text::clean(failure.message())
     ));
-    if let Some(hint) = &failure.hint {
+    if let Some(hint) = failure.hint_text() {
         let hint = text::clean(hint);
         let hint = note_sheet().symbols.words(&hint).into_owned();
         print_failure(&format!("{}: {hint}", painted(GOOD, "hint")));
     }
-    if let Some(code) = failure.problem.map(ErrorCode::as_str) {
+    if let Some(code) = failure.problem().map(ErrorCode::as_str) {
         print_failure(&painted(DIM, &format!("  ktsu explain {code}")));
     }
-    ExitCode::from(failure.code)
+    ExitCode::from(failure.exit_code())
 }
 
 /// Prints a line on standard output. A closed reader is not an error; the return value shows it.

@@ -6,14 +6,9 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::http::{Method, Request};
-use ktsu_ledger::lock;
 use serde_json::Value;
 
-use super::engine::{
-    LedgerLocation, client_token, ledger_location, load_environment, load_kit, open, peer_of,
-    process_environment, receiver, token_header,
-};
-use super::follow::problem;
+use super::location::{LedgerLocation, ledger_location};
 use super::logging::{self, LogFormat};
 use super::signals::drain_and_close;
 use super::{Common, Failure};
@@ -21,6 +16,12 @@ use ktsu_api::judges::JudgeModels;
 use ktsu_assemble::{Agents, Engine, LedgerPlace, Setup};
 use ktsu_environment::Environment;
 use ktsu_kit::Kit;
+use ktsu_opening::engine::{open, receiver};
+use ktsu_opening::environment::{load_environment, process_environment};
+use ktsu_opening::kit::load_kit;
+use ktsu_opening::ledger::owner_url;
+use ktsu_opening::peer::problem;
+use ktsu_opening::peer::{client_token, peer_of, token_header};
 use ktsu_orchestrator::Orchestrator;
 use ktsu_peer::Peer;
 use ktsu_receiver::Receiver;
@@ -66,20 +67,6 @@ impl EngineArguments {
         let env = self.env.clone().or_else(found);
         Self { kit: None, env }
     }
-}
-
-/// Where the process that owns a ledger listens; `None` if no process owns it.
-pub(super) fn owner_url(ledger: &Path) -> Result<Option<String>, Failure> {
-    let Some(holder) = lock::holder(ledger) else {
-        return Ok(None);
-    };
-    holder.url.map(Some).ok_or_else(|| {
-        let ledger = ledger.display();
-        Failure::could_not_run(format!(
-            "{ledger} is owned by a process that is not listening"
-        ))
-        .hint("try again in a moment")
-    })
 }
 
 impl EngineHandle {

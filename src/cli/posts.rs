@@ -8,9 +8,10 @@ use super::follow::{SILENCE_TIMEOUT, Viewer, follow};
 use super::input::given_json;
 use super::output::{exit_code, line, note_dim, print_failure};
 use super::owner::{EngineArguments, EngineHandle};
-use super::reading::{find_run, open_at};
+use super::reading::open_at;
 use super::signals::Signals;
 use super::{Common, Failure, json, text};
+use ktsu_opening::find::find_run;
 
 /// What it takes.
 #[derive(Debug, clap::Args)]

@@ -7,16 +7,18 @@ use axum::http::Request;
 use serde_json::{Value, json};
 
 use super::comparison::{self, OutputFormat};
-use super::engine::client_token;
-use super::follow::{Viewer, follow, problem};
+use super::follow::{Viewer, follow};
 use super::interventions::is_whole_step;
 use super::output::{line, note_dim, print_failure};
 use super::owner::{EngineArguments, EngineHandle};
-use super::reading::{find_run, open_at};
+use super::reading::open_at;
 use super::signals::Signals;
 use super::{Common, Failure};
 use ktsu_codes::EXIT_COULD_NOT_RUN;
 use ktsu_history::recompute::RecomputeReport;
+use ktsu_opening::find::find_run;
+use ktsu_opening::peer::client_token;
+use ktsu_opening::peer::problem;
 use ktsu_peer::Peer;
 
 /// What `recompute` takes.

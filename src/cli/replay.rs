@@ -7,15 +7,17 @@ use ktsu_ledger::StreamId;
 use ktsu_ledger::store::{Reader, StoreError};
 use serde_json::{Value, json};
 
-use super::engine::{load_kit_as, nearby_ledger};
 use super::envelope::{self, EnvelopeView};
+use super::location::nearby_ledger;
 use super::output::{BAD, DIM, GOOD, WARN, line, painted, print_json, row};
-use super::reading::{find_run, open_at};
+use super::reading::open_at;
 use super::{Common, Failure, against, json as shape, text};
 use ktsu_codes::{EXIT_COULD_NOT_RUN, EXIT_VERDICT};
 use ktsu_history::kit_comparison::RunSelection;
 use ktsu_history::replay::{self, ReplayReport, RunReplayError};
 use ktsu_history::{self as history, RunReadError, parallel};
+use ktsu_opening::find::find_run;
+use ktsu_opening::kit::load_kit_as;
 use ktsu_workflow::replay::{Definitions, ReplayError};
 
 /// What `replay` takes.
@@ -105,7 +107,7 @@ fn against_named(reader: &dyn Reader, arguments: &Arguments) -> Result<Vec<Strea
 
 /// One run, folded and shown.
 fn fold_one(common: &Common, reader: &dyn Reader, stream: &StreamId) -> Result<ExitCode, Failure> {
-    let report = replay::folded(reader, stream)?;
+    let report = replay::folded(reader, stream).map_err(not_replayed)?;
     let fold = history::envelope(reader, stream)?;
     let shown = fold.as_ref().and_then(|fold| fold.envelope(""));
     if common.json {
@@ -212,15 +214,14 @@ fn code(failed: &RunReplayError) -> u8 {
     }
 }
 
-impl From<RunReplayError> for Failure {
-    fn from(failed: RunReplayError) -> Self {
-        match failed {
-            RunReplayError::Unreadable(RunReadError::Store(error)) => error.into(),
-            RunReplayError::Unreadable(other) => other.into(),
-            RunReplayError::Stopped(ReplayError::Diverged(diverged)) => {
-                Self::verdict(diverged.to_string())
-            }
-            RunReplayError::Stopped(other) => Self::could_not_run(other.to_string()),
+/// The failure of a run that was not replayed.
+fn not_replayed(failed: RunReplayError) -> Failure {
+    match failed {
+        RunReplayError::Unreadable(RunReadError::Store(error)) => error.into(),
+        RunReplayError::Unreadable(other) => other.into(),
+        RunReplayError::Stopped(ReplayError::Diverged(diverged)) => {
+            Failure::verdict(diverged.to_string())
         }
+        RunReplayError::Stopped(other) => Failure::could_not_run(other.to_string()),
     }
 }

@@ -13,9 +13,10 @@ use super::input::given_json;
 use super::interventions::{self, ResumeArguments};
 use super::output::{line, note_dim, print_json};
 use super::owner::{EngineArguments, EngineHandle};
-use super::reading::{find_run, open_at};
+use super::reading::open_at;
 use super::{Common, Failure};
 use ktsu_history::approvals::requests_of_run;
+use ktsu_opening::find::find_run;
 
 /// What is given to a step.
 struct StepData {

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use super::embedded::{self, EmbeddedRun};
-use super::engine::{invalid_file, ledger_location, load_environment, load_kit_as};
-use super::input::{about_example, effects_words, input_of, with_goal, workflow_of};
+use super::input::effects_words;
+use super::location::ledger_location;
 use super::lock::warn_of_drift;
 use super::{Common, Failure, folder};
 use ktsu_config::fault::Faults;
@@ -14,6 +14,10 @@ use ktsu_config::read;
 use ktsu_eval::Answers;
 use ktsu_kit::Kit;
 use ktsu_ledger::event::Effects;
+use ktsu_opening::environment::load_environment;
+use ktsu_opening::faults::invalid_file;
+use ktsu_opening::input::{about_example, input_of, with_goal, workflow_of};
+use ktsu_opening::kit::load_kit_as;
 
 /// The answers of a kit, from its folder.
 const KIT_ANSWERS: &str = "examples/answers.yaml";

@@ -10,12 +10,13 @@ use serde_json::{Value, json};
 use super::envelope::{self, EnvelopeView};
 use super::layout::Column;
 use super::output::{is_terminal, note, note_commands, note_dim, print_json};
-use super::reading::{find_run, no_such_child, open};
+use super::reading::open;
 use super::table::{Reason, Rows};
 use super::{Common, Failure, text};
 use ktsu_config::read::duration_ms;
 use ktsu_history as history;
 use ktsu_history::steering::SteeringState;
+use ktsu_opening::find::{find_run, no_such_child};
 use ktsu_orchestrator::clock;
 use ktsu_run_index::listed_kinds;
 

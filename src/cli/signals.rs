@@ -1,22 +1,14 @@
 //! SIGINT, SIGTERM and SIGHUP.
 
-use std::time::Duration;
-
-use ktsu_orchestrator::AwaitedEffects;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::Failure;
 use super::output::note;
 use ktsu_assemble::Engine;
+use ktsu_opening::engine;
 
 /// What the exit code is when a second signal ends the process at once.
 const CUT: i32 = 130;
-
-/// How long calls in flight may take to be recorded, unless an option says otherwise.
-pub(super) const DRAIN_TIME: Duration = Duration::from_secs(30);
-
-/// How long draining may take before a command says that it waits.
-const NOTICE_TIME: Duration = Duration::from_millis(300);
 
 /// SIGINT, SIGTERM and SIGHUP, from now on. SIGHUP ends no process (decision P4).
 pub(super) struct Signals {
@@ -92,22 +84,9 @@ pub(super) fn exit_by_another() {
     let _ = is_ready.recv();
 }
 
-/// Closes the engine of a command. The calls in flight are recorded first, so that nothing is paid for
-/// twice; a webhook without an answer is sent again by the next start, under its delivery id.
+/// Closes the engine of a command, as [`engine::drain_and_close`] does.
 pub(super) async fn drain_and_close(engine: Engine) -> Result<(), String> {
-    let notice = async {
-        tokio::time::sleep(NOTICE_TIME).await;
-        let seconds = DRAIN_TIME.as_secs();
-        note(&format!(
-            "recording the calls in flight, for at most {seconds} s; Ctrl-C ends at once"
-        ));
-        std::future::pending::<()>().await;
-    };
-    tokio::select! {
-        _ = engine.drain(AwaitedEffects::Calls, DRAIN_TIME) => {}
-        () = notice => {}
-    }
-    engine.close().await
+    engine::drain_and_close(engine, note).await
 }
 
 #[cfg(test)]

@@ -12,13 +12,11 @@ use clap::ValueEnum;
 use serde_json::json;
 
 use self::reload::{ReloadSettings, StartLog};
-use super::engine::{
-    client_token, ledger_location, load_environment, load_kit_as, open, open_reading,
-    process_environment, receiver, start_failure, warn_of,
-};
+use super::location::ledger_location;
 use super::logging::LogFormat;
+use super::logging::warn_of;
 use super::output::{is_quiet, line, note};
-use super::reading::{DAMAGED_HINT, warn_of_second_name};
+use super::reading::warn_of_second_name;
 use super::signals::{ServiceSignal, Signals};
 use super::{Common, Failure, text};
 use ktsu_assemble::{self as assemble, Agents, Engine, LedgerPlace, Setup};
@@ -26,6 +24,11 @@ use ktsu_config::fault::Faults;
 use ktsu_config::read::duration_ms;
 use ktsu_environment::settings::ListenSettings;
 use ktsu_kit::Kit;
+use ktsu_opening::engine::{open, open_reading, receiver, start_failure};
+use ktsu_opening::environment::{load_environment, process_environment};
+use ktsu_opening::kit::load_kit_as;
+use ktsu_opening::ledger::DAMAGED_HINT;
+use ktsu_opening::peer::client_token;
 use ktsu_orchestrator::{AwaitedEffects, LedgerState};
 
 /// How often the state of the ledger is checked.

@@ -9,9 +9,10 @@ use serde_json::{Map, Value, json};
 
 use super::output::{exit_code, is_quiet, line, note, note_dim, print_failure};
 use super::owner::{EngineArguments, EngineHandle};
-use super::reading::{find_run, open_at};
+use super::reading::open_at;
 use super::{Common, Failure, json as shape, output, text};
 use ktsu_codes::{EXIT_COULD_NOT_RUN, ErrorCode};
+use ktsu_opening::find::find_run;
 use ktsu_run_index::listed_kinds;
 use ktsu_workflow::admit::steer::RunControl;
 

@@ -9,10 +9,7 @@ use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
 use super::baseline_run::{Answered, BaselineFile, answer, step_of};
 use super::comparison::{OutputFormat, markdown, print_named, print_repeated, status_text};
-use super::engine::{
-    ledger_location, load_environment, load_kit_as, open, process_environment, receiver,
-};
-use super::files::unreadable;
+use super::location::ledger_location;
 use super::logging::{self, LogFormat};
 use super::output::{DIM, line, painted, print_failure, print_json, words};
 use super::signals::{Signals, drain_and_close};
@@ -25,6 +22,10 @@ use ktsu_baseline::{
 };
 use ktsu_codes::{EXIT_COULD_NOT_RUN, EXIT_VERDICT};
 use ktsu_kit::Kit;
+use ktsu_opening::engine::{open, receiver};
+use ktsu_opening::environment::{load_environment, process_environment};
+use ktsu_opening::files::unreadable;
+use ktsu_opening::kit::load_kit_as;
 
 /// The number of baselines tested concurrently.
 const MAX_CONCURRENT: usize = 10;

@@ -14,11 +14,12 @@ use serde_json::{Value, json};
 
 use super::Failure;
 use super::baseline_run::{Answered, BaselineFile, answer, step_of};
-use super::engine::{open, process_environment};
 use ktsu_assemble::{LedgerPlace, Setup};
 use ktsu_baseline::{Baseline, CaptureOptions, RepeatedRun, capture, compare};
 use ktsu_environment::Environment;
 use ktsu_kit::Kit;
+use ktsu_opening::engine::open;
+use ktsu_opening::environment::process_environment;
 
 /// The most bytes of recorded replies: what a scripted provider reads.
 const MAX_REPLIES: u64 = 256 << 20;

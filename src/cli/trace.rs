@@ -13,14 +13,15 @@ use ktsu_projections::lineage::LineageNode;
 use ktsu_projections::step_name::path_in;
 use serde_json::json;
 
-use super::files::unwritable;
 use super::layout::columns;
 use super::output::{BOLD, DIM, WARN, line, painted, print_json, row, sheet, symbols};
-use super::reading::{find_record, no_such_child, open};
+use super::reading::open;
 use super::{Common, Failure, content, json as shape, origin, text};
 use ktsu_history::frame_page::{self, FrameSelection, PageLimit, is_within};
 use ktsu_history::trace::{self, TraceFilter};
 use ktsu_history::{self as history, report, steps, webhooks};
+use ktsu_opening::files::unwritable;
+use ktsu_opening::find::{find_record, no_such_child};
 
 /// What `trace` takes.
 #[derive(Debug, clap::Args)]

@@ -6,15 +6,17 @@ use std::process::ExitCode;
 use clap::ValueEnum;
 use serde_json::{Value, json};
 
-use super::engine::{explain, nearby_ledger};
-use super::evidence::write_new;
-use super::files::create_folder_of;
+use super::evidence::{not_exported, write_new};
+use super::location::nearby_ledger;
 use super::output::{GOOD, line, painted, print_json, symbols};
-use super::reading::{find_run, open_seeing_all};
+use super::reading::open_seeing_all;
 use super::{Common, Failure, json as shape, text};
 use ktsu_assemble::import::{self, ImportError};
 use ktsu_evidence::export::ExportSelection;
 use ktsu_evidence::transfer;
+use ktsu_opening::engine::explain;
+use ktsu_opening::files::create_folder_of;
+use ktsu_opening::find::find_run;
 
 /// The format of the frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -64,9 +66,10 @@ pub(super) fn export(common: &Common, arguments: &ExportRunArguments) -> Result<
         wanted.streams.push(find_run(&reader, run)?.0);
     }
     let lines = match arguments.format {
-        ExportFormat::Jsonl => transfer::export(&reader, &wanted)?,
-        ExportFormat::Cloudevents => transfer::cloud_events(&reader, &wanted)?,
+        ExportFormat::Jsonl => transfer::export(&reader, &wanted),
+        ExportFormat::Cloudevents => transfer::cloud_events(&reader, &wanted),
     };
+    let lines = lines.map_err(not_exported)?;
     match &arguments.output {
         Some(path) => {
             write_new(path, lines.as_bytes())?;

@@ -6,13 +6,13 @@ use std::process::ExitCode;
 use serde_json::{Value, json};
 use termtree::GlyphPalette;
 
-use super::engine::load_kit;
-use super::files::unreadable;
 use super::output::{print_json, row, symbols};
 use super::symbols::Symbols;
 use super::{Common, Failure, text};
 use ktsu_kit::builtin;
 use ktsu_kit::tree::{TreeNode, branch};
+use ktsu_opening::files::unreadable;
+use ktsu_opening::kit::load_kit;
 
 /// What `workflow` takes.
 #[derive(Debug, clap::Subcommand)]

@@ -7,10 +7,8 @@ use ktsu_ledger::event::plan::{Plan, Visibility};
 use ktsu_projections::envelope::step_kind;
 use serde_json::json;
 
-use super::engine::{
-    environment_file, environment_of_process, from_here, must_be_file, no_kit, process_environment,
-};
 use super::folder::Folder;
+use super::location::environment_of_process;
 use super::lock::tools::list_what_answers;
 use super::lock::warn;
 use super::output::{
@@ -20,6 +18,8 @@ use super::{Common, Failure, text};
 use ktsu_config::fault::Severity;
 use ktsu_config::render;
 use ktsu_kit::{FileKind, Kit};
+use ktsu_opening::environment::{environment_file, must_be_file, process_environment};
+use ktsu_opening::kit::{from_here, no_kit};
 use ktsu_project::{self as project, CheckWith, CheckedProject};
 
 /// What `validate` takes.

@@ -14,15 +14,16 @@ use ktsu_ledger::{Hash, StreamId};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::engine::nearby_ledger;
-use super::files::unwritable;
+use super::location::nearby_ledger;
 use super::output::{
     BAD, GOOD, WARN, exit_code, is_live, line, line_dim, note, note_sheet, painted, print_json,
     symbols, transient,
 };
-use super::reading::{find_record, open_at, warn_of_second_name};
+use super::reading::{open_at, warn_of_second_name};
 use super::{Common, Failure, json as shape, text};
 use ktsu_history::verify::{self, StreamEnd};
+use ktsu_opening::files::unwritable;
+use ktsu_opening::find::find_record;
 
 /// What `verify` takes.
 #[derive(Debug, clap::Args)]

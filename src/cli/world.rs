@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::layout::Column;
 use super::output::{BOLD, DIM, exit_code, line, note, painted, print_json, row};
-use super::reading::{find_run, open};
+use super::reading::open;
 use super::table::Rows;
 use super::{Common, Failure, json as shape, text};
 use ktsu_codes::ErrorCode;
@@ -18,6 +18,7 @@ use ktsu_history::report::{GraphFormat, world_graph, world_page};
 use ktsu_history::world::{
     self, ObjectView, RecordedWorld, RelationView, WorldReadError, WorldView,
 };
+use ktsu_opening::find::find_run;
 
 /// What `world` takes.
 #[derive(Debug, clap::Args)]

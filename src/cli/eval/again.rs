@@ -7,9 +7,9 @@ use ktsu_ledger::StreamId;
 use ktsu_readers::ReaderPool;
 
 use super::super::Failure;
-use super::super::engine::{quoted, quoted_text};
 use super::ended::kept_of;
 use super::folders::RunFolders;
+use ktsu_opening::quoting::{quoted, quoted_text};
 use ktsu_project::eval_file;
 
 /// What was given for an eval, and has to be given again.

@@ -16,11 +16,10 @@ use serde_json::json;
 
 use super::super::answering::give;
 
+use super::super::check_bench::not_checked;
 use super::super::embedded::invoke_headers;
 use super::super::follow::{Invocation, invoke};
-use super::super::input::workflow_of;
 use super::super::output::note_dim;
-use super::super::reading::{find_run, unfinished};
 use super::super::{Failure, text};
 use super::again;
 use super::ended::{EndedRun, KnownRun, KnownRuns};
@@ -44,6 +43,8 @@ use ktsu_kit::Kit;
 use ktsu_ledger::event::{Effects, Principal};
 use ktsu_ledger::store::StoreError;
 use ktsu_ledger::{StreamId, branch};
+use ktsu_opening::find::{find_run, unfinished};
+use ktsu_opening::input::workflow_of;
 use ktsu_orchestrator::ReadKind;
 use ktsu_peer::Peer;
 use ktsu_projections::approvals::ApprovalStatus;
@@ -194,7 +195,8 @@ impl<'e> Bench<'e> {
             auth: "none".to_owned(),
             id: LOCAL.to_owned(),
         };
-        let mut started = checks::started(orchestrator, spec, (&file, text), by)?;
+        let started = checks::started(orchestrator, spec, (&file, text), by);
+        let mut started = started.map_err(not_checked)?;
         started.suite = Some(suite.suite.recorded(suite.only.as_deref()));
         started.sandbox = suite.sandbox_word(self.without_sandbox).map(str::to_owned);
         let folders = self.folders(suite).await?;
@@ -337,7 +339,8 @@ impl<'e> Bench<'e> {
             self.under_way.0.replace(None);
         }
         let orchestrator = &self.engine.orchestrator;
-        let report = checks::report(orchestrator, log.stream().clone()).await?;
+        let report = checks::report(orchestrator, log.stream().clone()).await;
+        let report = report.map_err(not_checked)?;
         Ok(JudgedSuite {
             suite,
             report,

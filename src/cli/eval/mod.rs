@@ -34,18 +34,21 @@ use self::bench::Bench;
 use self::job::{BenchArguments, Job};
 use self::judged::JudgedSuite;
 use self::suites::SuiteFile;
-use super::engine::{
-    ledger_location, load_environment, load_kit, open, peer_of, process_environment, receiver,
-    token_header, warn_of,
-};
+use super::location::ledger_location;
+use super::logging::warn_of;
 use super::logging::{self, LogFormat};
 use super::output::print_failure;
-use super::reading::{find_eval, open_at};
+use super::reading::open_at;
 use super::signals::{Signals, drain_and_close, exit_by_another};
 use super::{Common, Failure};
 use ktsu_assemble::{Engine, LedgerPlace, Setup};
 use ktsu_config::fault::Faults;
 use ktsu_kit::Kit;
+use ktsu_opening::engine::{open, receiver};
+use ktsu_opening::environment::{load_environment, process_environment};
+use ktsu_opening::find::find_eval;
+use ktsu_opening::kit::load_kit;
+use ktsu_opening::peer::{peer_of, token_header};
 use ktsu_project::eval_file::{self, EvalFile};
 use ktsu_workflow::admit::ENGINE;
 

@@ -15,8 +15,8 @@ use serde_json::Value;
 use super::super::Failure;
 use super::super::check::load;
 use super::super::check_bench::folder_of;
-use super::super::engine::quoted_text;
-use super::super::input::workflow_of;
+use ktsu_opening::input::workflow_of;
+use ktsu_opening::quoting::quoted_text;
 use ktsu_project::eval_file::{self, EvalFile};
 
 /// A spec that has a subject.

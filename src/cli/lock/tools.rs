@@ -8,10 +8,11 @@ use serde::Serialize;
 
 use super::Arguments;
 use crate::Failure;
-use crate::engine::{load_environment, process_environment, quoted};
 use ktsu_assemble::servers::{self, ListToolsError, ToolDigests, UnmatchedEntry};
 use ktsu_kit::Kit;
 use ktsu_kit::lock::FILE;
+use ktsu_opening::environment::{load_environment, process_environment};
+use ktsu_opening::quoting::quoted;
 
 /// By the path of the server.
 pub(super) type OfferedTools = BTreeMap<String, ToolDigests>;

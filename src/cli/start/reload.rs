@@ -4,12 +4,13 @@
 use std::path::PathBuf;
 
 use crate::Failure;
-use crate::engine::{environment_file, load_environment, warn_of};
+use crate::logging::warn_of;
 use crate::logging::{self, DefaultFilter, LogFormat, ServiceLog};
 use crate::signals::{ServiceSignal, Signals};
 use ktsu_assemble::reload::{PrincipalReload, ReloadError};
 use ktsu_config::fault::{Faults, Severity};
 use ktsu_environment::Environment;
+use ktsu_opening::environment::{environment_file, load_environment};
 
 /// Where settings that are read again come from.
 pub(super) struct ReloadSettings {

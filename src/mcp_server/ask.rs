@@ -8,8 +8,8 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::answer::AnswerError;
-use crate::Failure;
-use crate::follow::problem;
+use ktsu_opening::Failure;
+use ktsu_opening::peer::problem;
 use ktsu_peer::Peer;
 
 /// The most bytes that are read of a response. Pages of the engine have at most 8 MiB; envelopes

@@ -4,8 +4,8 @@
 use rmcp::model::{self, CallToolResult, ErrorData};
 use serde_json::{Map, Value, json};
 
-use crate::Failure;
 use ktsu_codes::ErrorCode;
+use ktsu_opening::Failure;
 
 /// The most bytes of an answer's JSON text; longer ones are cut, with a notice. A model reads it
 /// whole.

@@ -443,7 +443,7 @@ mod tests {
 
     #[test]
     fn the_page_says_who_may_use_a_tool_as_the_table_of_routes_does() {
-        let page = include_str!("../../../docs/mcp.md");
+        let page = include_str!("../../docs/mcp.md");
         for entry in CATALOG {
             let (method, path) = entry.route;
             let policy = policy::of(&Method::from_bytes(method.as_bytes()).unwrap(), path);
@@ -472,7 +472,7 @@ mod tests {
         let (method, path) = DECIDE_REVIEW;
         let method = Method::from_bytes(method.as_bytes()).unwrap();
         assert!(matches!(policy::of(&method, path), Some(Policy::Roles(_))));
-        let page = include_str!("../../../docs/mcp.md");
+        let page = include_str!("../../docs/mcp.md");
         assert!(page.contains(&format!("`POST {path}`")));
         for tool in [AgentTool::StartRun, AgentTool::ListApprovals] {
             let mut sent = Map::new();

@@ -17,11 +17,12 @@ use super::engines::EnginePurpose;
 use super::inputs::ToolInputs;
 use super::kits;
 use super::worlds::{event_id, objects_of, relations_of};
-use crate::Failure;
-use crate::engine::{load_kit, quoted};
-use crate::input::{input_of, with_goal, workflow_of};
 use ktsu_codes::ErrorCode;
 use ktsu_kit::Kit;
+use ktsu_opening::Failure;
+use ktsu_opening::input::{input_of, with_goal, workflow_of};
+use ktsu_opening::kit::load_kit;
+use ktsu_opening::quoting::quoted;
 use ktsu_peer::Peer;
 
 /// How long a tool waits for the end of a run if the agent does not say, in seconds.
@@ -46,7 +47,7 @@ pub(super) async fn start(
     caller: &CallerAccess,
     inputs: &ToolInputs,
 ) -> ToolAnswer {
-    let folder = kits::find(&context.root, inputs.text("kit"))?;
+    let folder = kits::find(&context.engines.setup.root, inputs.text("kit"))?;
     let route = AgentTool::StartRun.route();
     context.admit_to(&folder, caller, route).await?;
     let goal = inputs.text("goal").to_owned();
@@ -214,7 +215,7 @@ pub(super) async fn invoke_workflow(
 ) -> ToolAnswer {
     let link = context.steering(caller).await?;
     if !link.is_elsewhere && context.engines.kit().is_none() {
-        let words = format!("no engine owns {}", context.engines.ledger.path.display());
+        let words = format!("no engine owns {}", context.engines.setup.ledger.display());
         return Err(AnswerError::private(words).hint(
             "start this server with a kit: ktsu mcp --kit DIR; or an engine: ktsu start --all \
              --kit DIR; or run a kit: start_run",

@@ -21,7 +21,7 @@ use serde_json::Value;
 
 use super::answer::AnswerError;
 use super::ask::get;
-use crate::follow::problem;
+use ktsu_opening::peer::problem;
 
 /// A route of the engine: its method and its path, as the table of policies has them.
 pub(super) type ToolRoute = (&'static str, &'static str);

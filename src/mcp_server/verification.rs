@@ -1,7 +1,5 @@
 //! `verify_run`.
 
-use std::path::Path;
-
 use ktsu_ledger::verify::VerifyOptions;
 use serde_json::{Value, json};
 
@@ -10,9 +8,10 @@ use super::answer::{AnswerError, ToolAnswer};
 use super::ask::{post, run_path};
 use super::context::ToolContext;
 use super::inputs::ToolInputs;
-use crate::Failure;
-use crate::reading::{find_run, open_at};
+use super::setup::ServerSetup;
 use ktsu_history::verify;
+use ktsu_opening::Failure;
+use ktsu_opening::find::find_run;
 
 /// Verifies the ledger for a run, and decides the run again. The engine replays, so it also decides
 /// whether the caller may.
@@ -25,8 +24,8 @@ pub(super) async fn verify_run(
     let path = format!("{}/replay", run_path(inputs.text("run_id")));
     let replayed = post(&link.peer, &path, &[], &json!({"strict": true})).await?;
     let run_id = replayed["run_id"].as_str().unwrap_or_default().to_owned();
-    let ledger = context.engines.ledger.path.clone();
-    let verified = tokio::task::spawn_blocking(move || verify_file(&ledger, &run_id)).await;
+    let setup = context.engines.setup.clone();
+    let verified = tokio::task::spawn_blocking(move || verify_file(&setup, &run_id)).await;
     let mut answer = verified.map_err(|_| AnswerError::new("the verification failed"))??;
     let verdict = replayed["verdict"].as_str().unwrap_or_default();
     answer["verified"] = json!(answer["sound"] == true && verdict == "ok");
@@ -39,9 +38,10 @@ pub(super) async fn verify_run(
     Ok(answer)
 }
 
-fn verify_file(ledger: &Path, run_id: &str) -> Result<Value, Failure> {
+fn verify_file(setup: &ServerSetup, run_id: &str) -> Result<Value, Failure> {
+    let ledger = setup.ledger.as_path();
     let mut report = verify::ledger(ledger, &VerifyOptions::default(), &mut |_| {})?;
-    let reader = open_at(ledger)?;
+    let reader = (setup.console.open_ledger)(ledger)?;
     let (stream, _) = find_run(&reader, run_id)?;
     report.problems.retain(verify::concerns(&reader, &stream));
     let end = verify::end(&reader, &stream);

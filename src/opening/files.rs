@@ -1,18 +1,18 @@
-//! Files that commands write.
+//! Files that commands read and write.
 
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
-use super::Failure;
+use crate::Failure;
 
 /// The failure of a file that cannot be read.
-pub(super) fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
+pub fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
     let why = why(path, error);
     Failure::could_not_run(format!("cannot read {}: {why}", path.display()))
 }
 
 /// The failure of a file that cannot be written.
-pub(super) fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
+pub fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
     let failure =
         |why: String| Failure::could_not_run(format!("cannot write {}: {why}", path.display()));
     match missing_folder(path) {
@@ -26,7 +26,7 @@ pub(super) fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
 }
 
 /// The folder of a file, if there is none.
-pub(super) fn missing_folder(file: &Path) -> Option<&Path> {
+pub fn missing_folder(file: &Path) -> Option<&Path> {
     let folder = file
         .parent()
         .filter(|folder| !folder.as_os_str().is_empty());
@@ -50,14 +50,14 @@ fn why(path: &Path, error: &std::io::Error) -> String {
 }
 
 /// Creates the folder of a file.
-pub(super) fn create_folder_of(file: &Path) -> std::io::Result<()> {
+pub fn create_folder_of(file: &Path) -> std::io::Result<()> {
     let folder = file.parent();
     let folder = folder.filter(|folder| !folder.as_os_str().is_empty());
     folder.map_or(Ok(()), std::fs::create_dir_all)
 }
 
 /// Writes a file whole or not at all.
-pub(super) fn put(file: &Path, text: &str) -> Result<(), Failure> {
+pub fn put(file: &Path, text: &str) -> Result<(), Failure> {
     let failed = |error: std::io::Error| unwritable(file, &error);
     create_folder_of(file).map_err(failed)?;
     let mut beside = file.as_os_str().to_owned();

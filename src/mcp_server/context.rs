@@ -1,6 +1,6 @@
 //! What the tools share: where they find kits and engines, and what they may do.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use ktsu_peer::Peer;
@@ -8,9 +8,11 @@ use ktsu_peer::Peer;
 use super::access::{Admission, CallerAccess, ToolPrincipals, ToolRoute, admit_by_owner};
 use super::answer::AnswerError;
 use super::engines::{EngineKeeper, EngineLease, EnginePurpose};
-use crate::engine::{load_kit, process_environment, start_failure};
 use ktsu_assemble::OpenEngineError;
 use ktsu_environment::Principals;
+use ktsu_opening::engine::start_failure;
+use ktsu_opening::environment::process_environment;
+use ktsu_opening::kit::load_kit;
 
 /// The beginning of the idempotency keys of runs that agents start. Keys are recorded, so a later
 /// server knows these runs, too.
@@ -22,8 +24,6 @@ pub(super) const FORK_REASON: &str = "mcp: fork_run";
 pub(super) struct ToolContext {
     /// The engine behind the tools.
     pub(super) engines: Arc<EngineKeeper>,
-    /// The working directory, below which kits are.
-    pub(super) root: PathBuf,
     /// Whether agents may decide on approvals.
     pub(super) may_decide: bool,
     /// Who may call.

@@ -24,7 +24,7 @@ use super::server::AgentToolServer;
 pub(super) const MAX_MESSAGE_BYTES: usize = 4 * 1024 * 1024;
 
 /// The path of the server.
-pub(super) const PATH: &str = "/mcp";
+pub const PATH: &str = "/mcp";
 /// The code of the protocol for a request that is none.
 const INVALID_REQUEST: i32 = -32600;
 const JSON: HeaderValue = HeaderValue::from_static("application/json");

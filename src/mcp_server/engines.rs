@@ -19,17 +19,18 @@ use tokio::time::Instant;
 
 use super::access::{CallerAccess, remote};
 use super::answer::AnswerError;
-use crate::Failure;
-use crate::engine::{
-    LedgerLocation, load_environment, open, open_reading, peer_within, process_environment, quoted,
-    receiver,
-};
-use crate::owner::{EngineArguments, owner_url};
-use crate::signals::drain_and_close;
+use super::setup::ServerSetup;
 use ktsu_assemble::reading::ReadOnlyEngine;
 use ktsu_assemble::{Agents, Engine, LedgerPlace, Setup};
 use ktsu_environment::Environment;
 use ktsu_kit::Kit;
+use ktsu_opening::Failure;
+use ktsu_opening::engine::drain_and_close;
+use ktsu_opening::engine::{open, open_reading, receiver};
+use ktsu_opening::environment::process_environment;
+use ktsu_opening::ledger::owner_url;
+use ktsu_opening::peer::peer_within;
+use ktsu_opening::quoting::quoted;
 use ktsu_peer::Peer;
 use ktsu_receiver::Receiver;
 
@@ -57,9 +58,8 @@ pub(super) enum EnginePurpose {
 
 /// Opens engines, and closes them.
 pub(super) struct EngineKeeper {
-    /// The ledger.
-    pub(super) ledger: LedgerLocation,
-    arguments: EngineArguments,
+    /// The ledger, the environment, and the kit that goes on after a decision.
+    pub(super) setup: ServerSetup,
     slots: Mutex<EngineSlots>,
 }
 
@@ -112,25 +112,24 @@ impl EngineLease {
 }
 
 impl EngineKeeper {
-    /// For a ledger. `arguments` name the environment, and the kit that goes on after a decision.
-    pub(super) fn new(ledger: LedgerLocation, arguments: EngineArguments) -> Arc<Self> {
+    /// Without an engine.
+    pub(super) fn new(setup: ServerSetup) -> Arc<Self> {
         Arc::new(Self {
-            ledger,
-            arguments,
+            setup,
             slots: Mutex::default(),
         })
     }
 
     /// The folder of the kit that was named at the start.
     pub(super) fn kit(&self) -> Option<&PathBuf> {
-        self.arguments.kit.as_ref()
+        self.setup.kit.as_ref()
     }
 
     /// The environment of a kit, otherwise of the working directory.
     pub(super) fn environment(&self, kit: Option<&Kit>) -> Result<Option<Environment>, Failure> {
         match kit {
             Some(kit) => self.environment_of(&kit.root),
-            None => self.arguments.environment(),
+            None => self.setup.load_environment(),
         }
     }
 
@@ -142,7 +141,7 @@ impl EngineKeeper {
         let slots = self.slots.lock().await;
         match slots.owner {
             Some(_) => Ok(None),
-            None => Ok(owner_url(&self.ledger.path)?),
+            None => Ok(owner_url(&self.setup.ledger)?),
         }
     }
 
@@ -151,7 +150,7 @@ impl EngineKeeper {
     /// # Errors
     /// It is not valid.
     pub(super) fn environment_of(&self, folder: &Path) -> Result<Option<Environment>, Failure> {
-        load_environment(self.arguments.env.as_deref(), folder)
+        self.setup.environment_of(folder)
     }
 
     /// An engine for a call. Opening one is never broken off half way, even if the call is.
@@ -178,7 +177,7 @@ impl EngineKeeper {
             if slots.is_closed {
                 return Err(AnswerError::new("the server is stopping"));
             }
-            match slots.own_lease(&purpose).await? {
+            match slots.own_lease(&purpose, self.setup.console.note).await? {
                 OwnLease::Some(lease) => return Ok(lease),
                 OwnLease::Busy if Instant::now() < until => {}
                 OwnLease::Busy => return Err(AnswerError::new("the engine is busy")),
@@ -202,7 +201,7 @@ impl EngineKeeper {
         purpose: EnginePurpose,
     ) -> Result<EngineLease, AnswerError> {
         let lease = |target| Ok(EngineLease { target });
-        if let Some(url) = owner_url(&self.ledger.path)? {
+        if let Some(url) = owner_url(&self.setup.ledger)? {
             return lease(LeaseTarget::Elsewhere(url));
         }
         let kit = match purpose {
@@ -223,7 +222,7 @@ impl EngineKeeper {
         let mut process = process_environment();
         let receiver = match kit {
             Some(_) => {
-                receiver(environment.as_ref(), &mut process, Some(&self.ledger.path)).await?
+                receiver(environment.as_ref(), &mut process, Some(&self.setup.ledger)).await?
             }
             None => None,
         };
@@ -235,7 +234,7 @@ impl EngineKeeper {
         // As `ktsu run` does: what this kit left unfinished goes on.
         let resume_unfinished = kit.is_some();
         let kit = kit.unwrap_or_else(|| Arc::new(Kit::empty()));
-        let ledger = LedgerPlace::File(self.ledger.path.clone());
+        let ledger = LedgerPlace::File(self.setup.ledger.clone());
         let engine = open(Setup {
             agents,
             resume_unfinished,
@@ -255,14 +254,14 @@ impl EngineKeeper {
             return Ok(Arc::clone(reading));
         }
         let environment = self.environment(None)?;
-        let ledger = LedgerPlace::File(self.ledger.path.clone());
+        let ledger = LedgerPlace::File(self.setup.ledger.clone());
         let kit = Arc::new(Kit::empty());
         let setup = Setup {
             agents: Agents::Nowhere,
             resume_unfinished: false,
             ..Setup::embedded(kit, environment, process_environment(), ledger)
         };
-        let reading = Arc::new(open_reading(setup, &self.ledger.path).await?);
+        let reading = Arc::new(open_reading(setup, &self.setup.ledger).await?);
         slots.reader = Some((Arc::clone(&reading), Instant::now()));
         Ok(reading)
     }
@@ -282,7 +281,7 @@ impl EngineKeeper {
             };
             match Arc::try_unwrap(own) {
                 Ok(own) => {
-                    return drain_and_close(own.engine)
+                    return drain_and_close(own.engine, self.setup.console.note)
                         .await
                         .map_err(Failure::could_not_run);
                 }
@@ -305,7 +304,11 @@ enum OwnLease {
 }
 
 impl EngineSlots {
-    async fn own_lease(&mut self, purpose: &EnginePurpose) -> Result<OwnLease, AnswerError> {
+    async fn own_lease(
+        &mut self,
+        purpose: &EnginePurpose,
+        note: fn(&str),
+    ) -> Result<OwnLease, AnswerError> {
         let Some(own) = &self.owner else {
             return Ok(OwnLease::None);
         };
@@ -323,20 +326,20 @@ impl EngineSlots {
             return Err(AnswerError::private(words)
                 .hint("wait until they have ended, or end them: ktsu cancel RUN"));
         }
-        match self.close_owner().await? {
+        match self.close_owner(note).await? {
             true => Ok(OwnLease::None),
             false => Ok(OwnLease::Busy),
         }
     }
 
     /// Closes the engine that owns the ledger, unless a call uses it.
-    async fn close_owner(&mut self) -> Result<bool, Failure> {
+    async fn close_owner(&mut self, note: fn(&str)) -> Result<bool, Failure> {
         let Some(own) = self.owner.take() else {
             return Ok(true);
         };
         match Arc::try_unwrap(own) {
             Ok(own) => {
-                let closed = drain_and_close(own.engine).await;
+                let closed = drain_and_close(own.engine, note).await;
                 closed.map_err(Failure::could_not_run)?;
                 Ok(true)
             }
@@ -348,7 +351,7 @@ impl EngineSlots {
     }
 
     /// Closes what nobody needs any more; whether anything is left.
-    async fn close_idle(&mut self) -> bool {
+    async fn close_idle(&mut self, note: fn(&str)) -> bool {
         let is_idle = |(reading, used): &(Arc<ReadOnlyEngine>, Instant)| {
             Arc::strong_count(reading) == 1 && used.elapsed() >= READER_IDLE_TIMEOUT
         };
@@ -360,7 +363,7 @@ impl EngineSlots {
             orchestrator.active() == 0 || orchestrator.failed().is_some()
         };
         if self.owner.as_ref().is_some_and(is_free)
-            && let Err(failure) = self.close_owner().await
+            && let Err(failure) = self.close_owner(note).await
         {
             tracing::error!("{}", failure.message());
         }
@@ -372,7 +375,7 @@ async fn close_when_idle(keeper: Arc<EngineKeeper>) {
     loop {
         tokio::time::sleep(IDLE_CHECK_INTERVAL).await;
         let mut slots = keeper.slots.lock().await;
-        if slots.is_closed || !slots.close_idle().await {
+        if slots.is_closed || !slots.close_idle(keeper.setup.console.note).await {
             slots.is_watched = false;
             return;
         }

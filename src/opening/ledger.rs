@@ -1,0 +1,99 @@
+//! Ledgers: where they usually are, who owns one, and what to do where one cannot be read.
+
+use std::path::Path;
+
+use ktsu_ledger::lock;
+use ktsu_ledger::store::{SIDE_FILES, StoreError};
+
+use crate::Failure;
+use crate::files::missing_folder;
+use crate::quoting::quoted;
+use ktsu_history::RunReadError;
+
+/// The default location of the ledger.
+pub const DEFAULT_LEDGER: &str = ".ktsu/ledger.db";
+
+/// What to do about a damaged ledger.
+pub const DAMAGED_HINT: &str = "to see what is damaged: ktsu verify; to serve what can be read: \
+                                  ktsu start --read-only; to restore a backup: ktsu restore BACKUP --to FILE";
+
+/// The same where not even that can be served.
+pub const UNSERVABLE_HINT: &str =
+    "to see what is damaged: ktsu verify; to restore a backup: ktsu restore BACKUP --to FILE";
+
+/// No ledger has fewer bytes.
+const MIN_LEDGER_BYTES: u64 = 100;
+
+/// What to do about a file that was a ledger.
+pub fn restore_hint(path: &Path) -> String {
+    format!(
+        "if this was a ledger, put the original file back; or move it and its side files ({}) \
+         away, then: ktsu restore BACKUP --to {}",
+        SIDE_FILES.join(", "),
+        quoted(path)
+    )
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        if let StoreError::NotALedger { path, .. } = &error
+            && std::fs::metadata(path).is_ok_and(|found| found.len() < MIN_LEDGER_BYTES)
+        {
+            return Self::could_not_run(error.to_string()).hint(restore_hint(path));
+        }
+        let hint = match &error {
+            StoreError::Missing(_) => {
+                Some("create one: ktsu run kits/hello; or name one: --ledger FILE")
+            }
+            StoreError::Damaged(_) => Some(DAMAGED_HINT),
+            StoreError::WrongRow(_) => Some("the next start rebuilds the list of runs"),
+            StoreError::NotALedger { .. }
+            | StoreError::NewerFormat { .. }
+            | StoreError::Fenced { .. }
+            | StoreError::KeyTwice(_)
+            | StoreError::Unknown(_)
+            | StoreError::Failed { .. } => None,
+        };
+        let no_folder = match &error {
+            // The usual one is created with its folder.
+            StoreError::Missing(path) if path != Path::new(DEFAULT_LEDGER) => missing_folder(path),
+            _ => None,
+        };
+        let failure = match no_folder {
+            Some(folder) => {
+                let words = format!("{error}: there is no folder {}", folder.display());
+                Self::could_not_run(words)
+            }
+            None => Self::of(error),
+        };
+        match hint {
+            Some(hint) => failure.hint(hint),
+            None => failure,
+        }
+    }
+}
+
+impl From<RunReadError> for Failure {
+    fn from(error: RunReadError) -> Self {
+        match error {
+            RunReadError::Store(error) => error.into(),
+            RunReadError::Cut | RunReadError::Fold(_) | RunReadError::Definition(_) => {
+                Self::could_not_run(error.to_string()).hint("to see what is damaged: ktsu verify")
+            }
+        }
+    }
+}
+
+/// Where the process that owns a ledger listens; `None` if no process owns it.
+pub fn owner_url(ledger: &Path) -> Result<Option<String>, Failure> {
+    let Some(holder) = lock::holder(ledger) else {
+        return Ok(None);
+    };
+    holder.url.map(Some).ok_or_else(|| {
+        let ledger = ledger.display();
+        Failure::could_not_run(format!(
+            "{ledger} is owned by a process that is not listening"
+        ))
+        .hint("try again in a moment")
+    })
+}
