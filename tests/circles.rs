@@ -54,7 +54,6 @@ const JUSTIFIED: [(&str, Justified); 3] = [
             ),
             ("src/orchestrator", &["lib.rs", "tools/mod.rs"]),
             ("src/api", &["routes.rs"]),
-            ("src/assemble", &["lib.rs"]),
             ("src/cli", &["content.rs", "lib.rs", "output.rs"]),
         ],
     ),

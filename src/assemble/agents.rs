@@ -1,5 +1,6 @@
 //! Runtime and gateway: those of this process, or the addresses of others.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
@@ -9,10 +10,12 @@ use super::Agents;
 use ktsu_api::judges::JudgeModels;
 use ktsu_egress as egress;
 use ktsu_gateway::Gateway;
+use ktsu_ledger::CanonicalJson;
 use ktsu_peer::Peer;
 use ktsu_projections::run::{GroupPrice, GroupPrices};
 use ktsu_runtime::{Callbacks, GatewayLink, LocalOrchestrator, Runtime, RuntimeParts};
 use ktsu_tools::McpClient;
+use ktsu_workflow::admit::report::sha256;
 
 /// Runtime and gateway, as the orchestrator meets them.
 #[derive(Default)]
@@ -73,4 +76,15 @@ pub fn group_prices(gateway: &Gateway) -> GroupPrices {
     let highest = gateway.highest_prices().into_iter();
     let prices = highest.map(|(group, (input, output))| (group, GroupPrice { input, output }));
     prices.collect()
+}
+
+/// The digest of how a gateway routes the calls of each group: SHA-256 over RFC 8785 text (decision
+/// F7).
+pub fn routing_digests(gateway: &Gateway) -> BTreeMap<String, String> {
+    let routes = gateway.routes().into_iter();
+    let digests = routes.filter_map(|(group, route)| {
+        let route = CanonicalJson::from_value(&route).ok()?;
+        Some((group, sha256(&route)))
+    });
+    digests.collect()
 }

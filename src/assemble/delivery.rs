@@ -11,7 +11,8 @@ use ktsu_orchestrator::MicrosClock;
 use ktsu_readers::ReaderPool;
 use ktsu_subscriptions::{EventFeed, SubscriptionParts, Subscriptions};
 
-use super::{OpenEngineError, Setup, policy};
+use super::network::policy;
+use super::{OpenEngineError, Setup};
 
 /// More connections to a host than all subscriptions together may have in flight: none of them waits
 /// for another one.

@@ -11,7 +11,8 @@ use ktsu_ledger::event::{StoreEvent, StoreRecovered};
 use ktsu_ledger::reserve::Reserve;
 use tokio::sync::watch;
 
-use super::{OpenEngineError, note_parts};
+use super::OpenEngineError;
+use super::notary::note_parts;
 use ktsu_evidence::notary::Notary;
 use ktsu_evidence::store_stream::StoreStream;
 use ktsu_orchestrator::{Orchestrator, Recovered};

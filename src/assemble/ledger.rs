@@ -16,13 +16,13 @@ use ktsu_readers::ReaderPool;
 
 /// A ledger in the hands of its owner.
 pub(super) struct OpenedLedger {
-    pub(super) store: Box<dyn Store>,
-    /// What they meet becomes known.
-    pub(super) readers: ReaderPool,
-    pub(super) disk_space: DiskSpace,
-    pub(super) damage: Damage,
     /// Space set aside, for a file.
     pub(super) reserve: Option<Reserve>,
+    pub(super) damage: Damage,
+    pub(super) disk_space: DiskSpace,
+    /// What they meet becomes known.
+    pub(super) readers: ReaderPool,
+    pub(super) store: Box<dyn Store>,
     /// For a file. Given back last: closing it drops the locks that SQLite has on the same file.
     pub(super) lock: Option<OwnerLock>,
 }

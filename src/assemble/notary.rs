@@ -7,10 +7,12 @@ use std::time::Duration;
 use axum::body::Bytes;
 use axum::http::{HeaderMap, Method};
 use ktsu_ledger::appender::Appender;
+use ktsu_ledger::event::StoreEvent;
 use ktsu_ledger::note::SigningKey;
 use ktsu_ledger::store::{Reader, Tail};
 use ktsu_ledger::{Actor, StreamId};
 
+use super::error::other;
 use super::{LedgerPlace, OpenEngineError, Setup};
 use ktsu_egress as egress;
 use ktsu_environment::Environment;
@@ -115,4 +117,15 @@ fn post(egress: &egress::Client) -> Post {
             other => Err(format!("it answered with {other}")),
         }
     })
+}
+
+/// Appends a fact about the ledger as a whole.
+pub(super) async fn note_parts(
+    facts: &Arc<StoreStream>,
+    event: StoreEvent,
+) -> Result<(), OpenEngineError> {
+    let facts = Arc::clone(facts);
+    let noted = tokio::task::spawn_blocking(move || facts.append(vec![(Vec::new(), event)]));
+    let noted = noted.await.map_err(other)?;
+    noted.map(drop).map_err(OpenEngineError::Other)
 }

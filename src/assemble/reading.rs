@@ -14,8 +14,9 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::counted::{ConnectionCounts, ORCHESTRATOR};
+use super::network::{policy, serve, server_limits, url_of};
 use super::reload::PrincipalReload;
-use super::{OpenEngineError, Setup, delivery, policy, serve, server_limits, url_of, values};
+use super::{OpenEngineError, Setup, delivery, values};
 use ktsu_api::access::{Access, PrincipalsInForce};
 use ktsu_api::judges::JudgeModels;
 use ktsu_api::routes;

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use axum::http::HeaderName;
 
 use self::server_query::{ServerQuery, resolve_variables, server_query};
-use super::policy;
+use super::network::policy;
 use ktsu_codes::nearest;
 use ktsu_egress as egress;
 use ktsu_environment::{Environment, Principals};

@@ -11,7 +11,8 @@ use futures_util::future::join_all;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::{OpenEngineError, policy, serve, stopped, url_of};
+use super::OpenEngineError;
+use super::network::{policy, serve, stopped, url_of};
 use ktsu_egress as egress;
 use ktsu_environment::Environment;
 use ktsu_gateway::{self as gateway, Gateway};

@@ -6,8 +6,10 @@ use std::net::SocketAddr;
 use axum::Router;
 use tokio::sync::watch;
 
-use super::service::Worker;
-use super::{OpenEngineError, Service, other, serve, server_limits};
+use super::OpenEngineError;
+use super::error::other;
+use super::network::{serve, server_limits};
+use super::service::{Service, Worker};
 use ktsu_environment::Environment;
 use ktsu_server::origin::AllowedHosts;
 use ktsu_server::{self as server};

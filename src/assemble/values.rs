@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{OpenEngineError, Setup};
+use super::{OpenEngineError, Setup, notary};
 use ktsu_environment::{
     self as environment, Environment, Principals, ResolveError, VariableValues,
 };
@@ -175,4 +175,12 @@ fn read_key(path: &Path) -> Result<String, OpenEngineError> {
     };
     let text = signing_key::text_of(path);
     text.map_err(|error| failed(error.to_string()))
+}
+
+/// What a start with this environment would refuse of its `evidence`, in words.
+pub fn mismatch(environment: &Environment, process: &BTreeMap<String, String>) -> Vec<String> {
+    let witness = notary::place(Some(environment), process).map(|_| ());
+    let key = put_signing_key(Some(environment), &mut process.clone());
+    let refused = [witness, key].into_iter().filter_map(Result::err);
+    refused.map(|refused| refused.to_string()).collect()
 }

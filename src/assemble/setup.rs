@@ -1,0 +1,104 @@
+//! What an engine is made of.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::error::OpenEngineError;
+use ktsu_egress as egress;
+use ktsu_environment::Environment;
+use ktsu_gateway::Gateway;
+use ktsu_kit::Kit;
+use ktsu_ledger::LedgerPlace;
+use ktsu_orchestrator::MicrosClock;
+
+/// What an engine is made of.
+pub struct Setup {
+    /// What may be invoked.
+    pub kit: Arc<Kit>,
+    /// The environment file, if there is one.
+    pub environment: Option<Environment>,
+    /// The process environment.
+    pub process: BTreeMap<String, String>,
+    /// Where the ledger is.
+    pub ledger: LedgerPlace,
+    /// Where to listen; loopback only where no principals are configured (decision H5).
+    pub listen: SocketAddr,
+    /// The time; the machine's, unless a test stops it.
+    pub clock: Option<MicrosClock>,
+    /// Where agents run.
+    pub agents: Agents,
+    /// Where runtimes reach this engine, if not where it listens.
+    pub own_url: Option<String>,
+    /// The gateway's file, if not `gateway.yaml` in the kit's folder.
+    pub gateway: Option<PathBuf>,
+    /// Whether runs that were left unfinished go on.
+    pub resume_unfinished: bool,
+}
+
+/// Where agents run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Agents {
+    /// In this process, runtime and gateway both; they listen, too, where an address is given.
+    Here {
+        /// For the runtime.
+        runtime: Option<SocketAddr>,
+        /// For the gateway.
+        gateway: Option<SocketAddr>,
+    },
+    /// Elsewhere.
+    Remote {
+        /// `http://127.0.0.1:5051`.
+        runtime: String,
+        /// `http://127.0.0.1:5052`; only for health checks.
+        gateway: Option<String>,
+    },
+    /// Nowhere: workflows with agent steps are refused.
+    Nowhere,
+}
+
+impl Agents {
+    /// In this process, without sockets.
+    pub fn here() -> Self {
+        Self::Here {
+            runtime: None,
+            gateway: None,
+        }
+    }
+}
+
+impl Setup {
+    /// An engine that runs everything in this process, on any port of this machine.
+    pub fn embedded(
+        kit: Arc<Kit>,
+        environment: Option<Environment>,
+        process: BTreeMap<String, String>,
+        ledger: LedgerPlace,
+    ) -> Self {
+        Self {
+            kit,
+            environment,
+            process,
+            ledger,
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            clock: None,
+            agents: Agents::here(),
+            own_url: None,
+            gateway: None,
+            resume_unfinished: true,
+        }
+    }
+
+    /// The gateway of this process, if agents run here.
+    pub(super) fn gateway(&self, egress: &egress::Client) -> Result<Gateway, OpenEngineError> {
+        let file = self.gateway.clone();
+        let file = file.unwrap_or_else(|| self.kit.root.join("gateway.yaml"));
+        let wanted = matches!(self.agents, Agents::Here { .. });
+        match wanted && (self.gateway.is_some() || file.is_file()) {
+            true => Gateway::load(&file, self.environment.as_ref(), &self.process, egress)
+                .map_err(OpenEngineError::Gateway),
+            false => Ok(Gateway::empty()),
+        }
+    }
+}
