@@ -17,20 +17,24 @@ use crate::next::output_now;
 /// # Errors
 /// [`FoldError`] names the first frame that does not follow from those before it.
 pub fn fold(frames: &[Frame]) -> Result<EnvelopeFold, FoldError> {
-    let mut fold = EnvelopeFold::of(frames)?;
+    Ok(with_current_outputs(EnvelopeFold::of(frames)?, frames))
+}
+
+/// A fold of recorded frames, each output as its steps are now.
+pub fn with_current_outputs(mut fold: EnvelopeFold, frames: &[Frame]) -> EnvelopeFold {
     let scopes = (0u32..).zip(fold.state().scopes()).map(|(at, _)| at);
     let changed = scopes.filter(|scope| fold.has_overlay_after_end(*scope));
     let changed: Vec<u32> = changed.collect();
     if changed.is_empty() {
-        return Ok(fold);
+        return fold;
     }
     let Some(definition) = newest_definition(frames) else {
-        return Ok(fold);
+        return fold;
     };
     for scope in changed {
         if let Some(output) = output_now(&definition, fold.state(), scope) {
             fold.override_output(scope, output);
         }
     }
-    Ok(fold)
+    fold
 }

@@ -206,6 +206,30 @@ impl Event {
         None
     }
 
+    /// What it says of objects, relations and responders.
+    pub fn world(&self) -> Option<&WorldEvent> {
+        let Self::World(event) = self else {
+            return None;
+        };
+        Some(event)
+    }
+
+    /// The answer of a model.
+    pub fn response(&self) -> Option<&LlmResponse> {
+        let Self::Agent(AgentEvent::Response(answer)) = self else {
+            return None;
+        };
+        Some(answer)
+    }
+
+    /// The end of an agent's task.
+    pub fn finished(&self) -> Option<&AgentFinished> {
+        let Self::Agent(AgentEvent::Finished(finished)) = self else {
+            return None;
+        };
+        Some(finished)
+    }
+
     /// The definition that holds from here on, and its digest, if the frame brings one.
     pub fn definition(&self) -> Option<(&CanonicalJson, &str)> {
         if let Some(branch) = self.branched() {

@@ -73,3 +73,17 @@ pub enum UnsentReason {
     /// call is recorded that could answer it.
     SuppressedInBranch,
 }
+
+impl UnsentReason {
+    /// The persisted form.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::UnknownTool => "unknown_tool",
+            Self::InvalidArguments => "invalid_arguments",
+            Self::SecretInArguments => "secret_in_arguments",
+            Self::Rejected => "rejected",
+            Self::InDoubt => "in_doubt",
+            Self::SuppressedInBranch => "suppressed_in_branch",
+        }
+    }
+}

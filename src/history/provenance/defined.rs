@@ -1,7 +1,6 @@
 //! The successive definitions of a run, and which of them decided a step.
 
-use ktsu_ledger::event::StepEvent;
-use ktsu_ledger::{Event, Frame};
+use ktsu_ledger::Frame;
 
 use super::story::TracedRun;
 use crate::RunReadError;
@@ -71,8 +70,12 @@ impl TracedRun<'_> {
 
     /// The workflow of a scope as it was when the scope ended.
     pub(super) fn ended_as(&self, scope: u32) -> Option<&CompiledWorkflow> {
-        let path = &self.state().scope(scope)?.path;
-        self.workflow(scope, self.facts.scopes.get(path).copied())
+        self.workflow(scope, self.end_of(scope))
+    }
+
+    /// The frame that ended a scope.
+    pub(super) fn end_of(&self, scope: u32) -> Option<u64> {
+        Some(self.state().scope(scope)?.ended.as_ref()?.seq)
     }
 
     /// A step as it was when it began, and the ids of the steps it waited for.
@@ -101,11 +104,7 @@ impl TracedRun<'_> {
     pub fn reset_frame(&self, scope: u32, position: u32) -> Option<u64> {
         let held = self.state().scope(scope)?;
         let id = &held.shape.step(position)?.id;
-        let back = |frame: &&Frame| match &frame.event {
-            Event::Step(StepEvent::Reset(reset)) => reset.step == *id && frame.scope == held.path,
-            _ => false,
-        };
-        self.frames.iter().rev().find(back).map(|frame| frame.seq)
+        self.facts.reset(&held.path, id)
     }
 
     /// The first frame about a step's last beginning.

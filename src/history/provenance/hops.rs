@@ -4,6 +4,7 @@
 use std::collections::{BTreeSet, HashSet};
 
 use ktsu_projections::run::StepStatus;
+use serde_json::Value;
 
 use super::answer::Hop;
 use super::facts::StepFacts;
@@ -230,37 +231,39 @@ impl HopWalk<'_, '_> {
     /// reply that made the arguments up, and what people said about them.
     fn tools(&mut self, facts: &StepFacts, path: &str) {
         for seq in &facts.results {
-            let Some(data) = self.story.data(*seq) else {
-                continue;
-            };
-            let reply = data["response"].as_u64().unwrap_or_default();
-            let asked = self.story.data(reply);
-            let place = format!("/tool_calls/{}", data["call"]);
-            let asked = asked.as_ref().and_then(|data| data.pointer(&place));
-            let name = asked.and_then(|call| call["name"].as_str());
-            let name = name.unwrap_or("a tool");
-            let recorded = &data["recorded"];
-            let text = match data["not_sent"].as_str() {
-                _ if recorded.is_object() => format!(
-                    "{name}, answered by the recorded result {}#{}; asked for in frame {reply}",
-                    recorded["stream"].as_str().unwrap_or_default(),
-                    recorded["seq"]
-                ),
-                Some(why) => format!("{name}, not called: {why}; asked for in frame {reply}"),
-                None => format!("{name}, with the arguments in frame {reply}"),
-            };
-            self.hop(Some(*seq), path.to_owned(), "tool", text);
+            if let Some(text) = self.called(*seq) {
+                self.hop(Some(*seq), path.to_owned(), "tool", text);
+            }
         }
         for seq in &facts.words {
-            let Some(data) = self.story.data(*seq) else {
-                continue;
-            };
-            let text = match (data["decision"].as_str(), data["by"]["id"].as_str()) {
-                (Some(decision), Some(by)) => format!("{decision} by {by}"),
-                _ => "no decision in time".to_owned(),
+            let text = match self.story.decision(*seq) {
+                Some(said) => format!("{} by {}", said.decision.as_str(), said.by.id),
+                None => "no decision in time".to_owned(),
             };
             self.hop(Some(*seq), path.to_owned(), "approval", text);
         }
+    }
+
+    /// A call of a tool, in words.
+    fn called(&self, seq: u64) -> Option<String> {
+        let result = self.story.result(seq)?;
+        let reply = result.response;
+        let calls = self.story.frame(reply).and_then(|frame| {
+            let calls = frame.event.response()?.tool_calls.as_ref()?;
+            calls.pointer(&format!("/{}/name", result.call))
+        });
+        let name = calls.as_ref().and_then(Value::as_str).unwrap_or("a tool");
+        Some(match (&result.recorded, result.not_sent) {
+            (Some(recorded), _) => format!(
+                "{name}, answered by the recorded result {}#{}; asked for in frame {reply}",
+                recorded.stream, recorded.seq
+            ),
+            (None, Some(why)) => {
+                let why = why.as_str();
+                format!("{name}, not called: {why}; asked for in frame {reply}")
+            }
+            (None, None) => format!("{name}, with the arguments in frame {reply}"),
+        })
     }
 
     fn params(&mut self, scope: u32, below: &str) -> Option<Vec<Visit>> {

@@ -17,6 +17,7 @@ mod answer;
 mod defined;
 mod envelope_answer;
 mod facts;
+mod folded;
 mod hops;
 mod invoked;
 mod memo;

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ktsu_ledger::event::{RunEvent, StepInput};
-use ktsu_ledger::{Event, Frame};
+use ktsu_ledger::event::StepInput;
 use ktsu_projections::world::activity::is_address;
 use ktsu_workflow::expression::provenance::{FramePointer, Provenance, Tracked};
 use ktsu_workflow::expression::{EvaluatedValue, from_json};
@@ -12,16 +11,10 @@ use super::path::name_in_pointer;
 use super::story::TracedRun;
 use super::worlds::WorldFacts;
 
-impl<'f> TracedRun<'f> {
+impl TracedRun<'_> {
     /// What the frames say of the worlds of the run; nothing if it loads none.
     pub(crate) fn worlds(&self) -> Option<&WorldFacts> {
-        let facts = || WorldFacts::of(self.frames);
-        self.worlds.get_or_init(facts).as_ref()
-    }
-
-    /// A frame by its number.
-    pub(crate) fn frame(&self, seq: u64) -> Option<&'f Frame> {
-        self.frames.get(usize::try_from(seq).ok()?)
+        self.worlds.as_ref()
     }
 
     /// Tells the workflows that responders ran. Their params are as their first frame records them.
@@ -32,16 +25,16 @@ impl<'f> TracedRun<'f> {
             .filter_map(|(at, scope)| Some((at, scope.started?)))
             .collect();
         for (at, started) in runs {
-            let given = self.recorded_params(started);
+            let given = self.recorded_params(at, started);
             self.trace_scope(at, given);
         }
     }
 
-    fn recorded_params(&self, started: u64) -> Tracked {
-        let input = match self.frame(started).map(|frame| &frame.event) {
-            Some(Event::Run(RunEvent::Started(begun))) => Some(&begun.input),
-            Some(_) | None => None,
-        };
+    fn recorded_params(&self, scope: u32, started: u64) -> Tracked {
+        let state = self.state();
+        let holder = state.scope(scope).and_then(|scope| scope.parent);
+        let holder = holder.and_then(|(scope, step)| state.step(scope, step));
+        let input = holder.map(|step| &step.input);
         let mut members = BTreeMap::new();
         for (place, given) in input.into_iter().flatten() {
             if let (Some(name), StepInput::Value { value, .. }) =

@@ -1,6 +1,6 @@
 //! A run replayed on tracked values: the input, the output and the deciding values of each step.
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 
 use ktsu_ledger::Frame;
@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::defined::DefinitionHistory;
 use super::facts::{RunFacts, SetField, StepFacts};
+use super::folded::FoldedRun;
 use super::memo::TraceMemo;
 use super::names::ScopeNames;
 use super::track::{StepTrack, TrackedOverlay, marked};
@@ -39,8 +40,8 @@ pub struct TracedRun<'f> {
     so_far: Provenance,
     /// Cached results of [`TracedRun::survival_marks`].
     alive: RefCell<HashMap<u64, Provenance>>,
-    /// What the frames say of the worlds of the run, once somebody asks.
-    pub(super) worlds: OnceCell<Option<WorldFacts>>,
+    /// What the frames say of the worlds of the run, if it loads any.
+    pub(super) worlds: Option<WorldFacts>,
     pub(super) memo: TraceMemo,
 }
 
@@ -57,18 +58,22 @@ impl<'f> TracedRun<'f> {
     /// # Errors
     /// [`RunReadError`].
     pub fn of(frames: &'f [Frame]) -> Result<Self, RunReadError> {
-        let fold = crate::fold(frames)?;
+        let FoldedRun {
+            fold,
+            facts,
+            worlds,
+        } = FoldedRun::of(frames)?;
         let mut story = Self {
             frames,
             defined: DefinitionHistory::of(frames)?,
             fold,
-            facts: RunFacts::of(frames),
+            facts,
             steps: HashMap::new(),
             params: HashMap::new(),
             outputs: HashMap::new(),
             so_far: Provenance::default(),
             alive: RefCell::default(),
-            worlds: OnceCell::new(),
+            worlds,
             memo: TraceMemo::default(),
         };
         let given = story.params_before(u64::MAX);
@@ -116,10 +121,9 @@ impl<'f> TracedRun<'f> {
         let before = |track: &&StepTrack| track.first.is_some_and(|first| first <= frame);
         let steps = self.steps.values().filter(before);
         let steps = steps.flat_map(|track| [&track.gate, &track.risk]);
-        let path = |scope: &u32| self.state().scope(*scope).map(|scope| &scope.path);
         let scopes = self.outputs.iter().filter(|(scope, _)| {
-            let ended = path(scope).and_then(|path| self.facts.scopes.get(path));
-            ended.is_some_and(|ended| *ended <= frame)
+            let ended = self.end_of(**scope);
+            ended.is_some_and(|ended| ended <= frame)
         });
         let marks = union(steps.chain(scopes.map(|(_, track)| &track.risk)));
         if is_told {
@@ -150,8 +154,7 @@ impl<'f> TracedRun<'f> {
             self.steps.insert((scope, position), track);
         }
         let output = self.trace_output(scope).unwrap_or_default();
-        let path = self.state().scope(scope).map(|scope| &scope.path);
-        if path.is_some_and(|path| self.facts.scopes.contains_key(path)) {
+        if self.end_of(scope).is_some() {
             self.so_far = self.so_far.and(&output.risk);
         }
         self.outputs.insert(scope, output);
@@ -382,13 +385,9 @@ impl<'f> TracedRun<'f> {
     /// which of its calls were made.
     fn replied(&self, facts: &StepFacts, tracker: &mut Tracker) -> Option<Tracked> {
         for seq in &facts.words {
-            let said = self
-                .data(*seq)
-                .and_then(|data| data.get("decision").cloned());
-            let path = if said.is_some() {
-                "/decision"
-            } else {
-                "/request"
+            let path = match self.decision(*seq) {
+                Some(_) => "/decision",
+                None => "/request",
             };
             tracker.inspect(Provenance::at(FramePointer::new(*seq, path)));
         }
@@ -396,7 +395,7 @@ impl<'f> TracedRun<'f> {
         let seq = facts.finished?;
         tracker.inspect(drafts.into_iter().collect());
         tracker.inspect(Provenance::at(FramePointer::new(seq, "/outcome")));
-        let mut output = self.data(seq)?.pointer("/outcome/output")?.clone();
+        let mut output = self.outcome(seq)?.outcome.pointer("/output")?;
         if let Some(members) = output.as_object_mut() {
             members.retain(|name, _| !ktsu_projections::life::reserved::is_reserved(name));
         }
@@ -411,7 +410,7 @@ impl<'f> TracedRun<'f> {
             }
         }
         let seq = *facts.answers.last()?;
-        let status = self.data(seq)?.pointer("/status")?.clone();
+        let status = Value::from(self.answer(seq)?.status?);
         let members = BTreeMap::from([
             (
                 "sent".to_owned(),
@@ -477,9 +476,11 @@ impl<'f> TracedRun<'f> {
     /// task they are the engine's, and people only decided.
     pub(super) fn said(&self, facts: &StepFacts, at: &str, words: &str) -> Tracked {
         let value = from_value(&Value::from(words));
+        let reported = |seq: &u64| self.outcome(*seq).filter(|end| end.report.is_some());
         let there = facts.finished.filter(|seq| {
-            let data = self.data(*seq).filter(|data| data.get("report").is_some());
-            data.is_some_and(|data| data.pointer(at).and_then(Value::as_str) == Some(words))
+            let place = reported(seq).zip(at.strip_prefix("/outcome"));
+            let said = place.and_then(|(end, below)| end.outcome.pointer(below));
+            said.as_ref().and_then(Value::as_str) == Some(words)
         });
         match there {
             Some(seq) => Tracked::recorded(FramePointer::new(seq, at), value),
@@ -552,7 +553,7 @@ impl<'f> TracedRun<'f> {
         let mut tracker = Tracker::default();
         let output = match map {
             Some(map) => {
-                let ended = self.facts.scopes.get(&held.path).copied();
+                let ended = self.end_of(scope);
                 // What was laid over a step since is part of the output that is shown.
                 let later = self.fold.has_overlay_after_end(scope);
                 let before = ended.filter(|_| !later).unwrap_or(u64::MAX);
@@ -589,11 +590,5 @@ impl<'f> TracedRun<'f> {
             }
         }
         None
-    }
-
-    /// The data of a frame.
-    pub(super) fn data(&self, seq: u64) -> Option<Value> {
-        let frame = self.frames.get(usize::try_from(seq).ok()?)?;
-        Some(frame.event.data())
     }
 }

@@ -144,11 +144,9 @@ impl TracedRun<'_> {
             }
             _ => return plain(value),
         };
-        let place = facts
-            .finished
-            .map(|seq| FramePointer::new(seq, "/outcome/output").below(field));
-        let there = place.filter(|place| self.at(place).as_ref() == Some(value));
-        match there {
+        let below = FramePointer::new(0, "/output").below(field).path;
+        let there = facts.finished;
+        match there.and_then(|seq| self.in_outcome(seq, &below, value)) {
             Some(place) => Tracked::recorded(place, from_value(value)),
             None => plain(value),
         }
@@ -156,21 +154,21 @@ impl TracedRun<'_> {
 
     /// The reply that another one repeats.
     fn repeated(&self, seq: u64) -> Option<u64> {
-        self.at(&FramePointer::new(seq, "/repeats"))?.as_u64()
+        self.frame(seq)?.event.response()?.repeats
     }
 
-    /// The value at a place.
-    pub(super) fn at(&self, place: &FramePointer) -> Option<Value> {
-        self.data(place.frame)?.pointer(&place.path).cloned()
+    /// A part of the outcome of an agent's task, if it is this value.
+    fn in_outcome(&self, seq: u64, below: &str, value: &Value) -> Option<FramePointer> {
+        let there = self.outcome(seq)?.outcome.pointer(below)?;
+        let place = || FramePointer::new(seq, format!("/outcome{below}"));
+        (there == *value).then(place)
     }
 
     fn raw(&self, facts: &StepFacts, value: &Value, refused: Option<&Tracked>) -> Tracked {
-        let outcome = facts.finished.into_iter().flat_map(|seq| {
-            ["/outcome/output", "/outcome/raw_output"].map(|path| FramePointer::new(seq, path))
+        let there = facts.finished.and_then(|seq| {
+            let mut places = ["/output", "/raw_output"].into_iter();
+            places.find_map(|below| self.in_outcome(seq, below, value))
         });
-        let there = outcome
-            .into_iter()
-            .find(|place| self.at(place).as_ref() == Some(value));
         match (there, refused) {
             (Some(place), _) => Tracked::recorded(place, from_value(value)),
             (None, Some(refused)) => refused.aligned(&from_value(value)),
@@ -249,19 +247,14 @@ impl TracedRun<'_> {
 
     fn webhook_failure(&self, facts: &StepFacts, shown: &Value) -> Option<FailureTrace> {
         let seq = *facts.answers.last()?;
+        let answer = self.answer(seq)?;
         let words = |name: &str| shown["error"][name].as_str().unwrap_or_default().to_owned();
-        let there = |name: &str| {
-            let place = FramePointer::new(seq, name);
-            self.at(&place)
-                .filter(|value| !value.is_null())
-                .map(|_| Provenance::at(place))
-        };
-        let code = there("/code").unwrap_or_default();
+        let at = |name: &str| Provenance::at(FramePointer::new(seq, name));
+        let code = answer.code.as_ref().map(|_| at("/code"));
+        let status = answer.status.map(|_| at("/status"));
+        let code = code.unwrap_or_default();
         Some(FailureTrace {
-            message: (
-                words("message"),
-                there("/status").unwrap_or_else(|| code.clone()),
-            ),
+            message: (words("message"), status.unwrap_or_else(|| code.clone())),
             code: (words("code"), code),
         })
     }

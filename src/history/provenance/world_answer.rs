@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use ktsu_ledger::event::{AgentEvent, RunEvent, TaskKind, WorldEvent};
-use ktsu_ledger::{Event, Frame};
+use ktsu_ledger::Frame;
+use ktsu_ledger::event::{TaskKind, WorldEvent};
 use ktsu_projections::world::activity::is_address;
 use ktsu_projections::world::steps::STEP_ID_PREFIX;
 use ktsu_projections::world::{TaskContext, TriggerSubject};
@@ -168,25 +168,14 @@ impl<'s> WorldWalk<'s> {
     /// What a place was made of; nothing for one where a value began.
     fn expand(&mut self, place: &FramePointer) -> Option<Expansion> {
         let frame = self.story.frame(place.frame)?;
-        match &frame.event {
-            Event::World(event) => self.part(frame, event, &place.path),
-            Event::Run(RunEvent::Started(_)) => self.given(frame, &place.path),
-            Event::Agent(AgentEvent::Finished(end)) if is_address(&end.step) => {
-                self.replied(frame, &end.step)
-            }
-            Event::Run(_)
-            | Event::Recompute(_)
-            | Event::Step(_)
-            | Event::Item(_)
-            | Event::Agent(_)
-            | Event::Worker(_)
-            | Event::Webhook(_)
-            | Event::Person(_)
-            | Event::Kv(_)
-            | Event::Delivery(_)
-            | Event::Eval(_)
-            | Event::Store(_)
-            | Event::Foreign { .. } => None,
+        if let Some(event) = frame.event.world() {
+            return self.part(frame, event, &place.path);
+        }
+        match frame.event.finished() {
+            Some(end) if is_address(&end.step) => self.replied(frame, &end.step),
+            // Where a workflow began that a responder runs.
+            None if frame.event.task().is_none() => self.given(frame, &place.path),
+            Some(_) | None => None,
         }
     }
 

@@ -4,9 +4,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use ktsu_ledger::event::{Derivation, RunEvent, WorkerEvent, WorldEvent};
-use ktsu_ledger::{Cause, Event, Frame};
-use ktsu_projections::run::{Outline, RunState};
+use ktsu_ledger::event::{Derivation, WorldEvent};
+use ktsu_ledger::{Cause, Frame};
 use ktsu_projections::world::activity::is_address;
 use ktsu_projections::world::{Responding, TaskContext, Trigger, World, object};
 use ktsu_workflow::expression::provenance::FramePointer;
@@ -40,24 +39,6 @@ struct ObjectFrames {
 }
 
 impl WorldFacts {
-    /// Of the effective frames of a run; nothing if it loads no worlds, or does not fold.
-    pub(crate) fn of(frames: &[Frame]) -> Option<Self> {
-        let (first, rest) = frames.split_first()?;
-        let outline = Outline::from_first_frame(first).ok()??;
-        let mut state = RunState::begin(first, outline).ok()?;
-        let mut facts = Self::default();
-        for frame in rest {
-            if let Some(responding) = state.responding() {
-                facts.see_trigger(responding, frame);
-            }
-            state.apply(frame).ok()?;
-            if let Some(responding) = state.responding() {
-                facts.take(responding, frame);
-            }
-        }
-        state.responding().map(|_| facts)
-    }
-
     /// A trigger that was decided on, and the world as of it.
     pub(crate) fn trigger(&self, seq: u64) -> Option<(&Arc<Trigger>, &World)> {
         let (trigger, world) = self.triggers.get(&seq)?;
@@ -105,8 +86,11 @@ impl WorldFacts {
 
     /// A decision about a trigger: what its responders saw is known before it is folded, since the
     /// cursor may pass the trigger with it.
-    fn see_trigger(&mut self, responding: &Responding, frame: &Frame) {
-        let decides = matches!(&frame.event, Event::World(event) if event.by().is_none());
+    pub(super) fn see_trigger(&mut self, responding: &Responding, frame: &Frame) {
+        let decides = frame
+            .event
+            .world()
+            .is_some_and(|event| event.by().is_none());
         let Some(Cause::Here(seq)) = frame.cause.first().filter(|_| decides) else {
             return;
         };
@@ -129,32 +113,18 @@ impl WorldFacts {
         }
     }
 
-    fn take(&mut self, responding: &Responding, frame: &Frame) {
-        let begun = match &frame.event {
-            Event::Worker(WorkerEvent::Dispatched(sent)) => Some(sent.step.as_str()),
-            Event::Run(RunEvent::Started(_)) => Some(frame.scope.as_str()),
-            Event::Run(_)
-            | Event::Recompute(_)
-            | Event::Step(_)
-            | Event::Item(_)
-            | Event::Agent(_)
-            | Event::Worker(_)
-            | Event::Webhook(_)
-            | Event::Person(_)
-            | Event::Kv(_)
-            | Event::Delivery(_)
-            | Event::Eval(_)
-            | Event::Store(_)
-            | Event::World(_)
-            | Event::Foreign { .. } => None,
+    /// Takes a frame that was folded; `responding` is what it led to.
+    pub(super) fn take(&mut self, responding: &Responding, frame: &Frame) {
+        let about = match frame.scope.as_str() {
+            "" => frame.event.task().map(|(address, _)| address),
+            address => Some(address),
         };
-        if let Some(address) = begun.filter(|address| is_address(address))
-            && let Some(task) = responding.task(address)
-        {
+        let address = about.filter(|address| is_address(address));
+        if let Some((address, task)) = address.and_then(|at| Some((at, responding.task(at)?))) {
             let context = Arc::clone(&task.context);
             self.tasks.insert(address.to_owned(), context);
         }
-        if let Event::World(event) = &frame.event {
+        if let Some(event) = frame.event.world() {
             self.take_event(frame, event);
         }
     }

@@ -1,0 +1,93 @@
+//! The one fold of a run's frames behind every answer about its values, and what recorded frames hold.
+
+use ktsu_ledger::event::{
+    AgentEvent, AgentFinished, ApprovalDecided, ToolReturned, WebhookAnswer, WebhookEvent,
+};
+use ktsu_ledger::{Event, Frame};
+use ktsu_projections::envelope::EnvelopeFold;
+use ktsu_projections::run::{FoldError, RunState};
+use ktsu_workflow::current_output::with_current_outputs;
+use serde_json::Value;
+
+use super::facts::RunFacts;
+use super::story::TracedRun;
+use super::worlds::WorldFacts;
+
+/// What a fold of all frames of a run leaves.
+pub(super) struct FoldedRun {
+    /// The envelopes, and the state underneath.
+    pub(super) fold: EnvelopeFold,
+    /// The frames of each step.
+    pub(super) facts: RunFacts,
+    /// The frames of its worlds; none if it loads none.
+    pub(super) worlds: Option<WorldFacts>,
+}
+
+impl FoldedRun {
+    /// Folds the effective frames of a run.
+    pub(super) fn of(frames: &[Frame]) -> Result<Self, FoldError> {
+        let (first, rest) = frames.split_first().ok_or(FoldError::Empty)?;
+        let mut fold = EnvelopeFold::begin(RunState::fold([first])?, first);
+        let (mut facts, mut worlds) = (RunFacts::default(), WorldFacts::default());
+        for frame in rest {
+            if let Some(responding) = fold.state().responding() {
+                worlds.see_trigger(responding, frame);
+            }
+            let folded = fold.apply(frame);
+            folded.map_err(|refusal| FoldError::Refused(frame.seq, refusal))?;
+            facts.take(fold.state(), frame);
+            if let Some(responding) = fold.state().responding() {
+                worlds.take(responding, frame);
+            }
+        }
+        let fold = with_current_outputs(fold, frames);
+        Ok(Self {
+            worlds: fold.state().responding().map(|_| worlds),
+            facts,
+            fold,
+        })
+    }
+}
+
+impl<'f> TracedRun<'f> {
+    /// A frame by its number.
+    pub(crate) fn frame(&self, seq: u64) -> Option<&'f Frame> {
+        self.frames.get(usize::try_from(seq).ok()?)
+    }
+
+    /// The data of a frame, as a tree.
+    pub(super) fn data(&self, seq: u64) -> Option<Value> {
+        Some(self.frame(seq)?.event.data())
+    }
+
+    /// The end of an agent's task.
+    pub(super) fn outcome(&self, seq: u64) -> Option<&'f AgentFinished> {
+        self.frame(seq)?.event.finished()
+    }
+
+    /// The answer to a webhook.
+    pub(super) fn answer(&self, seq: u64) -> Option<&'f WebhookAnswer> {
+        match &self.frame(seq)?.event {
+            Event::Webhook(WebhookEvent::Delivered(answer) | WebhookEvent::Failed(answer)) => {
+                Some(answer)
+            }
+            _ => None,
+        }
+    }
+
+    /// The result of a tool.
+    pub(super) fn result(&self, seq: u64) -> Option<&'f ToolReturned> {
+        match &self.frame(seq)?.event {
+            Event::Agent(AgentEvent::ToolReturned(returned)) => Some(returned),
+            _ => None,
+        }
+    }
+
+    /// A person's decision about a call.
+    pub(super) fn decision(&self, seq: u64) -> Option<&'f ApprovalDecided> {
+        match &self.frame(seq)?.event {
+            Event::Agent(AgentEvent::ApprovalDecided(decided)) => Some(decided),
+            _ => None,
+        }
+    }
+}
