@@ -4,9 +4,8 @@
 use std::collections::BTreeSet;
 
 use ktsu_ledger::branch::{Ancestry, BranchOrder};
-use ktsu_ledger::event::AgentEvent;
 use ktsu_ledger::store::{Reader, StoreError};
-use ktsu_ledger::{Cause, Event, Frame, Record, StreamId};
+use ktsu_ledger::{Cause, Frame, Record, StreamId};
 
 use super::Blobs;
 use super::frame_types::FrameTypes;
@@ -150,7 +149,7 @@ pub fn end_of_task(
         };
         let stream = path.owner(seq).unwrap_or(&frame.stream);
         let before = Blobs::new(reader).decode(stream, &record)?;
-        if matches!(before.event, Event::Agent(AgentEvent::Finished(_))) {
+        if before.event.finished().is_some() {
             return Ok(Some(before));
         }
         cause = before.cause.first().cloned();

@@ -341,9 +341,7 @@ impl TimelineBuilder<'_> {
     }
 
     fn answer(&self, event: &Event) -> Option<ModelAnswer> {
-        let Event::Agent(AgentEvent::Response(answer)) = event else {
-            return None;
-        };
+        let answer = event.response()?;
         let asked = self.lineage.node(answer.request);
         let error = answer.error.as_ref();
         Some(ModelAnswer {

@@ -3,9 +3,9 @@
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 
-use ktsu_ledger::event::{AgentEvent, CallAttempt};
+use ktsu_ledger::event::CallAttempt;
 use ktsu_ledger::store::{Reader, StoreError};
-use ktsu_ledger::{Event, Frame, StreamId};
+use ktsu_ledger::{Frame, StreamId};
 use ktsu_projections::Lineage;
 use ktsu_projections::lineage::LineageNode;
 use ktsu_projections::step_name::path_in;
@@ -102,10 +102,8 @@ pub fn attach_requests(
 /// The models that were asked for the reply that a frame holds.
 fn attempts(frames: &[Frame], seq: u64) -> Vec<CallAttempt> {
     let frame = usize::try_from(seq).ok().and_then(|seq| frames.get(seq));
-    match frame.map(|frame| &frame.event) {
-        Some(Event::Agent(AgentEvent::Response(answer))) => answer.attempts.clone(),
-        Some(_) | None => Vec::new(),
-    }
+    let answer = frame.and_then(|frame| frame.event.response());
+    answer.map_or_else(Vec::new, |answer| answer.attempts.clone())
 }
 
 /// A frame and everything it follows from, each once, latest first; none if there is no such frame.

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use ktsu_ledger::event::{AgentEvent, FiringVerdict, RunEvent, TaskKind, WorkerEvent, WorldEvent};
+use ktsu_ledger::event::{FiringVerdict, RunEvent, TaskKind, WorkerEvent, WorldEvent};
 use ktsu_ledger::{Cause, Event, Frame, Timestamp};
 use ktsu_projections::usage::Usage;
 use ktsu_projections::world::activity::{is_address, is_world_frame};
@@ -92,7 +92,7 @@ fn is_zero(count: &u64) -> bool {
 
 /// The tree of a recorded run; nothing if it loads no worlds.
 pub fn world_timeline(frames: &[Frame]) -> Option<WorldTimeline> {
-    let loads = |frame: &Frame| matches!(frame.event, Event::World(WorldEvent::Loaded(_)));
+    let loads = |frame: &Frame| matches!(frame.event.world(), Some(WorldEvent::Loaded(_)));
     if !frames.iter().any(loads) {
         return None;
     }
@@ -124,49 +124,25 @@ impl WorldTimelineBuilder {
     fn take(&mut self, frame: &Frame) {
         self.events += u64::from(is_world_frame(frame));
         self.take_task(frame);
-        match &frame.event {
-            Event::World(event) => self.take_event(frame, event),
-            Event::Foreign { kind, .. } if kind.starts_with("x.") => self.add(frame, None),
-            Event::Run(RunEvent::TimerFired(fired)) => {
-                let Some(responder) = &fired.responder else {
-                    return;
-                };
-                // What follows from the timer follows from what it was set for.
-                if let Some(at) = self.parent(frame) {
-                    self.by_frame.insert(frame.seq, at);
-                    let waits = waits(responder);
-                    let entry = self.entries.get_mut(at);
-                    entry
-                        .into_iter()
-                        .for_each(|entry| entry.passed.retain(|one| *one != waits));
-                }
+        if let Some(event) = frame.event.world() {
+            self.take_event(frame, event);
+        } else if frame.event.is_of_kit() {
+            self.add(frame, None);
+        } else if let Event::Run(RunEvent::TimerFired(fired)) = &frame.event
+            && let Some(responder) = &fired.responder
+            && let Some(at) = self.parent(frame)
+        {
+            // What follows from the timer follows from what it was set for.
+            self.by_frame.insert(frame.seq, at);
+            if let Some(entry) = self.entries.get_mut(at) {
+                let waits = waits(responder);
+                entry.passed.retain(|one| *one != waits);
             }
-            Event::Foreign { .. }
-            | Event::Run(_)
-            | Event::Recompute(_)
-            | Event::Step(_)
-            | Event::Item(_)
-            | Event::Agent(_)
-            | Event::Worker(_)
-            | Event::Webhook(_)
-            | Event::Person(_)
-            | Event::Kv(_)
-            | Event::Delivery(_)
-            | Event::Eval(_)
-            | Event::Store(_) => {}
         }
     }
 
     fn take_event(&mut self, frame: &Frame, event: &WorldEvent) {
         match event {
-            WorldEvent::ObjectCreated(_)
-            | WorldEvent::ObjectPatched(_)
-            | WorldEvent::RelationCreated(_)
-            | WorldEvent::RelationRemoved(_)
-            | WorldEvent::Noted(_) => self.add(frame, event.subject()),
-            WorldEvent::Commanded(_)
-            | WorldEvent::BudgetExhausted(_)
-            | WorldEvent::BudgetRaised(_) => self.add(frame, None),
             WorldEvent::Fired(fired) => {
                 let fires = |verdict| verdict == FiringVerdict::Fired;
                 let all = fired.candidates.iter();
@@ -195,6 +171,7 @@ impl WorldTimelineBuilder {
                 }
             }
             WorldEvent::Completed(_) | WorldEvent::Rejected(_) | WorldEvent::Loaded(_) => {}
+            _ => self.add(frame, event.subject()),
         }
     }
 
@@ -230,11 +207,11 @@ impl WorldTimelineBuilder {
         task.tokens_out = used.tokens_out;
         task.cost_micro_usd = used.cost_micro_usd;
         let status = match &frame.event {
-            Event::Agent(AgentEvent::Finished(end)) if end.step == address => {
-                match end.outcome.pointer("/error").is_some() {
-                    true => Some("failed"),
-                    false => Some("complete"),
-                }
+            event if event.finished().is_some_and(|end| end.step == address) => {
+                let failed = event
+                    .finished()
+                    .and_then(|end| end.outcome.pointer("/error"));
+                Some(failed.map_or("complete", |_| "failed"))
             }
             Event::Run(RunEvent::Completed(_)) if frame.scope == address => Some("complete"),
             Event::Run(RunEvent::Failed(_)) if frame.scope == address => Some("failed"),
@@ -285,16 +262,15 @@ impl WorldTimelineBuilder {
     }
 
     fn add(&mut self, frame: &Frame, about: Option<&str>) {
-        let actor = match &frame.event {
-            Event::World(event) => match (event.by(), event.derived()) {
-                (Some(by), _) => format!("by {}", by.id),
-                (None, Some(derived)) => {
-                    let responder = derived.responder.clone();
-                    responder.unwrap_or_else(|| "goal".to_owned())
-                }
-                (None, None) => frame.actor.to_string(),
-            },
-            _ => frame.actor.to_string(),
+        let event = frame.event.world();
+        let by = event.and_then(WorldEvent::by);
+        let actor = match (by, event.and_then(WorldEvent::derived)) {
+            (Some(by), _) => format!("by {}", by.id),
+            (None, Some(derived)) => {
+                let responder = derived.responder.clone();
+                responder.unwrap_or_else(|| "goal".to_owned())
+            }
+            (None, None) => frame.actor.to_string(),
         };
         self.by_frame.insert(frame.seq, self.entries.len());
         self.entries.push(WorldEntry {

@@ -230,6 +230,32 @@ impl Event {
         Some(finished)
     }
 
+    /// The result of a tool.
+    pub fn tool_result(&self) -> Option<&ToolReturned> {
+        let Self::Agent(AgentEvent::ToolReturned(returned)) = self else {
+            return None;
+        };
+        Some(returned)
+    }
+
+    /// A person's decision about a call.
+    pub fn approval_decided(&self) -> Option<&ApprovalDecided> {
+        let Self::Agent(AgentEvent::ApprovalDecided(decided)) = self else {
+            return None;
+        };
+        Some(decided)
+    }
+
+    /// What an endpoint answered to a webhook, or that it did not.
+    pub fn webhook_answer(&self) -> Option<&WebhookAnswer> {
+        match self {
+            Self::Webhook(WebhookEvent::Delivered(answer) | WebhookEvent::Failed(answer)) => {
+                Some(answer)
+            }
+            _ => None,
+        }
+    }
+
     /// The definition that holds from here on, and its digest, if the frame brings one.
     pub fn definition(&self) -> Option<(&CanonicalJson, &str)> {
         if let Some(branch) = self.branched() {
@@ -328,22 +354,12 @@ impl Event {
 
     /// Whether projections of this version may continue after it.
     pub fn is_known(&self) -> bool {
-        match self {
-            Self::Foreign { kind, .. } => kind.starts_with("x."),
-            Self::Run(_)
-            | Self::Recompute(_)
-            | Self::Step(_)
-            | Self::Item(_)
-            | Self::Agent(_)
-            | Self::Worker(_)
-            | Self::Webhook(_)
-            | Self::Person(_)
-            | Self::World(_)
-            | Self::Kv(_)
-            | Self::Delivery(_)
-            | Self::Eval(_)
-            | Self::Store(_) => true,
-        }
+        !matches!(self, Self::Foreign { .. }) || self.is_of_kit()
+    }
+
+    /// Whether it is of a type that a kit has for itself: `x.KIT.NAME`.
+    pub fn is_of_kit(&self) -> bool {
+        matches!(self, Self::Foreign { kind, .. } if kind.starts_with("x."))
     }
 }
 

@@ -35,7 +35,7 @@ pub struct ProvenanceAnswer {
 }
 
 /// A step on the way back.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Hop {
     /// The frame where it is recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -158,9 +158,7 @@ impl<'s, 'f> FrameCache<'s, 'f> {
 
 fn created(story: &TracedRun<'_>, place: &FramePointer) -> Option<Value> {
     let frame = story.frames.get(usize::try_from(place.frame).ok()?)?;
-    let Event::Run(RunEvent::Created(created)) = &frame.event else {
-        return None;
-    };
+    let created = frame.event.created()?;
     if let Some(path) = place.path.strip_prefix("/params") {
         return Some(CanonicalJson::pointer(&created.params, path).unwrap_or_default());
     }

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use ktsu_workflow::expression::EvaluatedValue;
 use ktsu_workflow::expression::provenance::Provenance;
 
-use super::answer::{Decider, DeciderRole, FrameCache, ProvenanceAnswer};
+use super::answer::{DeciderRole, ProvenanceAnswer};
+use super::derived::DerivedValue;
 use super::hops;
 use super::path::{FieldNotFoundError, FieldPath, not_found};
 use super::story::TracedRun;
@@ -26,30 +27,24 @@ pub(super) fn answer(
     let origins = field.sources().flat();
     let kept = story.kept_going(&asked);
     let mut deciders = BTreeMap::new();
+    let choosers = field.choosers();
     for (why, marks) in [
         (DeciderRole::KeptGoing, &kept),
-        (DeciderRole::Chose, &field.choosers()),
+        (DeciderRole::Chose, &choosers),
     ] {
         for place in marks.iter().filter(|place| !origins.covers(place)) {
-            deciders.insert(place.clone(), why);
+            deciders.insert(place, why);
         }
     }
-    let mut frames = FrameCache::new(story);
-    let places = frames.origins(deciders.keys());
-    let places = deciders.values().zip(places);
-    let deciders = places.map(|(why, place)| Decider { why: *why, place });
-    let mut deciders: Vec<Decider> = deciders.collect();
-    deciders.sort_by_key(|one| one.why);
-    Ok(ProvenanceAnswer {
-        run_id: story.state().stream().name().to_owned(),
-        path: path.to_owned(),
+    let deciders = deciders.into_iter().map(|(place, why)| (why, place));
+    let found = DerivedValue {
         value: field.to_value(),
         chain: hops::chain(story, &asked, &origins),
-        origins: frames.origins(origins.iter()),
-        deciders,
-        scope: asked.scope,
-        pointer: asked.pointer,
-    })
+        origins: origins.iter(),
+        deciders: deciders.collect(),
+        asked,
+    };
+    Ok(found.answer(story, path))
 }
 
 impl TracedRun<'_> {

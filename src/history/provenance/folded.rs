@@ -1,9 +1,6 @@
 //! The one fold of a run's frames behind every answer about its values, and what recorded frames hold.
 
-use ktsu_ledger::event::{
-    AgentEvent, AgentFinished, ApprovalDecided, ToolReturned, WebhookAnswer, WebhookEvent,
-};
-use ktsu_ledger::{Event, Frame};
+use ktsu_ledger::Frame;
 use ktsu_projections::envelope::EnvelopeFold;
 use ktsu_projections::run::{FoldError, RunState};
 use ktsu_workflow::current_output::with_current_outputs;
@@ -58,36 +55,5 @@ impl<'f> TracedRun<'f> {
     /// The data of a frame, as a tree.
     pub(super) fn data(&self, seq: u64) -> Option<Value> {
         Some(self.frame(seq)?.event.data())
-    }
-
-    /// The end of an agent's task.
-    pub(super) fn outcome(&self, seq: u64) -> Option<&'f AgentFinished> {
-        self.frame(seq)?.event.finished()
-    }
-
-    /// The answer to a webhook.
-    pub(super) fn answer(&self, seq: u64) -> Option<&'f WebhookAnswer> {
-        match &self.frame(seq)?.event {
-            Event::Webhook(WebhookEvent::Delivered(answer) | WebhookEvent::Failed(answer)) => {
-                Some(answer)
-            }
-            _ => None,
-        }
-    }
-
-    /// The result of a tool.
-    pub(super) fn result(&self, seq: u64) -> Option<&'f ToolReturned> {
-        match &self.frame(seq)?.event {
-            Event::Agent(AgentEvent::ToolReturned(returned)) => Some(returned),
-            _ => None,
-        }
-    }
-
-    /// A person's decision about a call.
-    pub(super) fn decision(&self, seq: u64) -> Option<&'f ApprovalDecided> {
-        match &self.frame(seq)?.event {
-            Event::Agent(AgentEvent::ApprovalDecided(decided)) => Some(decided),
-            _ => None,
-        }
     }
 }

@@ -7,30 +7,25 @@ use ktsu_projections::run::StepStatus;
 use serde_json::Value;
 
 use super::answer::Hop;
+use super::derived::{Derivations, Derived, way_back};
 use super::facts::StepFacts;
 use super::path::FieldPath;
 use super::story::TracedRun;
-use crate::traversal::depth_first;
 use ktsu_workflow::definition::CompiledWork;
 use ktsu_workflow::expression::provenance::{FramePointer, Provenance, Tracked};
 use ktsu_workflow::expression::{EvaluatedValue, Root};
 use ktsu_workflow::template::Template;
 
-/// The most hops in an answer.
-pub(super) const MAX_HOPS: usize = 1000;
-
 /// The way back from a field to its origins.
 pub(super) fn chain(story: &TracedRun<'_>, asked: &FieldPath, origins: &Provenance) -> Vec<Hop> {
-    let mut walk = HopWalk {
+    let mut made = Workflows {
         story,
         origins: origins.iter().cloned().collect(),
         seen: HashSet::new(),
-        hops: Vec::new(),
+        rule: Vec::new(),
     };
-    if let Some(first) = beginning(story, asked) {
-        depth_first(first, |next| walk.visit(&next));
-    }
-    walk.hops
+    let first = beginning(story, asked).into_iter().collect();
+    way_back(story, &mut made, first)
 }
 
 /// Where the way back begins; nowhere for what no step made.
@@ -66,44 +61,48 @@ enum Visit {
     Params(u32, String),
 }
 
-struct HopWalk<'s, 'f> {
+/// How the values of workflows were made.
+struct Workflows<'s, 'f> {
     story: &'s TracedRun<'f>,
     origins: BTreeSet<FramePointer>,
     seen: HashSet<(u32, Option<u32>)>,
-    hops: Vec<Hop>,
+    /// That of the value that is looked at.
+    rule: Vec<Hop>,
 }
 
-impl HopWalk<'_, '_> {
-    fn hop(&mut self, frame: Option<u64>, step: String, how: &'static str, text: String) {
-        if self.hops.len() < MAX_HOPS {
-            self.hops.push(Hop {
-                frame,
-                step,
-                how,
-                text,
-                responder: None,
-                object: None,
-            });
+impl Derivations for Workflows<'_, '_> {
+    type Value = Visit;
+    const DEPTH_FIRST: bool = true;
+    const GOES_ON: bool = false;
+
+    fn derive(&mut self, visit: Visit) -> Derived<Visit> {
+        let inputs = match &visit {
+            Visit::Output(scope, below) => self.output(*scope, below),
+            Visit::Step(scope, position, below) => self.step(*scope, *position, below),
+            Visit::Params(scope, below) => self.params(*scope, below),
+        };
+        Derived {
+            rule: std::mem::take(&mut self.rule),
+            inputs: inputs.unwrap_or_default(),
         }
+    }
+}
+
+impl Workflows<'_, '_> {
+    fn hop(&mut self, frame: Option<u64>, step: String, how: &'static str, text: String) {
+        self.rule.push(Hop {
+            frame,
+            step,
+            how,
+            text,
+            ..Hop::default()
+        });
     }
 
     /// Whether a value has a part in what is asked about.
     fn counts(&self, value: &Tracked) -> bool {
         let sources = value.sources().flat();
         self.origins.iter().any(|origin| sources.covers(origin))
-    }
-
-    /// Tells of one thing; what it was made of comes next.
-    fn visit(&mut self, visit: &Visit) -> Vec<Visit> {
-        if self.hops.len() >= MAX_HOPS {
-            return Vec::new();
-        }
-        let next = match visit {
-            Visit::Output(scope, below) => self.output(*scope, below),
-            Visit::Step(scope, position, below) => self.step(*scope, *position, below),
-            Visit::Params(scope, below) => self.params(*scope, below),
-        };
-        next.unwrap_or_default()
     }
 
     fn output(&mut self, scope: u32, below: &str) -> Option<Vec<Visit>> {
@@ -236,7 +235,8 @@ impl HopWalk<'_, '_> {
             }
         }
         for seq in &facts.words {
-            let text = match self.story.decision(*seq) {
+            let frame = self.story.frame(*seq);
+            let text = match frame.and_then(|frame| frame.event.approval_decided()) {
                 Some(said) => format!("{} by {}", said.decision.as_str(), said.by.id),
                 None => "no decision in time".to_owned(),
             };
@@ -246,7 +246,7 @@ impl HopWalk<'_, '_> {
 
     /// A call of a tool, in words.
     fn called(&self, seq: u64) -> Option<String> {
-        let result = self.story.result(seq)?;
+        let result = self.story.frame(seq)?.event.tool_result()?;
         let reply = result.response;
         let calls = self.story.frame(reply).and_then(|frame| {
             let calls = frame.event.response()?.tool_calls.as_ref()?;

@@ -15,6 +15,7 @@
 
 mod answer;
 mod defined;
+mod derived;
 mod envelope_answer;
 mod facts;
 mod folded;

@@ -1,7 +1,7 @@
 //! A run replayed on tracked values: the input, the output and the deciding values of each step.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use ktsu_ledger::Frame;
 use ktsu_ledger::event::plan::StepWork;
@@ -16,12 +16,14 @@ use super::facts::{RunFacts, SetField, StepFacts};
 use super::folded::FoldedRun;
 use super::memo::TraceMemo;
 use super::names::ScopeNames;
-use super::track::{StepTrack, TrackedOverlay, marked};
+use super::track::{StepTrack, TrackedOverlay, marked, object};
 use super::worlds::WorldFacts;
 use crate::RunReadError;
 use ktsu_workflow::definition::{CompiledStep, CompiledWork};
 use ktsu_workflow::expression::provenance::{FramePointer, Provenance, Tracked, union};
-use ktsu_workflow::expression::{EvaluatedValue, EvaluationError, Tracker, from_json, from_value};
+use ktsu_workflow::expression::{
+    EvaluatedValue, EvaluationError, NameLookup, Tracker, from_json, from_value,
+};
 use ktsu_workflow::graph;
 use ktsu_workflow::params;
 use ktsu_workflow::rules::DecisionRules;
@@ -362,10 +364,11 @@ impl<'f> TracedRun<'f> {
         }
     }
 
-    fn render(
+    /// A template; nothing where it cannot be evaluated.
+    pub(super) fn render(
         &self,
         template: &Template,
-        names: &ScopeNames<'_>,
+        names: &impl NameLookup<Tracked>,
         tracker: &mut Tracker,
     ) -> Option<Tracked> {
         let secret = |name: &str| self.state().created().env.get(name) == Some(&EnvValue::Secret);
@@ -385,7 +388,8 @@ impl<'f> TracedRun<'f> {
     /// which of its calls were made.
     fn replied(&self, facts: &StepFacts, tracker: &mut Tracker) -> Option<Tracked> {
         for seq in &facts.words {
-            let path = match self.decision(*seq) {
+            let frame = self.frame(*seq);
+            let path = match frame.and_then(|frame| frame.event.approval_decided()) {
                 Some(_) => "/decision",
                 None => "/request",
             };
@@ -395,7 +399,12 @@ impl<'f> TracedRun<'f> {
         let seq = facts.finished?;
         tracker.inspect(drafts.into_iter().collect());
         tracker.inspect(Provenance::at(FramePointer::new(seq, "/outcome")));
-        let mut output = self.outcome(seq)?.outcome.pointer("/output")?;
+        let mut output = self
+            .frame(seq)?
+            .event
+            .finished()?
+            .outcome
+            .pointer("/output")?;
         if let Some(members) = output.as_object_mut() {
             members.retain(|name, _| !ktsu_projections::life::reserved::is_reserved(name));
         }
@@ -410,18 +419,12 @@ impl<'f> TracedRun<'f> {
             }
         }
         let seq = *facts.answers.last()?;
-        let status = Value::from(self.answer(seq)?.status?);
-        let members = BTreeMap::from([
-            (
-                "sent".to_owned(),
-                Tracked::literal(from_value(&Value::Bool(true))),
-            ),
-            (
-                "status_code".to_owned(),
-                Tracked::recorded(FramePointer::new(seq, "/status"), from_value(&status)),
-            ),
-        ]);
-        Some(Tracked::map(members, Provenance::default()))
+        let status = Value::from(self.frame(seq)?.event.webhook_answer()?.status?);
+        let place = FramePointer::new(seq, "/status");
+        Some(object([
+            ("sent", Tracked::literal(from_value(&Value::Bool(true)))),
+            ("status_code", Tracked::recorded(place, from_value(&status))),
+        ]))
     }
 
     fn fan_out(
@@ -468,15 +471,17 @@ impl<'f> TracedRun<'f> {
             });
         }
         let results = Tracked::list(results, over.source()).chosen_by(over.chosen());
-        let members = BTreeMap::from([("results".to_owned(), results)]);
-        Some(Tracked::map(members, Provenance::default()))
+        Some(object([("results", results)]))
     }
 
     /// Words as an agent said them, if they stand where it would have. Where the engine ended the
     /// task they are the engine's, and people only decided.
     pub(super) fn said(&self, facts: &StepFacts, at: &str, words: &str) -> Tracked {
         let value = from_value(&Value::from(words));
-        let reported = |seq: &u64| self.outcome(*seq).filter(|end| end.report.is_some());
+        let reported = |seq: &u64| {
+            let end = self.frame(*seq)?.event.finished();
+            end.filter(|end| end.report.is_some())
+        };
         let there = facts.finished.filter(|seq| {
             let place = reported(seq).zip(at.strip_prefix("/outcome"));
             let said = place.and_then(|(end, below)| end.outcome.pointer(below));

@@ -57,6 +57,13 @@ impl StepTrack {
     }
 }
 
+/// An object with these members.
+pub(super) fn object<'n>(members: impl IntoIterator<Item = (&'n str, Tracked)>) -> Tracked {
+    let members = members.into_iter();
+    let members = members.map(|(name, value)| (name.to_owned(), value));
+    Tracked::map(members.collect(), Provenance::default())
+}
+
 /// A marker with one tracked member.
 pub(super) fn marked(value: Value, name: &str, said: Tracked) -> Tracked {
     let members = value.as_object().into_iter().flatten();

@@ -1,7 +1,5 @@
 //! An envelope in which every member has its provenance.
 
-use std::collections::BTreeMap;
-
 use ktsu_ledger::event::EnvValue;
 use ktsu_ledger::event::plan::StepWork;
 use ktsu_projections::life::reserved::{CONFIDENCE, FLAGS, RATIONALE, SKIP_REASON};
@@ -9,6 +7,7 @@ use serde_json::{Map, Value};
 
 use super::facts::StepFacts;
 use super::story::TracedRun;
+use super::track::object;
 use ktsu_workflow::expression::provenance::{FramePointer, Provenance, Tracked, union};
 use ktsu_workflow::expression::{EvaluatedValue, from_value};
 
@@ -42,11 +41,10 @@ impl TracedRun<'_> {
                 _ => plain(value),
             }
         };
-        let members: BTreeMap<String, Tracked> = members
-            .iter()
-            .map(|(name, value)| (name.clone(), member(name, value)))
-            .collect();
-        Some(Tracked::map(members, Provenance::default()))
+        let members = members.iter();
+        Some(object(
+            members.map(|(name, value)| (name.as_str(), member(name, value))),
+        ))
     }
 
     fn env(&self, shown: &Value) -> Tracked {
@@ -159,7 +157,7 @@ impl TracedRun<'_> {
 
     /// A part of the outcome of an agent's task, if it is this value.
     fn in_outcome(&self, seq: u64, below: &str, value: &Value) -> Option<FramePointer> {
-        let there = self.outcome(seq)?.outcome.pointer(below)?;
+        let there = self.frame(seq)?.event.finished()?.outcome.pointer(below)?;
         let place = || FramePointer::new(seq, format!("/outcome{below}"));
         (there == *value).then(place)
     }
@@ -247,7 +245,7 @@ impl TracedRun<'_> {
 
     fn webhook_failure(&self, facts: &StepFacts, shown: &Value) -> Option<FailureTrace> {
         let seq = *facts.answers.last()?;
-        let answer = self.answer(seq)?;
+        let answer = self.frame(seq)?.event.webhook_answer()?;
         let words = |name: &str| shown["error"][name].as_str().unwrap_or_default().to_owned();
         let at = |name: &str| Provenance::at(FramePointer::new(seq, name));
         let code = answer.code.as_ref().map(|_| at("/code"));
@@ -291,6 +289,5 @@ fn plain(value: &Value) -> Tracked {
 fn mapped(shown: &Value, mut member: impl FnMut(&str, &Value) -> Tracked) -> Tracked {
     let empty = Map::new();
     let members = shown.as_object().unwrap_or(&empty).iter();
-    let members = members.map(|(name, value)| (name.clone(), member(name, value)));
-    Tracked::map(members.collect(), Provenance::default())
+    object(members.map(|(name, value)| (name.as_str(), member(name, value))))
 }

@@ -1,7 +1,7 @@
 //! Where a field of an object or a relation came from: back through what responders made, one frame
 //! after another, to what a person, a model or a workflow gave.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 
 use ktsu_ledger::Frame;
 use ktsu_ledger::event::{TaskKind, WorldEvent};
@@ -15,9 +15,10 @@ use ktsu_workflow::expression::provenance::{
 };
 use ktsu_workflow::template::Template;
 
-use super::answer::{Decider, DeciderRole, FrameCache, Hop, ProvenanceAnswer};
+use super::answer::{DeciderRole, Hop, ProvenanceAnswer};
+use super::derived::{Derivations, Derived, DerivedValue, way_back};
 use super::envelope_answer;
-use super::hops::{self, MAX_HOPS};
+use super::hops;
 use super::path::{FieldNotFoundError, FieldPath, dotted, name_in_pointer, pointer_of, segments};
 use super::story::TracedRun;
 use super::world_names::{ResponderView, object_data, relation_value};
@@ -27,7 +28,7 @@ use super::worlds::{WorldFacts, cause};
 /// What it costs to find out what a place was made of, beside what look-ups find.
 const EXPANSION_WORK: usize = 8;
 
-/// What a place was made of.
+/// How what is at a place was made.
 #[derive(Default)]
 struct Expansion {
     hops: Vec<Hop>,
@@ -86,29 +87,28 @@ pub(super) fn answer(
             there.keys().cloned().collect(),
         )
     })?;
-    let mut walk = WorldWalk::new(story, facts);
-    walk.follow(&field);
-    let mut frames = FrameCache::new(story);
-    let why = DeciderRole::Chose;
-    let deciders = frames.origins(walk.choosers()).into_iter();
-    let deciders = deciders.map(|place| Decider { why, place }).collect();
-    Ok(ProvenanceAnswer {
-        run_id: story.state().stream().name().to_owned(),
-        path: path.to_owned(),
-        scope: String::new(),
-        pointer: format!("{base}{below}"),
+    let mut made = Worlds::new(story, facts);
+    made.choosers.add(&field.choosers());
+    let first = made.seen.add(&field.sources());
+    let chain = way_back(story, &mut made, first);
+    let found = DerivedValue {
+        asked: FieldPath {
+            scope: String::new(),
+            pointer: format!("{base}{below}"),
+        },
         value: field.to_value(),
-        deciders,
-        origins: frames.origins(&walk.origins),
-        chain: walk.hops,
-    })
+        chain,
+        origins: &made.origins,
+        deciders: made.deciders(),
+    };
+    Ok(found.answer(story, path))
 }
 
-/// Follows places back to where they began, as far as the bound on the work allows.
-struct WorldWalk<'s> {
+/// How the values of a run's worlds were made.
+struct Worlds<'s> {
     story: &'s TracedRun<'s>,
     facts: &'s WorldFacts,
-    hops: Vec<Hop>,
+    seen: GatheredPlaces,
     origins: BTreeSet<FramePointer>,
     choosers: GatheredPlaces,
     /// What led to the frame that was looked at last: its places come one after the other.
@@ -127,42 +127,43 @@ struct Output<'s> {
     task: Option<&'s TaskContext>,
 }
 
-impl<'s> WorldWalk<'s> {
+impl Derivations for Worlds<'_> {
+    type Value = FramePointer;
+    const DEPTH_FIRST: bool = false;
+    const GOES_ON: bool = true;
+
+    fn derive(&mut self, place: FramePointer) -> Derived<FramePointer> {
+        self.story.memo.spend(EXPANSION_WORK);
+        let made = self.expand(&place);
+        if made.as_ref().is_none_or(|made| made.is_origin) {
+            self.origins.insert(place);
+        }
+        let made = made.unwrap_or_default();
+        self.choosers.add(&made.choosers);
+        Derived {
+            rule: made.hops,
+            inputs: self.seen.add(&made.sources),
+        }
+    }
+}
+
+impl<'s> Worlds<'s> {
     fn new(story: &'s TracedRun<'s>, facts: &'s WorldFacts) -> Self {
         Self {
             story,
             facts,
-            hops: Vec::new(),
+            seen: GatheredPlaces::default(),
             origins: BTreeSet::new(),
             choosers: GatheredPlaces::default(),
             last: None,
         }
     }
 
-    fn follow(&mut self, value: &Tracked) {
-        self.choosers.add(&value.choosers());
-        let mut seen = GatheredPlaces::default();
-        let mut open = VecDeque::from(seen.add(&value.sources()));
-        while let Some(place) = open.pop_front().filter(|_| !self.story.memo.is_over()) {
-            self.story.memo.spend(EXPANSION_WORK);
-            let Some(made) = self.expand(&place) else {
-                self.origins.insert(place);
-                continue;
-            };
-            let room = MAX_HOPS.saturating_sub(self.hops.len());
-            self.hops.extend(made.hops.into_iter().take(room));
-            self.choosers.add(&made.choosers);
-            if made.is_origin {
-                self.origins.insert(place);
-            }
-            open.extend(seen.add(&made.sources));
-        }
-    }
-
     /// What only chose among values, and is no origin itself.
-    fn choosers(&self) -> impl Iterator<Item = &FramePointer> {
+    fn deciders(&self) -> Vec<(DeciderRole, &FramePointer)> {
         let all = self.choosers.iter();
-        all.filter(|place| !self.origins.contains(place))
+        let all = all.filter(|place| !self.origins.contains(place));
+        all.map(|place| (DeciderRole::Chose, place)).collect()
     }
 
     /// What a place was made of; nothing for one where a value began.
@@ -216,18 +217,20 @@ impl<'s> WorldWalk<'s> {
                 return None;
             };
             let view = view.of_trigger(responder, (found, world)).ok()?;
-            let (view, why) = reacts(view, responder, derived.item);
+            let reaction = Reaction::of(view, responder, derived.item);
             return Some(Output {
-                view: view.with_entries(entries, trigger, derived),
+                view: reaction.view.with_entries(entries, trigger, derived),
                 entry: entries.get(derived.entry as usize)?,
                 how: "emit",
-                why,
+                why: reaction.why,
                 task: None,
             });
         };
         let view = view.of_trigger(responder, (&task.trigger, world)).ok()?;
         let asked = self.asked(task, frame.seq);
-        let (item, why) = asked.unwrap_or_default();
+        let (item, why) = asked.map_or_else(Default::default, |asked| {
+            (asked.view.item().cloned(), asked.why)
+        });
         let view = view.with_given_item(item, task.item);
         let outcome = outcome.to_value();
         let view = view.with_reply(responder, (task, &outcome), found.seq);
@@ -262,15 +265,12 @@ impl<'s> WorldWalk<'s> {
         hops::chain(self.story, &asked, &sources)
     }
 
-    /// The item that a task is for, and why it was asked or run: `before` decided.
-    fn asked(&self, task: &TaskContext, before: u64) -> Option<(Option<Tracked>, Provenance)> {
+    /// What the responder of a task saw when it asked or ran it, and why it did: `before` decided.
+    fn asked(&self, task: &TaskContext, before: u64) -> Option<Reaction<'s>> {
         let view = ResponderView::of_goal(self.story, self.facts, before)?;
         let (_, responder) = view.worlds().responder(&task.responder)?;
-        let view = view
-            .of_trigger(responder, (&task.trigger, &task.world))
-            .ok()?;
-        let (view, why) = reacts(view, responder, task.item);
-        Some((view.item().cloned(), why))
+        let view = view.of_trigger(responder, (&task.trigger, &task.world));
+        Some(Reaction::of(view.ok()?, responder, task.item))
     }
 
     /// A param of a workflow that a responder runs.
@@ -280,23 +280,18 @@ impl<'s> WorldWalk<'s> {
         let (name, inside) = inside.split_once('/').unwrap_or((inside, ""));
         let inside = inside.strip_prefix("value/value").unwrap_or_default();
         let below = format!("/{}{inside}", name_in_pointer(name));
-        let view = ResponderView::of_goal(self.story, self.facts, frame.seq)?;
-        let (_, responder) = view.worlds().responder(&task.responder)?;
-        let CompiledResponse::Run { params, .. } = &responder.work else {
+        let asked = self.asked(task, frame.seq)?;
+        let CompiledResponse::Run { params, .. } = &asked.responder.work else {
             return None;
         };
-        let view = view
-            .of_trigger(responder, (&task.trigger, &task.world))
-            .ok()?;
-        let (view, why) = reacts(view, responder, task.item);
         let template = params.as_ref()?;
-        let made = view.render(template)?;
+        let made = asked.view.render(template)?;
         // A default of the workflow is in its definition.
         let part = Part::of(made.find(&below), Some(template), &below);
         Some(Expansion {
             hops: vec![task_hop(task, frame, "params", part.text)],
             sources: part.sources,
-            choosers: part.choosers.and(&why),
+            choosers: part.choosers.and(&asked.why),
             is_origin: false,
         })
     }
@@ -304,7 +299,7 @@ impl<'s> WorldWalk<'s> {
     /// The reply to what a responder asked: prompts are not searched, but why it was asked is known.
     fn replied(&self, frame: &Frame, address: &str) -> Option<Expansion> {
         let task = self.facts.task(address)?;
-        let (_, why) = self.asked(task, frame.seq)?;
+        let asked = self.asked(task, frame.seq)?;
         let facts = self.story.facts.get("", address, None);
         let text = facts.replies.last().map_or_else(
             || "what the model gave".to_owned(),
@@ -317,7 +312,7 @@ impl<'s> WorldWalk<'s> {
         );
         Some(Expansion {
             hops: vec![task_hop(task, frame, "reply", text)],
-            choosers: why,
+            choosers: asked.why,
             is_origin: true,
             ..Expansion::default()
         })
@@ -328,23 +323,31 @@ impl<'s> WorldWalk<'s> {
 fn task_hop(task: &TaskContext, frame: &Frame, how: &'static str, text: String) -> Hop {
     Hop {
         frame: Some(frame.seq),
-        step: String::new(),
         how,
         text,
         responder: Some(task.responder.to_string()),
-        object: None,
+        ..Hop::default()
     }
 }
 
-/// With the item of a responder, and why it reacted.
-fn reacts<'s>(
+/// What a responder saw when it reacted, for one of its items perhaps.
+struct Reaction<'s> {
     view: ResponderView<'s>,
-    responder: &CompiledResponder,
-    item: Option<u32>,
-) -> (ResponderView<'s>, Provenance) {
-    let guard = view.guard(responder.when.as_ref());
-    let (view, shape) = view.with_item(responder, item);
-    (view, guard.rests_on.and(&shape))
+    responder: &'s CompiledResponder,
+    /// Why it reacted.
+    why: Provenance,
+}
+
+impl<'s> Reaction<'s> {
+    fn of(view: ResponderView<'s>, responder: &'s CompiledResponder, item: Option<u32>) -> Self {
+        let guard = view.guard(responder.when.as_ref());
+        let (view, shape) = view.with_item(responder, item);
+        Self {
+            view,
+            responder,
+            why: guard.rests_on.and(&shape),
+        }
+    }
 }
 
 /// A part of what a template made.
@@ -367,13 +370,11 @@ impl Part {
     fn expansion(self, frame: &Frame, event: &WorldEvent, how: &'static str) -> Expansion {
         let hop = Hop {
             frame: Some(frame.seq),
-            step: String::new(),
             how,
             text: self.text,
-            responder: event
-                .derived()
-                .and_then(|derived| derived.responder.clone()),
+            responder: event.derived().and_then(|one| one.responder.clone()),
             object: event.subject().map(str::to_owned),
+            ..Hop::default()
         };
         Expansion {
             hops: vec![hop],

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ktsu_ledger::event::{Derivation, EnvValue, TaskKind};
+use ktsu_ledger::event::{Derivation, TaskKind};
 use ktsu_projections::world::steps::STEP_ID_PREFIX;
 use ktsu_projections::world::{
     Condition, TaskContext, Trigger, TriggerKey, TriggerSubject, World, WorldObject, WorldRelation,
@@ -27,6 +27,7 @@ use ktsu_workflow::template::Template;
 use serde_json::Value;
 
 use super::story::TracedRun;
+use super::track;
 use super::worlds::WorldFacts;
 
 /// What one responder saw of a trigger, or of a reply, with provenance.
@@ -249,9 +250,7 @@ impl<'s> ResponderView<'s> {
     }
 
     fn render_within(&self, template: &Template, tracker: &mut Tracker) -> Option<Tracked> {
-        let env = &self.story.state().created().env;
-        let secret = |name: &str| env.get(name) == Some(&EnvValue::Secret);
-        template.track(self, &secret, self.rules(), tracker).ok()
+        self.story.render(template, self, tracker)
     }
 
     fn rules(&self) -> DecisionRules {
@@ -261,10 +260,10 @@ impl<'s> ResponderView<'s> {
     /// The names that a trigger brings.
     fn of_subject(&self, trigger: &Trigger, world: &World) -> BTreeMap<String, Tracked> {
         let mut names = BTreeMap::new();
-        let mut event = BTreeMap::from([
-            ("actor".to_owned(), literal(&trigger.actor)),
-            ("type".to_owned(), literal(&trigger.kind)),
-        ]);
+        let mut event = vec![
+            ("actor", literal(&trigger.actor)),
+            ("type", literal(&trigger.kind)),
+        ];
         match &trigger.subject {
             TriggerSubject::Object {
                 object,
@@ -288,17 +287,16 @@ impl<'s> ResponderView<'s> {
                 ];
                 let ends = ends.into_iter();
                 names.extend(ends.filter_map(|(name, end)| Some((name.to_owned(), end?))));
-                names.insert("relation".to_owned(), self.relation(relation));
+                names.insert("relation".to_owned(), relation_value(self.facts, relation));
             }
             TriggerSubject::Posted(data) => {
                 let place = FramePointer::new(trigger.event_seq(), "/data");
                 let data = Tracked::recorded(place, from_json(data));
-                event.insert("data".to_owned(), data);
+                event.push(("data", data));
             }
             TriggerSubject::Reply { .. } => {}
         }
-        let event = Tracked::map(event, Provenance::default());
-        names.insert("event".to_owned(), event);
+        names.insert("event".to_owned(), track::object(event));
         names
     }
 
@@ -374,23 +372,11 @@ impl<'s> ResponderView<'s> {
             Some(place) => Tracked::recorded(place, id),
             None => Tracked::literal(id),
         };
-        Tracked::map(
-            BTreeMap::from([
-                ("data".to_owned(), self.data(object)),
-                ("id".to_owned(), id),
-                ("type".to_owned(), literal(&object.kind)),
-            ]),
-            Provenance::default(),
-        )
-    }
-
-    fn data(&self, object: &WorldObject) -> Tracked {
-        object_data(self.story, self.facts, object)
-    }
-
-    /// `{data, id, source_id, target_id, type}`.
-    pub(crate) fn relation(&self, relation: &WorldRelation) -> Tracked {
-        relation_value(self.facts, relation)
+        track::object([
+            ("data", object_data(self.story, self.facts, object)),
+            ("id", id),
+            ("type", literal(&object.kind)),
+        ])
     }
 
     /// What an entry made, as later entries see it.
@@ -400,11 +386,10 @@ impl<'s> ResponderView<'s> {
         let members = members.filter(|(name, _)| {
             ["data", "id", "source_id", "target_id", "type"].contains(&name.as_str())
         });
-        let members = members.map(|(name, value)| {
+        Some(track::object(members.map(|(name, value)| {
             let place = FramePointer::new(seq, "").below(name);
-            (name.clone(), Tracked::recorded(place, from_value(value)))
-        });
-        Some(Tracked::map(members.collect(), Provenance::default()))
+            (name.as_str(), Tracked::recorded(place, from_value(value)))
+        })))
     }
 
     /// What an entry made nothing of, since the object with its key was there.
@@ -416,15 +401,11 @@ impl<'s> ResponderView<'s> {
         let id = keyed_id(kind, &key.to_value(), self.rules())?;
         let id = Tracked::computed(from_value(&Value::from(id)), key.sources());
         let data = data.as_ref().and_then(|data| self.render(data));
-        let data = data.unwrap_or_else(|| Tracked::map(BTreeMap::new(), Provenance::default()));
-        Some(Tracked::map(
-            BTreeMap::from([
-                ("data".to_owned(), data),
-                ("id".to_owned(), id),
-                ("type".to_owned(), literal(kind)),
-            ]),
-            Provenance::default(),
-        ))
+        Some(track::object([
+            ("data", data.unwrap_or_else(|| track::object([]))),
+            ("id", id),
+            ("type", literal(kind)),
+        ]))
     }
 
     /// The id of the one object that an entry with a key makes, if the key can be evaluated.
@@ -451,46 +432,39 @@ pub(crate) fn object_data(
         let value = value.and_then(|track| track.before(object.changed + 1));
         let value = value.map(|value| match value.members().is_some() {
             true => value,
-            false => Tracked::map(
-                BTreeMap::from([("output".to_owned(), value)]),
-                Provenance::default(),
-            ),
+            false => track::object([("output", value)]),
         });
         return value.map_or(whole.clone(), |value| value.aligned(whole.value()));
     }
     let members = whole.members().unwrap_or_default();
-    let members = members.iter().map(|(name, value)| {
+    track::object(members.iter().map(|(name, value)| {
         let place = facts.member(&object.id, name, object.changed);
         let value = match place {
             Some(place) => Tracked::recorded(place, value.value().clone()),
             None => value.clone(),
         };
-        (name.clone(), value)
-    });
-    Tracked::map(members.collect(), Provenance::default())
+        (name.as_str(), value)
+    }))
 }
 
 /// `{data, id, source_id, target_id, type}` of a relation.
 pub(crate) fn relation_value(facts: &WorldFacts, relation: &WorldRelation) -> Tracked {
     let made = facts.related(&relation.id, relation.changed);
-    let at = |name: &str, value: Tracked| {
+    let at = |name: &'static str, value: Tracked| {
         let place = made.map(|seq| FramePointer::new(seq, "").below(name));
         let value = match place {
             Some(place) => Tracked::recorded(place, value.value().clone()),
             None => value,
         };
-        (name.to_owned(), value)
+        (name, value)
     };
-    Tracked::map(
-        BTreeMap::from([
-            at("data", Tracked::literal(from_json(&relation.data))),
-            at("id", literal(&relation.id)),
-            at("source_id", literal(&relation.source_id)),
-            at("target_id", literal(&relation.target_id)),
-            ("type".to_owned(), literal(&relation.kind)),
-        ]),
-        Provenance::default(),
-    )
+    track::object([
+        at("data", Tracked::literal(from_json(&relation.data))),
+        at("id", literal(&relation.id)),
+        at("source_id", literal(&relation.source_id)),
+        at("target_id", literal(&relation.target_id)),
+        ("type", literal(&relation.kind)),
+    ])
 }
 
 /// `reply {output, text}`.
@@ -514,10 +488,7 @@ fn reply(responder: &CompiledResponder, output: &Value, seq: u64) -> Tracked {
         true => Tracked::recorded(place, from_value(output)),
         false => Tracked::literal(from_value(&Value::Null)),
     };
-    Tracked::map(
-        BTreeMap::from([("output".to_owned(), output), ("text".to_owned(), text)]),
-        Provenance::default(),
-    )
+    track::object([("output", output), ("text", text)])
 }
 
 fn keyed_id(kind: &str, key: &Value, rules: DecisionRules) -> Option<String> {

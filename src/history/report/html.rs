@@ -219,12 +219,9 @@ fn model_call(frames: &[Frame], frame: &Frame) -> Markup {
             };
             let error = answer.error.as_ref().map(|error| error.message.as_str());
             let repeated = answer.repeats.and_then(|seq| usize::try_from(seq).ok());
-            let repeated = repeated.and_then(|at| Some(&frames.get(at)?.event));
-            let reply = match repeated {
-                Some(Event::Agent(AgentEvent::Response(first))) => &first.content,
-                Some(_) | None => &answer.content,
-            };
-            let reply = reply.as_ref().map(|reply| reply.as_str());
+            let repeated = repeated.and_then(|at| frames.get(at)?.event.response());
+            let reply = repeated.unwrap_or(answer).content.as_ref();
+            let reply = reply.map(|reply| reply.as_str());
             let reply = reply.or(error).unwrap_or_default();
             details(summary, attempts(&answer.attempts) + reply)
         }
@@ -380,12 +377,8 @@ fn request_text(request: &WebhookRequest) -> String {
 /// The result of a call, as the model got it.
 fn content(frames: &[Frame], one: &ToolCallTrace) -> Option<String> {
     let seq = usize::try_from(one.returned?).ok()?;
-    match &frames.get(seq)?.event {
-        Event::Agent(AgentEvent::ToolReturned(returned)) => {
-            Some(returned.content.as_str().to_owned())
-        }
-        _ => None,
-    }
+    let returned = frames.get(seq)?.event.tool_result()?;
+    Some(returned.content.as_str().to_owned())
 }
 
 /// The time at work, and the time in which only people could move it.

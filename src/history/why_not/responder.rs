@@ -124,7 +124,7 @@ impl<'f> Failures<'f> {
     fn of(story: &TracedRun<'f>, name: &str) -> Self {
         let mut all: BTreeMap<u64, Vec<_>> = BTreeMap::new();
         for frame in story.frames() {
-            if let Event::World(WorldEvent::Failed(failed)) = &frame.event
+            if let Some(WorldEvent::Failed(failed)) = frame.event.world()
                 && failed.responder == name
             {
                 let cause = cause(frame).unwrap_or(frame.seq);
@@ -175,7 +175,7 @@ impl<'f> Explainer<'_, 'f> {
     fn decisions(&self, name: &str) -> Vec<Decision<'f>> {
         let mut found = Vec::new();
         for frame in self.story.frames() {
-            let Event::World(WorldEvent::Fired(fired)) = &frame.event else {
+            let Some(WorldEvent::Fired(fired)) = frame.event.world() else {
                 continue;
             };
             let mut candidates = fired.candidates.iter();
@@ -219,11 +219,7 @@ impl<'f> Explainer<'_, 'f> {
     /// `object.created of Claim-…`.
     fn event(&self, seq: u64, kind: &str) -> String {
         let frame = self.story.frame(seq);
-        let event = frame.and_then(|frame| match &frame.event {
-            Event::World(event) => event.subject(),
-            _ => None,
-        });
-        match event {
+        match frame.and_then(|frame| frame.event.world()?.subject()) {
             Some(subject) => format!("{kind} of {subject} in frame {seq}"),
             None => format!("{kind} in frame {seq}"),
         }
@@ -403,7 +399,7 @@ fn is_about(trigger: &Trigger, id: &str) -> bool {
 
 /// The objects and relations that an event is about.
 fn subjects(event: &Event) -> Vec<&str> {
-    let Event::World(event) = event else {
+    let Some(event) = event.world() else {
         return Vec::new();
     };
     let ends = match event {

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use ktsu_ledger::Event;
 use ktsu_ledger::event::WorldEvent;
 use ktsu_workflow::expression::provenance::{FramePointer, Provenance};
 
@@ -34,18 +33,15 @@ impl Explainer<'_, '_> {
     fn came(&mut self) {
         let mut counts: BTreeMap<String, (u64, u64)> = BTreeMap::new();
         for frame in self.story.frames() {
-            let kind = match &frame.event {
-                Event::World(WorldEvent::ObjectCreated(made)) => Some(made.kind.clone()),
-                Event::World(WorldEvent::RelationCreated(made)) => Some(made.kind.clone()),
-                Event::World(WorldEvent::ObjectPatched(patched)) => {
+            let kind = match frame.event.world() {
+                Some(WorldEvent::ObjectCreated(made)) => Some(made.kind.clone()),
+                Some(WorldEvent::RelationCreated(made)) => Some(made.kind.clone()),
+                Some(WorldEvent::ObjectPatched(patched)) => {
                     let object = self.responding.head().object(&patched.id);
                     Some(object.map_or_else(String::new, |object| object.kind.to_string()))
                 }
-                Event::World(WorldEvent::RelationRemoved(_) | WorldEvent::Noted(_)) => {
-                    Some(String::new())
-                }
-                Event::Foreign { kind, .. } if kind.starts_with("x.") => Some(String::new()),
-                _ => None,
+                Some(WorldEvent::RelationRemoved(_) | WorldEvent::Noted(_)) => Some(String::new()),
+                _ => frame.event.is_of_kit().then(String::new),
             };
             if let Some(kind) = kind {
                 let event = frame.event.kind();
@@ -73,17 +69,14 @@ impl Explainer<'_, '_> {
         let about: Vec<_> = about.map(|frame| (frame.seq, frame.event.kind())).collect();
         let left_out = about.len().saturating_sub(MAX_SHOWN);
         for (seq, kind) in about.into_iter().skip(left_out) {
-            let place = match self.story.frame(seq).map(|frame| &frame.event) {
-                Some(Event::World(WorldEvent::ObjectPatched(patched))) => FramePointer::new(
-                    seq,
-                    match patched.patch.is_null() {
-                        true => "/withheld",
-                        false => "/patch",
-                    },
-                ),
-                Some(_) | None => FramePointer::new(seq, "/type"),
+            let frame = self.story.frame(seq);
+            let place = match frame.and_then(|frame| frame.event.world()) {
+                Some(WorldEvent::ObjectPatched(patched)) if patched.patch.is_null() => "/withheld",
+                Some(WorldEvent::ObjectPatched(_)) => "/patch",
+                _ => "/type",
             };
             let words = format!("instead: {}", self.event(seq, kind));
+            let place = FramePointer::new(seq, place);
             self.push(Some(seq), words, &Provenance::at(place));
         }
     }

@@ -1,7 +1,6 @@
 //! Where a question of a responder, or a workflow that it runs, stands; and what keeps a run from
 //! going on.
 
-use ktsu_ledger::Event;
 use ktsu_ledger::event::{TaskKind, WorldEvent};
 use ktsu_projections::world::ResponderTaskPhase;
 
@@ -22,17 +21,17 @@ impl Explainer<'_, '_> {
             );
             return (Some(seq), words);
         }
-        let done = self
-            .story
-            .frames()
-            .iter()
-            .rev()
-            .find_map(|frame| match &frame.event {
-                Event::World(WorldEvent::Completed(done)) if done.address == address => {
-                    Some((frame.seq, done))
-                }
-                _ => None,
-            });
+        let done =
+            self.story
+                .frames()
+                .iter()
+                .rev()
+                .find_map(|frame| match frame.event.world()? {
+                    WorldEvent::Completed(done) if done.address == address => {
+                        Some((frame.seq, done))
+                    }
+                    _ => None,
+                });
         if let Some((seq, done)) = done {
             self.reacted = true;
             let skipped: Vec<String> = done
@@ -97,15 +96,15 @@ impl Explainer<'_, '_> {
     pub(super) fn held_up(&self) -> String {
         let state = self.story.state();
         let name = state.stream().name();
-        let exhausted = self
-            .story
-            .frames()
-            .iter()
-            .rev()
-            .find_map(|frame| match &frame.event {
-                Event::World(WorldEvent::BudgetExhausted(used)) => Some((frame.seq, used)),
-                _ => None,
-            });
+        let exhausted =
+            self.story
+                .frames()
+                .iter()
+                .rev()
+                .find_map(|frame| match frame.event.world()? {
+                    WorldEvent::BudgetExhausted(used) => Some((frame.seq, used)),
+                    _ => None,
+                });
         if let Some((seq, used)) = exhausted.filter(|_| self.responding.head().is_exhausted()) {
             let reasons = used.reasons.join(", ");
             return format!("the budget was used up first, in frame {seq}: {reasons}");
