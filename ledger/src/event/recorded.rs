@@ -87,3 +87,23 @@ impl UnsentReason {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::UnsentReason;
+
+    #[test]
+    fn a_reason_why_a_call_was_not_sent_has_one_form_in_frames_and_in_words() {
+        for reason in [
+            UnsentReason::UnknownTool,
+            UnsentReason::InvalidArguments,
+            UnsentReason::SecretInArguments,
+            UnsentReason::Rejected,
+            UnsentReason::InDoubt,
+            UnsentReason::SuppressedInBranch,
+        ] {
+            let persisted = serde_json::to_value(reason).unwrap();
+            assert_eq!(persisted, reason.as_str());
+        }
+    }
+}
