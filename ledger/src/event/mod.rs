@@ -248,12 +248,11 @@ impl Event {
 
     /// What an endpoint answered to a webhook, or that it did not.
     pub fn webhook_answer(&self) -> Option<&WebhookAnswer> {
-        match self {
-            Self::Webhook(WebhookEvent::Delivered(answer) | WebhookEvent::Failed(answer)) => {
-                Some(answer)
-            }
-            _ => None,
-        }
+        let Self::Webhook(WebhookEvent::Delivered(answer) | WebhookEvent::Failed(answer)) = self
+        else {
+            return None;
+        };
+        Some(answer)
     }
 
     /// The definition that holds from here on, and its digest, if the frame brings one.
