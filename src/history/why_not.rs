@@ -15,7 +15,7 @@ use ktsu_projections::step_name::StepName;
 
 pub use reasons::{Reason, WhyNot};
 
-use super::provenance::{FieldNotFoundError, TraceError, TracedRun};
+use super::provenance::{FieldNotFoundError, TraceError, TracedRun, origins};
 use super::traversal::depth_first;
 use ktsu_workflow::expression::provenance::{FramePointer, Provenance};
 use ktsu_workflow::expression::{EvaluatedValue, Tracker};
@@ -225,8 +225,12 @@ impl Explainer<'_, '_> {
         text: impl Into<String>,
         values: &Provenance,
     ) {
-        let reason = Reason::of(self.story, step, frame, text.into(), values);
-        self.because.push(reason);
+        self.because.push(Reason {
+            step: step.to_owned(),
+            frame,
+            text: text.into(),
+            values: origins(self.story, values),
+        });
     }
 
     /// Adds the reason for the status of a step, and returns the steps that explain it.

@@ -2,9 +2,7 @@
 
 use serde::Serialize;
 
-use ktsu_workflow::expression::provenance::Provenance;
-
-use crate::provenance::{TracedRun, ValueOrigin, origins};
+use crate::provenance::ValueOrigin;
 
 /// Why a step is where it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -35,22 +33,4 @@ pub struct Reason {
     /// The recorded values that decided it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub values: Vec<ValueOrigin>,
-}
-
-impl Reason {
-    /// One with the recorded values that decided it.
-    pub(super) fn of(
-        story: &TracedRun<'_>,
-        step: &str,
-        frame: Option<u64>,
-        text: String,
-        values: &Provenance,
-    ) -> Self {
-        Self {
-            step: step.to_owned(),
-            frame,
-            text,
-            values: origins(story, values),
-        }
-    }
 }

@@ -17,7 +17,7 @@ use super::reasons::{Reason, WhyNot};
 use super::waiting::waiting;
 use crate::provenance::world_names::{ResponderView, TrackedGuard};
 use crate::provenance::worlds::{WorldFacts, cause};
-use crate::provenance::{FieldNotFoundError, TracedRun, find_in_world, segments};
+use crate::provenance::{FieldNotFoundError, TracedRun, find_in_world, origins, segments};
 
 /// The most triggers, items and frames that an answer names; the latest of them.
 const MAX_SHOWN: usize = 50;
@@ -163,9 +163,12 @@ struct Explainer<'s, 'f> {
 
 impl<'f> Explainer<'_, 'f> {
     fn push(&mut self, frame: Option<u64>, text: String, values: &Provenance) {
-        let name = &self.responder.plan.name;
-        let reason = Reason::of(self.story, name, frame, text, values);
-        self.because.push(reason);
+        self.because.push(Reason {
+            step: self.responder.plan.name.clone(),
+            frame,
+            text,
+            values: origins(self.story, values),
+        });
     }
 
     /// What was decided about the triggers that count.
