@@ -2,8 +2,7 @@
 
 use std::collections::HashMap;
 
-use ktsu_ledger::event::AgentEvent;
-use ktsu_ledger::{CanonicalJson, Event, Frame};
+use ktsu_ledger::{CanonicalJson, Frame};
 use serde_json::Value;
 
 /// The commands of the last outcome of each step, by scope and id.
@@ -15,7 +14,7 @@ pub(crate) struct CommandNames {
 impl CommandNames {
     /// Takes a frame: the end of a task has its commands.
     pub(crate) fn take(&mut self, frame: &Frame) {
-        let Event::Agent(AgentEvent::Finished(end)) = &frame.event else {
+        let Some(end) = frame.event.finished() else {
             return;
         };
         if end.item.is_none() {

@@ -7,8 +7,9 @@ use std::time::Duration;
 use axum::body::{Body, BodyDataStream, Bytes};
 use axum::http::{Request, Response};
 use futures_util::StreamExt as _;
-use ktsu_ledger::event::{Effects, RunEvent};
-use ktsu_ledger::{Event, Frame};
+use ktsu_ledger::Frame;
+use ktsu_ledger::event::Effects;
+use ktsu_projections::life::{Change, changes};
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -260,10 +261,12 @@ fn frames(pending: &mut Vec<u8>, chunk: &[u8]) -> Vec<Frame> {
 
 impl Viewer<'_> {
     async fn apply(&mut self, frame: &Frame) {
-        match &frame.event {
-            Event::Run(RunEvent::Paused(_)) => self.is_paused = true,
-            Event::Run(RunEvent::Resumed(_)) => self.is_paused = false,
-            _ => {}
+        for change in changes(frame) {
+            match change {
+                Change::Paused(_) => self.is_paused = true,
+                Change::Resumed(_) => self.is_paused = false,
+                _ => {}
+            }
         }
         if let Some(live) = &mut self.live {
             live.apply(frame);

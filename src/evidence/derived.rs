@@ -39,7 +39,7 @@ pub(super) fn without_policy(text: &str) -> String {
 fn costs(frames: &[PositionedFrame]) -> String {
     let mut sums: BTreeMap<&str, [u64; 4]> = BTreeMap::new();
     for placed in frames {
-        if let Event::Agent(AgentEvent::Response(response)) = &placed.frame.event
+        if let Some(response) = placed.frame.event.response()
             && response.repeats.is_none()
         {
             let of_stream = sums.entry(placed.frame.stream.as_str()).or_default();

@@ -23,11 +23,13 @@ pub fn is_held_back(reader: &dyn Reader, stream: &StreamId) -> Result<bool, Stor
         let first = reader.read(&stream, 0, 1)?;
         let frame = first.first().and_then(|first| first.decode_bare().ok());
         let event = frame.map(|frame| frame.event);
+        let branch = event.as_ref().and_then(Event::branched);
+        if branch.is_some_and(|branch| branch.effects == Effects::Execute) {
+            return Ok(false);
+        }
+        let parent = branch.and_then(|branch| branch.parent().ok());
         let origin = match &event {
-            Some(Event::Run(RunEvent::Branched(branch))) => match branch.effects {
-                Effects::Execute => return Ok(false),
-                Effects::Suppress => branch.parent().ok(),
-            },
+            Some(_) if branch.is_some() => parent,
             Some(event @ Event::Recompute(_)) => {
                 let of = event.created().and_then(|created| created.of.as_ref());
                 let of = of.and_then(|of| of.stream.parse::<StreamId>().ok());

@@ -2,9 +2,8 @@
 
 use ktsu_contract::runtime::RecordedFrame;
 use ktsu_ledger::branch::{Ancestry, Blobs};
-use ktsu_ledger::event::AgentEvent;
 use ktsu_ledger::store::{Reader, StoreError};
-use ktsu_ledger::{Event, Frame, StreamId};
+use ktsu_ledger::{Frame, StreamId};
 use serde_json::Value;
 
 /// A frame as runtimes see it.
@@ -34,7 +33,7 @@ pub(crate) fn with_repeated_text(mut response: RecordedFrame, frames: &[Frame]) 
 
 /// Gives a repeated reply the text of the frame it repeats.
 pub(crate) fn put_text(response: &mut RecordedFrame, repeated: &Frame) {
-    if let Event::Agent(AgentEvent::Response(answer)) = &repeated.event
+    if let Some(answer) = repeated.event.response()
         && let Some(content) = &answer.content
     {
         response.data["content"] = content.to_value();

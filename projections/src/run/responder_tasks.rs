@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, HashMap};
 use ktsu_ledger::event::plan::world::{AskPlan, ResponderPlan, ResponderWork};
 use ktsu_ledger::event::plan::{AgentPlan, StepWork};
 use ktsu_ledger::event::{
-    AgentEvent, RunEvent, RunStarted, TaskKind, WorkerDispatched, WorldEvent, is_address,
+    RunEvent, RunStarted, TaskKind, WorkerDispatched, WorldEvent, is_address,
 };
 use ktsu_ledger::{CanonicalJson, Event, Frame};
 
@@ -350,7 +350,7 @@ impl RunState {
             && let Some(address) = &failed.address
         {
             self.end_ask(address);
-        } else if let Event::Agent(AgentEvent::Finished(end)) = &frame.event
+        } else if let Some(end) = frame.event.finished()
             && is_address(&end.step)
         {
             let task = self.responding().and_then(|all| all.task(&end.step));

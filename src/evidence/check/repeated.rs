@@ -64,7 +64,7 @@ fn is_of(history: &History<'_>, at: &RecordedAt, returned: &ToolReturned, digest
     let Some(frame) = history.elsewhere(&at.stream, at.seq) else {
         return true;
     };
-    let Event::Agent(AgentEvent::ToolReturned(there)) = &frame.event else {
+    let Some(there) = frame.event.tool_result() else {
         return false;
     };
     let called = there

@@ -1,6 +1,6 @@
 //! The answer to "where did this value come from?", and the recorded values that it names.
 
-use ktsu_ledger::event::{AgentEvent, EnvValue, PersonEvent, RunEvent};
+use ktsu_ledger::event::{AgentEvent, EnvValue, PersonEvent};
 use ktsu_ledger::{CanonicalJson, Event};
 use ktsu_projections::lineage::item_name;
 use ktsu_projections::step_name::path_in;
@@ -178,7 +178,7 @@ fn named(
 ) -> (String, Option<u64>) {
     let about = |step: &str, item: Option<u32>| path_in(scope, &item_name(step, item));
     match event {
-        Event::Run(RunEvent::Created(_) | RunEvent::Branched(_)) | Event::Recompute(_) => {
+        _ if event.created().is_some() || event.branched().is_some() => {
             let is_env = place.path.starts_with("/env/");
             let path = place.path.strip_suffix("/value").filter(|_| is_env);
             (dotted(path.unwrap_or(&place.path)), None)

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use ktsu_ledger::event::{AgentEvent, RunEvent, StepEvent, WebhookEvent};
+use ktsu_ledger::event::{AgentEvent, StepEvent, WebhookEvent};
 use ktsu_ledger::{CanonicalJson, Event, Frame};
 use ktsu_projections::run::{RunState, Step};
 use ktsu_projections::step_name::path_in;
@@ -86,7 +86,7 @@ impl StepFacts {
 impl RunFacts {
     /// Takes a frame that was folded; `state` is what it led to.
     pub(super) fn take(&mut self, state: &RunState, frame: &Frame) {
-        if let Event::Run(RunEvent::Branched(_)) = &frame.event {
+        if frame.event.branched().is_some() {
             let steps = self.about.keys().filter(|key| key.2.is_none());
             for (scope, step, _) in steps.cloned().collect::<Vec<_>>() {
                 self.follow(state, &scope, &step);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ktsu_ledger::event::plan::world::{AskPlan, ResponderPlan, ResponderWork};
-use ktsu_ledger::event::{AgentEvent, AgentFinished, WorkerDispatched, WorkerEvent, is_address};
+use ktsu_ledger::event::{AgentFinished, WorkerDispatched, WorkerEvent, is_address};
 use ktsu_ledger::{Event, Frame};
 use ktsu_projections::run::{FoldError, PlanError, RunState};
 use ktsu_projections::world::ResponderTaskPhase;
@@ -98,17 +98,17 @@ impl AskFold {
                 Some(known) => *known = begun,
                 None => self.asks.push(begun),
             }
-        } else if let Event::Agent(AgentEvent::Response(reply)) = &frame.event
+        } else if let Some(reply) = frame.event.response()
             && let Some(ask) = self.find(&reply.step)
         {
             ask.called = true;
-        } else if let Event::Agent(AgentEvent::Finished(finished)) = &frame.event
+        } else if let Some(finished) = frame.event.finished()
             && is_address(&finished.step)
         {
             let end = self.end(finished);
             if let Some(ask) = self.find(&finished.step) {
                 ask.end = end;
-                ask.finished = Some((**finished).clone());
+                ask.finished = Some(finished.clone());
             }
         }
     }

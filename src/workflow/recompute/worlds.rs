@@ -170,8 +170,8 @@ fn replies(
 ) -> BTreeMap<TaskKey, AgentFinished> {
     let mut ends = HashMap::new();
     for frame in fresh {
-        if let Event::Agent(AgentEvent::Finished(end)) = &frame.event {
-            ends.insert((end.step.as_str(), end.item), &**end);
+        if let Some(end) = frame.event.finished() {
+            ends.insert((end.step.as_str(), end.item), end);
         }
     }
     let mut replies = BTreeMap::new();
