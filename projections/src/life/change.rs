@@ -7,7 +7,7 @@
 //!
 //! Whether a frame may follow depends on the state; what it changes does not. So whoever follows a
 //! life without deciding anything needs no state, reads ledgers that may be damaged, and costs
-//! recovery nothing. This file is the one that names the events of lives for them.
+//! recovery nothing (ADR 0023). This file names the events of lives for them.
 
 use std::collections::BTreeMap;
 
@@ -45,8 +45,6 @@ pub enum Change<'f> {
     ItemMoved(Task<'f>, StepStatus),
     /// A runtime has a task, in this attempt.
     Dispatched(Task<'f>, u32),
-    /// A runtime has lost it.
-    Lost(Task<'f>),
     /// The agent of a task has ended.
     Finished(Task<'f>, &'f AgentFinished),
     /// An outcome's command is recorded.
@@ -57,14 +55,6 @@ pub enum Change<'f> {
     Answered(Task<'f>, PersonAnswer<'f>),
     /// Their time is over: that of a request about a call, or of what a step asks.
     Expired(Task<'f>, Expiry),
-    /// A call of a tool is on its way.
-    CallSent(Task<'f>),
-    /// Its result is there.
-    CallReturned(Task<'f>),
-    /// A model is asked.
-    ModelAsked(Task<'f>),
-    /// It has answered.
-    ModelAnswered(Task<'f>),
 }
 
 /// Why deadlines move.
@@ -124,7 +114,7 @@ pub struct PersonAnswer<'f> {
     pub given: Given<'f>,
 }
 
-/// What an [`PersonAnswer`] consists of.
+/// What a [`PersonAnswer`] consists of.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Given<'f> {
     /// A decision about a call; of one that happened, what it gave.
@@ -230,15 +220,13 @@ fn change(event: &Event) -> Option<Change<'_>> {
             Some(Change::ItemMoved(Task { step, item }, status))
         }
         Event::Agent(event) => of_agent(event),
-        Event::Worker(event) => {
-            let task = Task::of(event.step(), event.item());
-            Some(match event {
-                WorkerEvent::Dispatched(sent) => Change::Dispatched(task, sent.attempt),
-                WorkerEvent::Lost(_) => Change::Lost(task),
-            })
+        Event::Worker(WorkerEvent::Dispatched(sent)) => {
+            let task = Task::of(&sent.step, sent.item);
+            Some(Change::Dispatched(task, sent.attempt))
         }
         Event::Person(event) => of_person(event),
         Event::Recompute(RecomputeEvent::Compared(_))
+        | Event::Worker(WorkerEvent::Lost(_))
         | Event::Webhook(_)
         | Event::World(_)
         | Event::Kv(_)
@@ -303,10 +291,6 @@ fn of_step(event: &StepEvent) -> Option<Change<'_>> {
 fn of_agent(event: &AgentEvent) -> Option<Change<'_>> {
     let task = Task::of(event.step(), event.item());
     Some(match event {
-        AgentEvent::Request(_) => Change::ModelAsked(task),
-        AgentEvent::Response(_) => Change::ModelAnswered(task),
-        AgentEvent::ToolCalled(_) => Change::CallSent(task),
-        AgentEvent::ToolReturned(_) => Change::CallReturned(task),
         AgentEvent::ApprovalRequested(asked) => Change::Asked(task, PersonQuestion::Call(asked)),
         AgentEvent::ToolInDoubt(doubt) if doubt.reason == DoubtReason::TaskEnded => return None,
         AgentEvent::ToolInDoubt(doubt) => Change::Asked(task, PersonQuestion::Doubt(doubt)),
@@ -323,9 +307,13 @@ fn of_agent(event: &AgentEvent) -> Option<Change<'_>> {
             Change::Expired(task, Expiry::Request(expired.request))
         }
         AgentEvent::Finished(finished) => Change::Finished(task, finished),
-        AgentEvent::Decided(_) | AgentEvent::ReflectStarted(_) | AgentEvent::BudgetExhausted(_) => {
-            return None;
-        }
+        AgentEvent::Request(_)
+        | AgentEvent::Response(_)
+        | AgentEvent::Decided(_)
+        | AgentEvent::ReflectStarted(_)
+        | AgentEvent::BudgetExhausted(_)
+        | AgentEvent::ToolCalled(_)
+        | AgentEvent::ToolReturned(_) => return None,
     })
 }
 
@@ -357,5 +345,79 @@ impl<'f> Task<'f> {
     /// `STEP`, or `STEP.INDEX` (decision H1).
     pub fn name(self) -> String {
         item_name(self.step, self.item)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use ktsu_ledger::event::{RunCommand, RunCompleted, RunResumed, StepReset};
+    use ktsu_ledger::frame::Link;
+    use ktsu_ledger::{Actor, Draft, Hash, Timestamp};
+
+    use super::*;
+
+    fn frame(scope: &str, event: Event) -> Frame {
+        let link = Link {
+            stream: "run:r".parse().unwrap(),
+            seq: 7,
+            prev: Hash::ZERO,
+        };
+        let draft = Draft {
+            scope: scope.to_owned(),
+            actor: Actor::Orchestrator,
+            cause: Vec::new(),
+            event,
+        };
+        draft.seal(link, Timestamp::from_micros(0)).unwrap().frame
+    }
+
+    fn by() -> Principal {
+        Principal {
+            auth: "none".to_owned(),
+            id: "local".to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_resumption_moves_deadlines_by_the_length_of_the_pause() {
+        let resumed = |paused_ms| RunResumed {
+            by: by(),
+            from: None,
+            paused_ms,
+            reason: None,
+        };
+        let after = frame("", Event::Run(RunEvent::Resumed(resumed(Some(5)))));
+        let moved = Change::DeadlinesMoved(5, DeadlineShift::Pause);
+        let all: Vec<_> = changes(&after).collect();
+        assert_eq!(all, [Change::Resumed(&by()), moved]);
+        let parked = frame("", Event::Run(RunEvent::Resumed(resumed(None))));
+        assert_eq!(changes(&parked).count(), 1);
+    }
+
+    #[test]
+    fn only_the_run_itself_ends_the_run() {
+        let completed = || Event::Run(RunEvent::Completed(RunCompleted::default()));
+        assert_eq!(run_end(&frame("", completed())), Some(RunStatus::Complete));
+        assert_eq!(run_end(&frame("child", completed())), None);
+        let word = RunCommand {
+            by: by(),
+            reason: None,
+        };
+        let stopped = frame("", Event::Run(RunEvent::Cancelled(word)));
+        assert_eq!(run_end(&stopped), None, "its steps end first");
+        assert!(changes(&stopped).all(|change| change.ends_wait()));
+    }
+
+    #[test]
+    fn a_step_that_is_reset_is_pending() {
+        let reset = StepReset {
+            attempt: 1,
+            step: "a".to_owned(),
+        };
+        let reset = frame("", Event::Step(StepEvent::Reset(reset)));
+        let all: Vec<_> = changes(&reset).collect();
+        assert_eq!(all, [Change::StepMoved("a", StepStatus::Pending)]);
     }
 }
