@@ -105,7 +105,7 @@ pub async fn open(setup: Setup, ledger: &Path) -> Result<ReadOnlyEngine, OpenEng
         clock,
         notary: Arc::default(),
         resume_unfinished: false,
-        standing: LedgerHealth::reader(damage.clone()),
+        health: LedgerHealth::reader(damage.clone()),
         secret: Arc::new(|_| None),
         provider_keys: Vec::new(),
     };

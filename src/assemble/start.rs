@@ -398,7 +398,7 @@ fn orchestrator_parts(
         clock: Arc::clone(&ledger.clock),
         notary: noted.notary.status(),
         resume_unfinished: values.setup.resume_unfinished && !ledger.full,
-        standing: LedgerHealth::owner(ledger.damage.clone(), ledger.full),
+        health: LedgerHealth::owner(ledger.damage.clone(), ledger.full),
         secret: values.secret_lookup(),
         provider_keys: [provider_keys, writing.signing_keys].concat(),
     };

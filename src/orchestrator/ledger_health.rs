@@ -79,24 +79,24 @@ impl LedgerHealth {
 impl Orchestrator {
     /// Whether runs may be active without a task here: those of another owner, or deferred ones.
     pub fn is_observer(&self) -> bool {
-        let standing = &self.shared.standing;
-        standing.only_reads || standing.waits_for_disk_space()
+        let health = &self.shared.health;
+        health.only_reads || health.waits_for_disk_space()
     }
 
     /// The state of the ledger, with a reason if there is one.
     pub fn ledger_state(&self) -> (LedgerState, Option<String>) {
         let Shared {
-            appender, standing, ..
+            appender, health, ..
         } = self.shared.as_ref();
-        if let Some(why) = standing.damage.reason() {
+        if let Some(why) = health.damage.reason() {
             return (LedgerState::Damaged, Some(why.to_owned()));
         }
-        if standing.only_reads {
+        if health.only_reads {
             return (LedgerState::ReadOnly, None);
         }
         match appender.failed() {
             Some(why) => (LedgerState::Stopped, Some(why)),
-            None if standing.waits_for_disk_space() => (LedgerState::Full, None),
+            None if health.waits_for_disk_space() => (LedgerState::Full, None),
             None if appender.low_on_disk() => (LedgerState::Low, None),
             None => (LedgerState::Ok, None),
         }
@@ -110,8 +110,8 @@ impl Orchestrator {
         &self,
         resume_unfinished: bool,
     ) -> Result<Recovered, String> {
-        let standing = &self.shared.standing;
-        standing.waits_for_room.store(false, Ordering::SeqCst);
+        let health = &self.shared.health;
+        health.waits_for_room.store(false, Ordering::SeqCst);
         match resume_unfinished {
             true => startup::resume_all(&self.shared).await,
             false => Ok(Recovered::default()),

@@ -120,7 +120,7 @@ pub struct OrchestratorParts {
     /// Whether runs that were left unfinished go on, and runs that are due are removed.
     pub resume_unfinished: bool,
     /// The health of the ledger.
-    pub standing: LedgerHealth,
+    pub health: LedgerHealth,
     /// Where milestones of runs are logged and counted.
     pub telemetry: Arc<Telemetry>,
     /// The value of a secret variable that a recorded run declares, if it is known here.
@@ -147,7 +147,7 @@ pub(crate) struct Shared {
     events: EventFeed,
     subscriptions: Subscriptions,
     clock: MicrosClock,
-    standing: LedgerHealth,
+    health: LedgerHealth,
     notary: ktsu_evidence::notary::SharedStatus,
     telemetry: Arc<Telemetry>,
     kit: Arc<Kit>,
@@ -184,7 +184,7 @@ impl Orchestrator {
             events: parts.events,
             subscriptions: parts.subscriptions,
             clock: parts.clock,
-            standing: parts.standing,
+            health: parts.health,
             notary: parts.notary,
             telemetry: parts.telemetry,
             kit: parts.kit,
@@ -528,7 +528,7 @@ impl Shared {
         if let Some(reason) = self.appender.failed() {
             return Err(InvokeError::LedgerStopped(reason.to_string()));
         }
-        if self.standing.waits_for_disk_space() || self.appender.low_on_disk() {
+        if self.health.waits_for_disk_space() || self.appender.low_on_disk() {
             return Err(InvokeError::DiskFull);
         }
         match self.runs.has_room() {

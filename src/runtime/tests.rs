@@ -28,7 +28,7 @@ struct World {
     /// Where reports go.
     url: String,
     /// The orchestrator's routes, where it is in the same process.
-    _way_back: Arc<OnceLock<LocalOrchestrator>>,
+    _local: Arc<OnceLock<LocalOrchestrator>>,
 }
 
 /// All over sockets.
@@ -52,7 +52,7 @@ async fn world(says: impl IntoIterator<Item = Say>) -> World {
         servers,
         sessions,
         url,
-        _way_back: Arc::default(),
+        _local: Arc::default(),
     }
 }
 
@@ -83,7 +83,7 @@ fn local(says: impl IntoIterator<Item = Say>) -> World {
         servers,
         sessions,
         url: "http://127.0.0.1:1".to_owned(),
-        _way_back: router,
+        _local: router,
     }
 }
 

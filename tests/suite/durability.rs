@@ -291,7 +291,7 @@ async fn an_engine_without_syncs() {
         clock: clock::system_clock(),
         notary: std::sync::Arc::default(),
         resume_unfinished: true,
-        standing: Default::default(),
+        health: Default::default(),
         secret: Arc::new(|_| None),
         provider_keys: Vec::new(),
     };

@@ -434,7 +434,7 @@ impl Within {
             clock: at.unwrap_or_else(clock::system_clock),
             notary: std::sync::Arc::default(),
             resume_unfinished: true,
-            standing: Default::default(),
+            health: Default::default(),
             secret: Arc::new(|_| None),
             provider_keys,
         };

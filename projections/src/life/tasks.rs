@@ -114,7 +114,7 @@ impl Tasks {
         self.succeeded + self.failed + self.skipped
     }
 
-    /// Whether more items failed than the file bears.
+    /// Whether more items failed than `max_failures` of the definition allows.
     pub fn too_many_failed(&self, plan: &FanOut) -> bool {
         plan.max_failures >= 0 && i64::from(self.failures()) > plan.max_failures
     }

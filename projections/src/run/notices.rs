@@ -70,7 +70,7 @@ impl RunState {
         }
     }
 
-    /// Nobody is told any more of what does not wait.
+    /// Drops the notices of requests that no longer wait.
     pub(super) fn forget_notices(&mut self) {
         let asked: Vec<u64> = self
             .pending_decisions()

@@ -249,7 +249,7 @@ impl RunState {
         Ok(task.attempts + 1)
     }
 
-    /// Who wants what has this address.
+    /// The responder of a task, by the address of the task.
     pub(super) fn responder_of(&self, address: &str) -> Option<&ResponderPlan> {
         let task = self.responding()?.task(address)?;
         let mut worlds = self.outline.worlds().values();

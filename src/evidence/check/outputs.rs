@@ -264,7 +264,7 @@ impl<'a> OutputCheck<'a> {
                 let (from, output) = (done.output_from.as_ref(), done.output.as_ref());
                 match self.work(&frame.scope, &done.step).cloned() {
                     Some(StepWork::Agent(agent)) if agent.for_each.is_none() => {
-                        self.has_told(frame, None)?;
+                        self.check_all_recorded(frame, None)?;
                         self.given(frame, None, from, output, &done.stripped)?;
                     }
                     Some(StepWork::Webhook(_)) => self.answered(frame, output)?,
@@ -273,7 +273,7 @@ impl<'a> OutputCheck<'a> {
             }
             Event::Item(ItemEvent::Completed(done)) => {
                 let (from, item) = (done.output_from.as_ref(), Some(done.item));
-                self.has_told(frame, item)?;
+                self.check_all_recorded(frame, item)?;
                 if done.skipped.is_none() {
                     self.given(frame, item, from, None, &done.stripped)?;
                 }
@@ -295,9 +295,9 @@ impl<'a> OutputCheck<'a> {
     }
 
     /// Whether every event and command of an outcome that counts has its frame.
-    fn has_told(&mut self, frame: &Frame, item: Option<u32>) -> Result<(), ClaimFailure> {
+    fn check_all_recorded(&mut self, frame: &Frame, item: Option<u32>) -> Result<(), ClaimFailure> {
         let asked = self.step(frame).asked.get(&item);
-        let left = asked.is_some_and(|asked| !asked.is_told());
+        let left = asked.is_some_and(|asked| !asked.has_all_frames());
         let runs = asked.is_some_and(|asked| !asked.runs.is_done());
         let words = "some of the events or commands that its agent gave have no frame";
         self.blame(frame, left && self.tells_of_outcomes(), words)?;

@@ -153,7 +153,7 @@ impl AskedBeside {
         self.notes as usize == self.list("events").len()
     }
 
-    pub(super) fn is_told(&self) -> bool {
+    pub(super) fn has_all_frames(&self) -> bool {
         self.has_all_notes() && self.requested as usize == self.list("commands").len()
     }
 }

@@ -84,11 +84,11 @@ impl RunTask {
 
     /// The run's row, where its status has changed: lists need nothing else, and rows cost.
     fn index_row(&mut self) -> Option<IndexRow> {
-        let standing = self.index_fingerprint();
-        if self.indexed == Some(standing) {
+        let fingerprint = self.index_fingerprint();
+        if self.indexed == Some(fingerprint) {
             return None;
         }
-        self.indexed = Some(standing);
+        self.indexed = Some(fingerprint);
         Some(rows::row(&self.state))
     }
 
