@@ -52,7 +52,7 @@ impl RetentionLimits {
 pub struct EndedRun {
     /// Its stream.
     pub stream: StreamId,
-    /// Its status; nothing of an eval, and of a run that cannot be read.
+    /// Its status; nothing of an eval, and of a run that cannot be read, which is never due.
     pub status: Option<RunStatus>,
     /// When it ended, if it has.
     pub ended_at: Option<Timestamp>,

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use ktsu_ledger::{CanonicalJson, Frame};
 
 use crate::asked_records::{ApprovalStatus, AskedRecord, Basis};
-use crate::life::{Change, Expiry, PersonAnswer, PersonQuestion, QuestionKind};
+use crate::life::{Change, Expiry, Given, PersonAnswer, PersonQuestion, QuestionKind};
 use crate::reviews::ReviewRecord;
 use crate::run::StepStatus;
 use crate::step_name::split_scope;
@@ -74,13 +74,17 @@ impl StepQuestions {
     }
 
     fn answer(&mut self, frame: &Frame, answer: &PersonAnswer<'_>) {
-        let mut reviews = self.reviews.iter_mut();
-        if let Some(review) = reviews.find(|one| one.request == answer.request) {
-            review.take_answer(frame, answer);
-        }
-        let mut suspensions = self.suspensions.iter_mut();
-        if let Some(suspension) = suspensions.find(|one| one.request == answer.request) {
-            suspension.take_answer(frame, answer);
+        if let Given::Review(..) = answer.given {
+            let mut reviews = self.reviews.iter_mut();
+            let review = reviews.find(|one| one.request == answer.request);
+            review
+                .into_iter()
+                .for_each(|one| one.take_answer(frame, answer));
+        } else if let Given::Data(_) = answer.given {
+            let mut waits = self.suspensions.iter_mut();
+            let wait = waits.find(|one| one.request == answer.request);
+            wait.into_iter()
+                .for_each(|one| one.take_answer(frame, answer));
         }
     }
 

@@ -231,8 +231,9 @@ impl PersonWaits {
                 Change::Expired(_, Expiry::Question(kind)) => {
                     if let Some(Cause::Here(request)) = frame.cause.first() {
                         let of = match kind {
+                            QuestionKind::Review => &mut self.reviews,
                             QuestionKind::Suspension => &mut self.suspensions,
-                            _ => &mut self.reviews,
+                            QuestionKind::Approval | QuestionKind::InDoubt => continue,
                         };
                         of.said = Some((*request, WaitEnd::TimedOut));
                     }

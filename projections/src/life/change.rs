@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! frame ──▶ RunState::check     whether it may follow
-//!       └─▶ changes(frame)      what it changes ──▶ records, times, logs, prompts
+//!       └─▶ changes(frame)      what it changes ──▶ records, times, prompts, counts
 //! ```
 //!
 //! Whether a frame may follow depends on the state; what it changes does not. So whoever follows a

@@ -1,5 +1,7 @@
-//! Lives: what begins, moves and ends in a run. One file each: the states, what leads from one to the
-//! next, and which rule refuses what does not.
+//! Lives: what begins, moves and ends in a run. One file each: the states, and what leads from one to
+//! the next. The tables of steps, items, tasks and webhooks name the rule that a frame breaks; those of
+//! calls, reviews, suspensions and commands say whether it follows, and whoever asks them names the
+//! rule. What may happen to a scope is decided in [`crate::run`].
 //!
 //! | Life | File |
 //! |---|---|

@@ -1,6 +1,6 @@
 //! Why a frame may not follow: the rule that it breaks.
 
-/// A rule of which frame may follow. Each table names the first one that a frame breaks.
+/// A rule of which frame may follow; a refusal names the first one that a frame breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rule {
     /// Nothing begins while a person has paused the run.

@@ -184,7 +184,7 @@ impl Step {
         }
     }
 
-    /// See [`super::RunState::effective`].
+    /// See [`crate::run::RunState::effective`].
     pub(crate) fn effective(&self) -> Effective<'_> {
         let output = self.effective.as_ref().or(self.output.as_ref());
         match (self.status, output, self.skipped) {

@@ -51,9 +51,11 @@ impl EvidenceArchive {
         let mut count = 0;
         for placed in self.each() {
             let frame = &placed.frame;
-            let begun = frame.event.created().map(|created| &created.digest);
+            // What a recompute names is made for it alone.
+            let of_run = frame.event.kind() == "run.created";
+            let created = frame.event.created().filter(|_| of_run);
             let forked = || frame.event.branched()?.digest.as_ref();
-            let Some(digest) = begun.or_else(forked) else {
+            let Some(digest) = created.map(|one| &one.digest).or_else(forked) else {
                 continue;
             };
             count += 1;

@@ -1,6 +1,7 @@
 //! The successive definitions of a run, and which of them decided a step.
 
 use ktsu_ledger::Frame;
+use ktsu_projections::run::RunStatus;
 
 use super::story::TracedRun;
 use crate::RunReadError;
@@ -73,9 +74,11 @@ impl TracedRun<'_> {
         self.workflow(scope, self.end_of(scope))
     }
 
-    /// The frame that ended a scope.
+    /// The frame that ended a scope. A run that a person ended has no frame of its own for that.
     pub(super) fn end_of(&self, scope: u32) -> Option<u64> {
-        Some(self.state().scope(scope)?.ended.as_ref()?.seq)
+        let held = self.state().scope(scope)?;
+        let ended = held.ended.as_ref()?;
+        (held.status != RunStatus::Cancelled).then_some(ended.seq)
     }
 
     /// A step as it was when it began, and the ids of the steps it waited for.

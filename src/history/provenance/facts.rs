@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use ktsu_ledger::event::{AgentEvent, StepEvent, WebhookEvent};
+use ktsu_ledger::event::{AgentEvent, StepEvent, WebhookEvent, is_address};
 use ktsu_ledger::{CanonicalJson, Event, Frame};
 use ktsu_projections::run::{RunState, Step};
 use ktsu_projections::step_name::path_in;
@@ -89,7 +89,10 @@ impl RunFacts {
         if frame.event.branched().is_some() {
             let steps = self.about.keys().filter(|key| key.2.is_none());
             for (scope, step, _) in steps.cloned().collect::<Vec<_>>() {
-                self.follow(state, &scope, &step);
+                match self.is_dropped(state, &scope, &step) {
+                    true => self.forget(&scope, &step),
+                    false => self.follow(state, &scope, &step),
+                }
             }
         }
         let Some((step, item)) = frame.event.task() else {
@@ -103,6 +106,13 @@ impl RunFacts {
             self.resets.insert(key, frame.seq);
         }
         self.follow(state, scope, step);
+    }
+
+    /// Whether the definition of a branch no longer has a step that was in progress.
+    fn is_dropped(&self, state: &RunState, scope: &str, step: &str) -> bool {
+        let shape = state.scope_at(scope).and_then(|at| state.scope(at));
+        let missing = shape.is_some_and(|held| held.shape.position(step).is_none());
+        missing && !is_address(step) && self.get(scope, step, None).ended.is_none()
     }
 
     /// Follows where a step of a workflow is: what it did in an earlier beginning is of no consequence.
