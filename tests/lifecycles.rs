@@ -1,5 +1,5 @@
 //! How many files know the events of lives. The tables in `projections/src/life` are to know them,
-//! and whoever follows a life is to ask `life::changes` or a fold; so the counts may fall, and not
+//! and what follows a life is to ask `life::changes` or a fold; so the counts may fall, and not
 //! rise. `KTSU_COUNTS=1 cargo test --test architecture lifecycles` shows them, with the files.
 
 use std::collections::BTreeMap;

@@ -25,9 +25,9 @@ pub enum ApprovalStatus {
     Happened,
     /// The data that a step waited for are there.
     Resumed,
-    /// Nobody decided in time.
+    /// The time to decide passed.
     Timeout,
-    /// Its task ended, or began again, before anybody decided.
+    /// Its task ended, or began again, before a decision.
     Void,
 }
 

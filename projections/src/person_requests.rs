@@ -6,7 +6,6 @@ use utoipa::ToSchema;
 
 use crate::approvals::{ApprovalRecord, ApprovalStatus, ApprovalVote};
 use crate::calls::CallHistory;
-use crate::life::changes;
 use crate::reviews::ReviewRecord;
 use crate::step_name::split_scope;
 use crate::step_questions::StepQuestions;
@@ -24,54 +23,30 @@ pub enum PersonRequest {
     Approval(Box<ApprovalRecord>),
 }
 
-/// What people are or were asked in a run.
-#[derive(Debug, Default)]
-pub struct PersonRequests {
-    calls: CallHistory,
-    steps: StepQuestions,
+/// The questions about outcomes in these frames, in the order they were asked.
+pub fn reviews<'f>(frames: impl IntoIterator<Item = &'f Frame>) -> Vec<ReviewRecord> {
+    StepQuestions::fold(frames).reviews
 }
 
-impl PersonRequests {
-    /// What these frames ask people.
-    pub fn fold<'f>(frames: impl IntoIterator<Item = &'f Frame>) -> Self {
-        let mut requests = Self::default();
-        for frame in frames {
-            requests.calls.apply(frame);
-            for change in changes(frame) {
-                requests.steps.take(frame, &change);
-            }
-        }
-        requests
-    }
+/// The data that steps ask for in these frames, in the order they were asked for.
+pub fn suspensions<'f>(frames: impl IntoIterator<Item = &'f Frame>) -> Vec<SuspensionRecord> {
+    StepQuestions::fold(frames).suspensions
+}
 
-    /// The questions about calls, in the order they were asked.
-    pub fn into_approvals(self) -> Vec<ApprovalRecord> {
-        self.calls.into_approvals()
-    }
-
-    /// The questions about outcomes, in the order they were asked.
-    pub fn into_reviews(self) -> Vec<ReviewRecord> {
-        self.steps.reviews
-    }
-
-    /// The data that were asked for, in that order.
-    pub fn into_suspensions(self) -> Vec<SuspensionRecord> {
-        self.steps.suspensions
-    }
-
-    /// All of it, in the order it was asked.
-    pub fn into_all(self) -> Vec<PersonRequest> {
-        let calls = self.calls.into_approvals().into_iter().map(Box::new);
-        let reviews = self.steps.reviews.into_iter().map(Box::new);
-        let waits = self.steps.suspensions.into_iter().map(Box::new);
-        let mut all: Vec<PersonRequest> = calls
-            .map(PersonRequest::Approval)
-            .chain(reviews.map(PersonRequest::Review))
-            .chain(waits.map(PersonRequest::Suspension))
-            .collect();
-        all.sort_by_key(PersonRequest::request);
-        all
-    }
+/// What people are or were asked in these frames, in order.
+pub fn requests<'f>(frames: impl IntoIterator<Item = &'f Frame> + Clone) -> Vec<PersonRequest> {
+    let calls = CallHistory::fold(frames.clone()).into_approvals();
+    let calls = calls.into_iter().map(Box::new);
+    let steps = StepQuestions::fold(frames);
+    let reviews = steps.reviews.into_iter().map(Box::new);
+    let waits = steps.suspensions.into_iter().map(Box::new);
+    let mut all: Vec<PersonRequest> = calls
+        .map(PersonRequest::Approval)
+        .chain(reviews.map(PersonRequest::Review))
+        .chain(waits.map(PersonRequest::Suspension))
+        .collect();
+    all.sort_by_key(PersonRequest::request);
+    all
 }
 
 impl PersonRequest {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use ktsu_ledger::{CanonicalJson, Frame};
 
 use crate::asked_records::{ApprovalStatus, AskedRecord, Basis};
-use crate::life::{Change, Expiry, Given, PersonAnswer, PersonQuestion, QuestionKind};
+use crate::life::{Change, Expiry, Given, PersonAnswer, PersonQuestion, QuestionKind, changes};
 use crate::reviews::ReviewRecord;
 use crate::run::StepStatus;
 use crate::step_name::split_scope;
@@ -27,6 +27,15 @@ pub(crate) struct StepQuestions {
 }
 
 impl StepQuestions {
+    /// What the steps of these frames ask.
+    pub(crate) fn fold<'f>(frames: impl IntoIterator<Item = &'f Frame>) -> Self {
+        let mut questions = Self::default();
+        for frame in frames {
+            changes(frame).for_each(|change| questions.take(frame, &change));
+        }
+        questions
+    }
+
     /// What a question of a step rests on that a command asks, by the frame that records it.
     fn basis(&self, frame: &Frame, step: &str, command: u64) -> Basis<'_> {
         let key = (frame.scope.clone(), step.to_owned());
@@ -38,7 +47,7 @@ impl StepQuestions {
     }
 
     /// Takes what a frame changes.
-    pub(crate) fn take(&mut self, frame: &Frame, change: &Change<'_>) {
+    fn take(&mut self, frame: &Frame, change: &Change<'_>) {
         if change.is_about_run() {
             let reviews = self.reviews.iter_mut();
             reviews.for_each(|one| one.follow(change, frame.at));
@@ -74,17 +83,15 @@ impl StepQuestions {
     }
 
     fn answer(&mut self, frame: &Frame, answer: &PersonAnswer<'_>) {
-        if let Given::Review(..) = answer.given {
-            let mut reviews = self.reviews.iter_mut();
-            let review = reviews.find(|one| one.request == answer.request);
-            review
-                .into_iter()
-                .for_each(|one| one.take_answer(frame, answer));
-        } else if let Given::Data(_) = answer.given {
-            let mut waits = self.suspensions.iter_mut();
-            let wait = waits.find(|one| one.request == answer.request);
-            wait.into_iter()
-                .for_each(|one| one.take_answer(frame, answer));
+        let (mut reviews, mut waits) = (self.reviews.iter_mut(), self.suspensions.iter_mut());
+        if let Given::Review(..) = answer.given
+            && let Some(review) = reviews.find(|one| one.request == answer.request)
+        {
+            review.take_answer(frame, answer);
+        } else if let Given::Data(_) = answer.given
+            && let Some(wait) = waits.find(|one| one.request == answer.request)
+        {
+            wait.take_answer(frame, answer);
         }
     }
 

@@ -36,7 +36,7 @@ pub(super) struct Workers {
 pub(super) fn agents(
     wanted: &Agents,
     gateway: Gateway,
-    way_back: &Arc<OnceLock<LocalOrchestrator>>,
+    callbacks: &Arc<OnceLock<LocalOrchestrator>>,
     egress: &egress::Client,
 ) -> Workers {
     let mut workers = Workers::default();
@@ -54,7 +54,7 @@ pub(super) fn agents(
             let routes = ktsu_gateway::router(gateway.clone());
             let runtime = Runtime::new(RuntimeParts {
                 gateway: GatewayLink::InProcess(Arc::new(gateway.clone())),
-                orchestrator: Callbacks::Local(Arc::downgrade(way_back)),
+                orchestrator: Callbacks::Local(Arc::downgrade(callbacks)),
                 tools: Arc::new(McpClient::new(egress.clone())),
             });
             let runtime_at = runtime_at.map(|at| ("runtime", at, runtime.router()));

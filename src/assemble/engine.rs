@@ -43,7 +43,7 @@ pub struct Engine {
     /// The models that checks ask.
     pub models: JudgeModels,
     /// Where the runtime of this process reports to.
-    pub(super) _way_back: Arc<OnceLock<LocalOrchestrator>>,
+    pub(super) _callbacks: Arc<OnceLock<LocalOrchestrator>>,
     pub(super) stop: watch::Sender<bool>,
     /// Held until the last frame is durable.
     pub(super) lock: Option<OwnerLock>,

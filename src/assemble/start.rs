@@ -329,7 +329,7 @@ struct Started {
     agents: Workers,
     counted: ConnectionCounts,
     /// Where the runtime of this process reports to.
-    way_back: Arc<OnceLock<LocalOrchestrator>>,
+    callbacks: Arc<OnceLock<LocalOrchestrator>>,
     noted: NotedLedger,
 }
 
@@ -341,8 +341,8 @@ impl Started {
             egress,
             ..
         } = &writing.noted.values;
-        let way_back = Arc::new(OnceLock::new());
-        let agents = agents::agents(&setup.agents, gateway.clone(), &way_back, egress);
+        let callbacks = Arc::new(OnceLock::new());
+        let agents = agents::agents(&setup.agents, gateway.clone(), &callbacks, egress);
         let counted = ConnectionCounts::of(agents.listening.iter().map(|(name, _, _)| *name));
         let (noted, parts) = orchestrator_parts(writing, &agents, &counted);
         let started = Orchestrator::start(parts).await;
@@ -356,7 +356,7 @@ impl Started {
             recovered,
             agents,
             counted,
-            way_back,
+            callbacks,
             noted,
         })
     }
@@ -439,17 +439,17 @@ async fn serving(started: Started) -> Result<Engine, OpenEngineError> {
     let later = later;
     let (orchestrator, agents) = (started.orchestrator, started.agents);
     let in_force = PrincipalsInForce::from(values.principals.clone());
-    let doors = doors(&values, &orchestrator, &agents, &in_force);
+    let routers = routers(&values, &orchestrator, &agents, &in_force);
     // Set once, here; earlier callbacks are retried.
-    let _ = started.way_back.set(LocalOrchestrator {
-        router: doors.within.clone(),
+    let _ = started.callbacks.set(LocalOrchestrator {
+        router: routers.within.clone(),
         reports: Some(Arc::new(routes::InProcessReports(orchestrator.clone()))),
     });
     let stop = watch::Sender::new(false);
     let most = server_limits(values.limits().connections);
     let limits = (&started.counted, &most);
     let own_limits = started.counted.limits(ORCHESTRATOR, &most);
-    let own = serve(ledger.place.listener, doors.open, own_limits, &stop);
+    let own = serve(ledger.place.listener, routers.open, own_limits, &stop);
     let (serving, services) = serve_agents(own, &agents, limits, &stop).await?;
     let waiting = later.begin(ledger.full, stopped(&stop)).await;
     Ok(Engine {
@@ -459,7 +459,7 @@ async fn serving(started: Started) -> Result<Engine, OpenEngineError> {
             process: values.setup.process,
         },
         orchestrator,
-        router: doors.within,
+        router: routers.within,
         url: ledger.place.url,
         recovered: started.recovered,
         appender: ledger.appender,
@@ -471,26 +471,26 @@ async fn serving(started: Started) -> Result<Engine, OpenEngineError> {
         runtime: agents.here,
         gateway: agents.gateway_here,
         models: agents.models,
-        _way_back: started.way_back,
+        _callbacks: started.callbacks,
         stop,
         lock: ledger.lock,
     })
 }
 
 /// The routes of an engine.
-struct Doors {
+struct Routers {
     /// For calls within this process.
     within: Router,
     /// For requests over HTTP.
     open: Router,
 }
 
-fn doors(
+fn routers(
     values: &Values,
     orchestrator: &Orchestrator,
     agents: &Workers,
     in_force: &PrincipalsInForce,
-) -> Doors {
+) -> Routers {
     let limits = values.limits();
     let access = |within, streams| Access {
         models: agents.models.clone(),
@@ -502,7 +502,7 @@ fn doors(
     };
     let most = server_limits(limits.connections);
     let streams = StreamLimits::of_connections(most.connections);
-    Doors {
+    Routers {
         // Streams within the process take no connections.
         within: routes::router_for(orchestrator.clone(), access(true, StreamLimits::default())),
         open: routes::router_for(orchestrator.clone(), access(false, streams)),

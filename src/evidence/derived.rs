@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use ktsu_ledger::event::AgentEvent;
 use ktsu_ledger::{Event, Frame};
 use ktsu_projections::approvals::{ApprovalKind, ApprovalVote};
-use ktsu_projections::person_requests::{PersonRequest, PersonRequests};
+use ktsu_projections::person_requests::{PersonRequest, requests};
 use serde_json::Value;
 
 use super::archive::PositionedFrame;
@@ -131,7 +131,7 @@ fn approvals(frames: &[PositionedFrame]) -> String {
                     decided,decision,by,auth,independent,latency_ms,reason,scope\n"
             .to_owned();
     each_history(frames, &mut |own, history| {
-        for record in PersonRequests::fold(history.iter().copied()).into_all() {
+        for record in requests(history.iter().copied()) {
             let stream = own.stream.as_str();
             let fresh = |frame: u64| frame >= own.seq;
             // Two children may have steps of the same name.

@@ -7,8 +7,9 @@ use ktsu_ledger::StreamId;
 use ktsu_ledger::branch::frames;
 use ktsu_ledger::store::{Cursor, Filter, IndexRow, ParseCursorError, Reader, StoreError};
 use ktsu_projections::approvals::{ApprovalRecord, ApprovalStatus};
+use ktsu_projections::calls::CallHistory;
 use ktsu_projections::index::RunRow;
-use ktsu_projections::person_requests::{PersonRequest, PersonRequests};
+use ktsu_projections::person_requests::{self, PersonRequest};
 use ktsu_projections::reviews::ReviewRecord;
 use ktsu_projections::run::RunStatus;
 use ktsu_projections::suspensions::SuspensionRecord;
@@ -40,7 +41,7 @@ pub struct Review {
 /// # Errors
 /// [`StoreError`].
 pub fn of_run(reader: &dyn Reader, stream: &StreamId) -> Result<Vec<ApprovalRecord>, StoreError> {
-    Ok(PersonRequests::fold(&frames(reader, stream)?).into_approvals())
+    Ok(CallHistory::fold(&frames(reader, stream)?).into_approvals())
 }
 
 /// The reviews of outcomes of a run, in the order they were asked for.
@@ -51,7 +52,7 @@ pub fn reviews_of_run(
     reader: &dyn Reader,
     stream: &StreamId,
 ) -> Result<Vec<ReviewRecord>, StoreError> {
-    Ok(PersonRequests::fold(&frames(reader, stream)?).into_reviews())
+    Ok(person_requests::reviews(&frames(reader, stream)?))
 }
 
 /// The suspensions of a run's steps, in the order they were asked for.
@@ -62,7 +63,7 @@ pub fn suspensions_of_run(
     reader: &dyn Reader,
     stream: &StreamId,
 ) -> Result<Vec<SuspensionRecord>, StoreError> {
-    Ok(PersonRequests::fold(&frames(reader, stream)?).into_suspensions())
+    Ok(person_requests::suspensions(&frames(reader, stream)?))
 }
 
 /// What people are or were asked in a run, in order.
@@ -73,7 +74,7 @@ pub fn requests_of_run(
     reader: &dyn Reader,
     stream: &StreamId,
 ) -> Result<Vec<PersonRequest>, StoreError> {
-    Ok(PersonRequests::fold(&frames(reader, stream)?).into_all())
+    Ok(person_requests::requests(&frames(reader, stream)?))
 }
 
 /// Everything that waits for people, in the order it was asked.

@@ -58,7 +58,7 @@ pub(super) enum EnginePurpose {
 
 /// Opens engines, and closes them.
 pub(super) struct EngineKeeper {
-    /// The ledger, the environment, and the kit that goes on after a decision.
+    /// The ledger, the environment, and the kit of runs that continue after a decision.
     pub(super) setup: ServerSetup,
     slots: Mutex<EngineSlots>,
 }

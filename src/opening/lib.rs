@@ -1,7 +1,7 @@
 //! Kits, ledgers and engines, opened for a command or for a tool, with failures that say what to
 //! type.
 //!
-//! Nothing here prints: whoever opens shows the [`Failure`].
+//! Nothing here prints: the caller shows the [`Failure`].
 
 pub mod engine;
 pub mod environment;

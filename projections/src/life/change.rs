@@ -5,9 +5,9 @@
 //!       └─▶ changes(frame)      what it changes ──▶ records, times, prompts, counts
 //! ```
 //!
-//! Whether a frame may follow depends on the state; what it changes does not. So whoever follows a
-//! life without deciding anything needs no state, reads ledgers that may be damaged, and costs
-//! recovery nothing (ADR 0023). This file names the events of lives for them.
+//! Whether a frame may follow depends on the state; what it changes does not. So a consumer that
+//! decides nothing needs no state, can read ledgers that may be damaged, and costs recovery nothing
+//! (ADR 0023). This file names the events of lives for them.
 
 use std::collections::BTreeMap;
 

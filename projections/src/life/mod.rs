@@ -1,6 +1,6 @@
 //! Lives: what begins, moves and ends in a run. One file each: the states, and what leads from one to
 //! the next. The tables of steps, items, tasks and webhooks name the rule that a frame breaks; those of
-//! calls, reviews, suspensions and commands say whether it follows, and whoever asks them names the
+//! calls, reviews, suspensions and commands say whether it follows, and their callers name the
 //! rule. What may happen to a scope is decided in [`crate::run`].
 //!
 //! | Life | File |

@@ -14,7 +14,7 @@ impl AgentTask {
         Some(self.invoked.as_ref()?.due(self.commands))
     }
 
-    /// Whether it goes on once a workflow has ended that it runs.
+    /// Whether it continues once a workflow that it runs has ended.
     pub fn awaits_invoked(&self) -> bool {
         let finished = matches!(self.phase, TaskPhase::Finished { .. });
         finished && self.invoke_due() == Some(InvokeDue::Wait)

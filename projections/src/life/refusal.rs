@@ -45,7 +45,7 @@ pub enum Rule {
     CallOrder,
     /// A call is to a tool that the definition permits, and as it demands approved.
     Permission,
-    /// Whoever started a run does not decide where the policy forbids that.
+    /// The person who started a run does not decide where the policy forbids that.
     Decider,
     /// A model is asked, or not any more, as the budget says.
     Budget,

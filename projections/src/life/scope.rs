@@ -127,7 +127,7 @@ impl Scope {
         }
     }
 
-    /// Nothing of it is under way any more, and nobody looks at it.
+    /// Ends the scope without a result: the step that holds it began again.
     pub(crate) fn abandon(&mut self, seq: u64, at: Timestamp) {
         self.abandoned = true;
         self.status = RunStatus::Failed;

@@ -370,7 +370,7 @@ fn is_fan_out(step: &Step) -> bool {
         .is_some_and(|tasks| tasks.items.is_some())
 }
 
-/// Whether an attempt of a task has ended, and nobody checked its output yet.
+/// Whether an attempt of a task has ended, and its output is not checked yet.
 fn has_ended(task: Option<&AgentTask>, attempt: u32) -> bool {
     task.is_some_and(|task| {
         let ended = matches!(task.phase, TaskPhase::Finished { .. });

@@ -267,15 +267,15 @@ impl AgentTask {
             return holds(Rule::ModelOrder, self.accepts_reply(answer, live));
         }
         holds(Rule::Attempt, current)?;
-        holds(Rule::TaskOrder, self.is_spoken_of(event))?;
+        holds(Rule::TaskOrder, self.is_in_phase_for(event))?;
         if let Some(report) = event.report() {
             holds(Rule::Report, reports::is_next(&self.reports, report))?;
         }
         self.check_order(event)
     }
 
-    /// Whether a frame is one of a task that is this far: of its runtime, or of the engine.
-    fn is_spoken_of(&self, event: &AgentEvent) -> bool {
+    /// Whether the phase of the task admits a frame: of its runtime, of people, or of the engine.
+    fn is_in_phase_for(&self, event: &AgentEvent) -> bool {
         match event {
             AgentEvent::Request(_)
             | AgentEvent::Response(_)

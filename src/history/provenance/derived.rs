@@ -32,8 +32,8 @@ pub(super) trait Derivations {
     type Value;
     /// Whether the inputs of a value come before the values beside it.
     const DEPTH_FIRST: bool;
-    /// Whether a chain can have more hops than [`MAX_HOPS`], which are left out.
-    const GOES_ON: bool;
+    /// Whether the walk continues once the answer has [`MAX_HOPS`] hops: it looks for origins, too.
+    const WALKS_WHEN_FULL: bool;
 
     /// How a value was made.
     fn derive(&mut self, value: Self::Value) -> Derived<Self::Value>;
@@ -54,7 +54,7 @@ pub(super) struct DerivedValue<'p, O> {
 }
 
 /// Walks from some values back to their origins, as far as the bound on the work allows.
-pub(super) fn way_back<D: Derivations>(
+pub(super) fn walk<D: Derivations>(
     story: &TracedRun<'_>,
     derivations: &mut D,
     first: Vec<D::Value>,
@@ -63,7 +63,7 @@ pub(super) fn way_back<D: Derivations>(
     let mut open = VecDeque::from(first);
     while let Some(value) = open.pop_front() {
         let room = MAX_HOPS.saturating_sub(hops.len());
-        if story.memo.is_over() || (room == 0 && !D::GOES_ON) {
+        if story.memo.is_over() || (room == 0 && !D::WALKS_WHEN_FULL) {
             break;
         }
         let Derived { rule, inputs } = derivations.derive(value);

@@ -112,7 +112,9 @@ impl RunFacts {
     fn is_dropped(&self, state: &RunState, scope: &str, step: &str) -> bool {
         let shape = state.scope_at(scope).and_then(|at| state.scope(at));
         let missing = shape.is_some_and(|held| held.shape.position(step).is_none());
-        missing && !is_address(step) && self.get(scope, step, None).ended.is_none()
+        let key = (scope.to_owned(), step.to_owned(), None);
+        let ended = self.about.get(&key).and_then(|facts| facts.ended);
+        missing && !is_address(step) && ended.is_none()
     }
 
     /// Follows where a step of a workflow is: what it did in an earlier beginning is of no consequence.

@@ -7,7 +7,7 @@ use ktsu_projections::run::StepStatus;
 use serde_json::Value;
 
 use super::answer::Hop;
-use super::derived::{Derivations, Derived, way_back};
+use super::derived::{Derivations, Derived, walk};
 use super::facts::StepFacts;
 use super::path::FieldPath;
 use super::story::TracedRun;
@@ -25,7 +25,7 @@ pub(super) fn chain(story: &TracedRun<'_>, asked: &FieldPath, origins: &Provenan
         rule: Vec::new(),
     };
     let first = beginning(story, asked).into_iter().collect();
-    way_back(story, &mut made, first)
+    walk(story, &mut made, first)
 }
 
 /// Where the way back begins; nowhere for what no step made.
@@ -73,7 +73,7 @@ struct Workflows<'s, 'f> {
 impl Derivations for Workflows<'_, '_> {
     type Value = Visit;
     const DEPTH_FIRST: bool = true;
-    const GOES_ON: bool = false;
+    const WALKS_WHEN_FULL: bool = false;
 
     fn derive(&mut self, visit: Visit) -> Derived<Visit> {
         let inputs = match &visit {

@@ -16,7 +16,7 @@ use ktsu_workflow::expression::provenance::{
 use ktsu_workflow::template::Template;
 
 use super::answer::{DeciderRole, Hop, ProvenanceAnswer};
-use super::derived::{Derivations, Derived, DerivedValue, way_back};
+use super::derived::{Derivations, Derived, DerivedValue, walk};
 use super::envelope_answer;
 use super::hops;
 use super::path::{FieldNotFoundError, FieldPath, dotted, name_in_pointer, pointer_of, segments};
@@ -90,7 +90,7 @@ pub(super) fn answer(
     let mut made = Worlds::new(story, facts);
     made.choosers.add(&field.choosers());
     let first = made.seen.add(&field.sources());
-    let chain = way_back(story, &mut made, first);
+    let chain = walk(story, &mut made, first);
     let found = DerivedValue {
         asked: FieldPath {
             scope: String::new(),
@@ -130,7 +130,7 @@ struct Output<'s> {
 impl Derivations for Worlds<'_> {
     type Value = FramePointer;
     const DEPTH_FIRST: bool = false;
-    const GOES_ON: bool = true;
+    const WALKS_WHEN_FULL: bool = true;
 
     fn derive(&mut self, place: FramePointer) -> Derived<FramePointer> {
         self.story.memo.spend(EXPANSION_WORK);

@@ -58,6 +58,10 @@ async fn no_result_of_a_recompute_can_be_made_up() {
             "{name}: {outcome:?}"
         );
     }
+    let mut claims = outcome.claims.iter();
+    let definitions = claims.find(|one| one.claim == "definitions").unwrap();
+    // What a recompute names is made for it alone.
+    assert_eq!(definitions.reason, "1 definition matches its run");
     let (repeats, own) = places(&honest[1]);
     let [first, rejected, last] = repeats[..] else {
         panic!("{repeats:?}")
