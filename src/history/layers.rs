@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use ktsu_ledger::event::Violation;
 use ktsu_ledger::store::Reader;
 use ktsu_ledger::{CanonicalJson, StreamId};
-use ktsu_projections::run::{Effective, RunState, Step};
+use ktsu_projections::run::{Effective, RunState, Step, StepKey};
 use ktsu_projections::step_name::scoped_run;
 use ktsu_workflow::admit::intervention::overlay_conflicts;
 use ktsu_workflow::definition::Definition;
@@ -92,13 +92,13 @@ fn of_state(state: &RunState, definition: Option<&Definition>, scope: &str) -> O
     let steps = (0u32..).zip(&held.steps).filter(has_any);
     let layers = steps.filter_map(|(position, step)| {
         let id = held.shape.step(position)?.id.clone();
-        let effective = match state.effective(at, position) {
+        let effective = match state.effective(StepKey::of(at, position)) {
             Effective::Output(held) => Some(held.json.clone()),
             Effective::Skipped(_) | Effective::Suppressed(_) | Effective::Absent => None,
         };
         let conflicts = definition
             .filter(|_| !step.overlay.is_empty())
-            .map(|definition| overlay_conflicts(definition, state, at, position));
+            .map(|definition| overlay_conflicts(definition, state, StepKey::of(at, position)));
         let overlay = step.overlay.iter();
         let layers = StepLayers {
             computed: step.output.as_ref().map(|held| held.json.clone()),

@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use ktsu_ledger::event::plan::StepWork;
 use ktsu_ledger::event::{Effects, ItemEvent, SkipReason, StepEvent};
 use ktsu_ledger::{Event, Frame};
-use ktsu_projections::run::{Phase, Scope, Step, StepStatus};
+use ktsu_projections::run::{Phase, Scope, Step, StepKey, StepStatus};
 use ktsu_projections::step_name::StepName;
 
 pub use reasons::{Reason, WhyNot};
@@ -72,7 +72,7 @@ fn of_step(story: &TracedRun<'_>, within: &str, path: &str) -> Result<WhyNot, Fi
         (None, Some(item)) => walk.item(&name, item)?,
     };
     if let Some(first) = first {
-        depth_first(first, |(scope, position)| walk.explain(scope, position));
+        depth_first(first, |at| walk.explain(at));
     }
     Ok(WhyNot {
         run_id: story.state().stream().name().to_owned(),
@@ -102,19 +102,16 @@ fn shortened(mut because: Vec<Reason>) -> Vec<Reason> {
 /// The most reasons in an answer.
 const MAX_REASONS: usize = 1000;
 
-/// A step by scope and position.
-type StepPosition = (u32, u32);
-
 struct Explainer<'s, 'f> {
     story: &'s TracedRun<'f>,
-    seen: HashSet<StepPosition>,
+    seen: HashSet<StepKey>,
     because: Vec<Reason>,
 }
 
 impl Explainer<'_, '_> {
     /// The status of a step, and the step to explain first: that of the child it is in, if the child
     /// never began.
-    fn path(&mut self, path: &str) -> Result<(StepStatus, StepPosition), FieldNotFoundError> {
+    fn path(&mut self, path: &str) -> Result<(StepStatus, StepKey), FieldNotFoundError> {
         let (mut scope, mut id) = path.rsplit_once('/').unwrap_or(("", path));
         let mut whole = path;
         let state = self.story.state();
@@ -125,13 +122,13 @@ impl Explainer<'_, '_> {
             whole = scope;
             (scope, id) = whole.rsplit_once('/').unwrap_or(("", whole));
         }
-        let position = state.step_at(scope, id);
-        let (at, position) = position.ok_or_else(|| self.no_step(scope, id))?;
-        let status = match state.step(at, position) {
+        let at = state.step_at(scope, id);
+        let at = at.ok_or_else(|| self.no_step(scope, id))?;
+        let status = match state.step(at) {
             Some(step) if whole == path => step.status,
             _ => StepStatus::Pending,
         };
-        Ok((status, (at, position)))
+        Ok((status, at))
     }
 
     /// The status of an item of a fan-out, and the step to explain if the item never began.
@@ -139,15 +136,15 @@ impl Explainer<'_, '_> {
         &mut self,
         name: &StepName,
         item: u32,
-    ) -> Result<(&'static str, Option<StepPosition>), FieldNotFoundError> {
+    ) -> Result<(&'static str, Option<StepKey>), FieldNotFoundError> {
         let (scope, id) = name.path.rsplit_once('/').unwrap_or(("", &name.path));
         let state = self.story.state();
-        let position = state.step_at(scope, id);
-        let (at, position) = position.ok_or_else(|| self.no_step(scope, id))?;
-        let step = state.step(at, position);
+        let at = state.step_at(scope, id);
+        let at = at.ok_or_else(|| self.no_step(scope, id))?;
+        let step = state.step(at);
         let count = step.and_then(|step| step.tasks.as_deref()?.items);
         let last = last_item_event(self.story.frames(), (scope, id), item);
-        let ran = self.in_invoked((at, position), Some(item));
+        let ran = self.in_invoked(at, Some(item));
         let (status, text) = match last.map(|(_, event)| event) {
             None if count.is_none_or(|count| item >= count) => {
                 let path = &name.path;
@@ -187,7 +184,7 @@ impl Explainer<'_, '_> {
         };
         self.push_reason(&name.to_string(), last.map(|(seq, _)| seq), text, &values);
         let below = ran.map(|(_, step)| step).filter(|_| status == "running");
-        let ask = last.is_none().then_some((at, position));
+        let ask = last.is_none().then_some(at);
         Ok((status, below.or(ask)))
     }
 
@@ -234,9 +231,16 @@ impl Explainer<'_, '_> {
     }
 
     /// Adds the reason for the status of a step, and returns the steps that explain it.
-    fn explain(&mut self, scope: u32, position: u32) -> Vec<StepPosition> {
+    fn explain(&mut self, at: StepKey) -> Vec<StepKey> {
         let story = self.story;
-        if !self.seen.insert((scope, position)) {
+        let StepKey::Of {
+            scope,
+            step: position,
+        } = at
+        else {
+            return Vec::new();
+        };
+        if !self.seen.insert(at) {
             return Vec::new();
         }
         let Some(held) = story.state().scope(scope) else {
@@ -253,7 +257,7 @@ impl Explainer<'_, '_> {
             }
             StepStatus::Skipped => self.skipped(scope, position, held, step, &path),
             StepStatus::Failed => self.failed(scope, position, held, step, &path),
-            StepStatus::Running => self.running((scope, position), step, &path),
+            StepStatus::Running => self.running(at, step, &path),
             StepStatus::Pending => self.pending(scope, position, held, &path),
         }
     }
@@ -265,7 +269,7 @@ impl Explainer<'_, '_> {
         held: &Scope,
         step: &Step,
         path: &str,
-    ) -> Vec<StepPosition> {
+    ) -> Vec<StepKey> {
         let story = self.story;
         let none = Provenance::default();
         let Some(reason) = step.skipped else {
@@ -335,7 +339,7 @@ impl Explainer<'_, '_> {
         held: &Scope,
         step: &Step,
         path: &str,
-    ) -> Vec<StepPosition> {
+    ) -> Vec<StepKey> {
         let (code, message) = self.story.fault_of(&held.path, position);
         let text = format!("it failed with {code}: {message}");
         let failing = self.story.state().failing();
@@ -350,29 +354,23 @@ impl Explainer<'_, '_> {
     }
 
     /// What failed the run.
-    fn first_failure(&mut self) -> Vec<StepPosition> {
+    fn first_failure(&mut self) -> Vec<StepKey> {
         let Some(failing) = self.story.state().failing().cloned() else {
             return Vec::new();
         };
         if let Some(step) = failing.step {
-            return vec![(failing.scope, step)];
+            return vec![StepKey::of(failing.scope, step)];
         }
         let text = format!("the run failed with {}: {}", failing.code, failing.message);
         self.push_reason("", Some(failing.seq), text, &Provenance::default());
         Vec::new()
     }
 
-    fn running(
-        &mut self,
-        (scope, position): (u32, u32),
-        step: &Step,
-        path: &str,
-    ) -> Vec<StepPosition> {
+    fn running(&mut self, at: StepKey, step: &Step, path: &str) -> Vec<StepKey> {
         let state = self.story.state();
         let mut values = Provenance::default();
         let mut next = Vec::new();
-        let asked = waiting::review(state, scope, position)
-            .or_else(|| waiting::suspension(state, scope, position));
+        let asked = waiting::review(state, at).or_else(|| waiting::suspension(state, at));
         if let Some((frame, text)) = asked {
             self.push_reason(path, Some(frame), text, &values);
             return next;
@@ -383,7 +381,7 @@ impl Explainer<'_, '_> {
                 (Some(*seq), text)
             }
             Phase::Backoff { seq, since, .. } => {
-                let retry = timers::retry(state, scope, position);
+                let retry = timers::retry(state, at);
                 let until = retry.map_or(*since, |retry| retry.until);
                 values = Provenance::at(FramePointer::new(*seq, "/code"));
                 let text = format!("it waits until {until} to send its webhook again");
@@ -393,7 +391,10 @@ impl Explainer<'_, '_> {
                 let steps = state.scope(*scope).map(|child| &child.steps);
                 let steps = (0u32..).zip(steps.into_iter().flatten());
                 let mut open = steps.filter(|(_, step)| step.status == StepStatus::Running);
-                next.extend(open.next().map(|(position, _)| (*scope, position)));
+                next.extend(
+                    open.next()
+                        .map(|(position, _)| StepKey::of(*scope, position)),
+                );
                 let text = "it waits for the workflow it calls".to_owned();
                 (step.started, text)
             }
@@ -406,7 +407,7 @@ impl Explainer<'_, '_> {
                 let list = tasks.map_or(&[][..], |tasks| tasks.list.as_slice());
                 let open = list.iter().filter(|task| task.is_unfinished()).count();
                 let last = list.iter().map(|task| task.last).max();
-                let ran = self.in_invoked((scope, position), None);
+                let ran = self.in_invoked(at, None);
                 next.extend(ran.as_ref().filter(|_| open == 0).map(|(_, step)| *step));
                 match (open, tasks.and_then(|tasks| tasks.items)) {
                     (0, _) if !next.is_empty() => {
@@ -430,13 +431,7 @@ impl Explainer<'_, '_> {
         next
     }
 
-    fn pending(
-        &mut self,
-        scope: u32,
-        position: u32,
-        held: &Scope,
-        path: &str,
-    ) -> Vec<StepPosition> {
+    fn pending(&mut self, scope: u32, position: u32, held: &Scope, path: &str) -> Vec<StepKey> {
         let none = Provenance::default();
         let open = |step: &Step| matches!(step.status, StepStatus::Pending | StepStatus::Running);
         let plan = held.shape.step(position);
@@ -495,16 +490,11 @@ fn last_item_event<'f>(
 }
 
 /// Every step that a step needs and that fits.
-fn needs(
-    scope: u32,
-    position: u32,
-    held: &Scope,
-    fits: impl Fn(&Step) -> bool,
-) -> Vec<StepPosition> {
+fn needs(scope: u32, position: u32, held: &Scope, fits: impl Fn(&Step) -> bool) -> Vec<StepKey> {
     let plan = held.shape.step(position);
     let needs = plan.into_iter().flat_map(|plan| &plan.needs);
     let fitting = needs.filter(|need| held.steps.get(**need as usize).is_some_and(&fits));
-    fitting.map(|need| (scope, *need)).collect()
+    fitting.map(|need| StepKey::of(scope, *need)).collect()
 }
 
 #[cfg(test)]

@@ -209,7 +209,7 @@ impl Driven {
     pub(super) fn task(&self, name: &str) -> &AgentTask {
         let (scope, step, item) = place(name);
         let at = self.state.step_at(&scope, &step);
-        let task = at.and_then(|(scope, step)| self.state.task(scope, step, item));
+        let task = at.and_then(|at| self.state.task(at, item));
         task.unwrap_or_else(|| panic!("no task {name}"))
     }
 

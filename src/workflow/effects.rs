@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::ops::RangeBounds;
 
 use ktsu_projections::run::notices::Notice;
-use ktsu_projections::run::{AnnouncedEffect, RunState, StepAddress};
+use ktsu_projections::run::{AnnouncedEffect, RunState, TaskId};
 
 /// Something that should be under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,11 +26,11 @@ pub struct Effect {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum EffectKind {
     /// The request of a webhook step.
-    Webhook(StepAddress),
+    Webhook(TaskId),
     /// A webhook that tells people of a call that waits for them.
     Notice(Notice),
     /// A task is with a runtime.
-    Task(StepAddress),
+    Task(TaskId),
     /// A recompute that has ended is compared with its run.
     Comparison,
 }
@@ -61,7 +61,7 @@ pub fn effects_due_in(state: &RunState, frames: impl RangeBounds<u64> + Clone) -
                 // People need not be told of a call that no longer waits.
                 let asked: &BTreeSet<u64> = asked.get_or_insert_with(|| requests(state));
                 asked
-                    .contains(&notice.0)
+                    .contains(&notice.request)
                     .then_some(EffectKind::Notice(notice))?
             }
         };
@@ -71,7 +71,7 @@ pub fn effects_due_in(state: &RunState, frames: impl RangeBounds<u64> + Clone) -
 }
 
 /// The tasks that are due: those that a runtime has, or is to have.
-pub fn tasks_due(state: &RunState) -> impl Iterator<Item = StepAddress> {
+pub fn tasks_due(state: &RunState) -> impl Iterator<Item = TaskId> {
     let due = effects_due(state).into_iter();
     due.filter_map(|effect| match effect.kind {
         EffectKind::Task(at) => Some(at),
@@ -82,7 +82,7 @@ pub fn tasks_due(state: &RunState) -> impl Iterator<Item = StepAddress> {
 /// Whether a runtime has a task, or is to have it.
 pub fn task_is_due(state: &RunState, scope: &str, step: &str, item: Option<u32>) -> bool {
     let at = state.step_at(scope, step);
-    let task = at.and_then(|(scope, step)| state.task(scope, step, item));
+    let task = at.and_then(|at| state.task(at, item));
     state.failing().is_none() && task.is_some_and(|task| task.dispatched.is_some())
 }
 

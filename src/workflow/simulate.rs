@@ -21,7 +21,7 @@ use ktsu_ledger::event::{
     ContinueReason, EnvValue, PersonEvent, Role, RunCreated, RunEvent, WorkerEvent, WorldEvent,
 };
 use ktsu_ledger::{CanonicalJson, Cause, Draft, Event, Frame, Hash, Timestamp};
-use ktsu_projections::run::{RunState, StepStatus};
+use ktsu_projections::run::{RunState, StepStatus, TaskId};
 use ktsu_projections::world::Responding;
 use ktsu_projections::world::activity::is_address;
 use serde_json::{Map, Value};
@@ -484,14 +484,15 @@ impl Simulator<'_> {
             return;
         };
         let place = self.run.state.step_at(&frame.scope, &sent.step);
-        let Some((scope, step)) = place else { return };
+        let Some(step) = place else { return };
         let told = task_spec(
             &self.run.definition,
             &self.run.state,
             &self.run.memo,
-            scope,
-            step,
-            sent.item,
+            TaskId {
+                step,
+                item: sent.item,
+            },
         );
         let name = (
             frame.scope.clone(),

@@ -7,7 +7,7 @@ use ktsu_ledger::event::{RunEvent, TimerFired, TimerKind};
 use ktsu_ledger::{Actor, Cause, Draft, Event, Timestamp};
 use ktsu_projections::life::call::ApprovalGate;
 use ktsu_projections::run::waits::PendingDecision;
-use ktsu_projections::run::{Phase, RunState, RunStatus};
+use ktsu_projections::run::{Phase, RunState, RunStatus, StepKey};
 use ktsu_projections::world::ResponderTimer;
 
 use super::admit::{approval, review, suspend};
@@ -26,10 +26,8 @@ pub struct Timer {
 pub struct PendingRetry {
     /// When.
     pub until: Timestamp,
-    /// Position among the run's scopes.
-    pub scope: u32,
-    /// Position among the scope's steps.
-    pub step: u32,
+    /// The step.
+    pub step: StepKey,
     /// The frame of the failure.
     pub failed: u64,
     /// How long it waits, in milliseconds.
@@ -44,30 +42,26 @@ pub fn deadline(state: &RunState) -> Option<Timestamp> {
 
 /// The declared retries that wait for their time.
 pub fn retries(state: &RunState) -> impl Iterator<Item = PendingRetry> {
-    state
-        .retries()
-        .filter_map(|(scope, step)| retry(state, scope, step))
+    state.retries().filter_map(|at| retry(state, at))
 }
 
 /// When a webhook that failed is sent again.
-pub fn retry(state: &RunState, scope: u32, step: u32) -> Option<PendingRetry> {
-    let held = state.scope(scope)?;
+pub fn retry(state: &RunState, at: StepKey) -> Option<PendingRetry> {
     let Phase::Backoff {
         seq,
         since,
         sending,
-    } = held.steps.get(step as usize)?.phase
+    } = state.step(at)?.phase
     else {
         return None;
     };
-    let StepWork::Webhook(plan) = &held.shape.step(step)?.work else {
+    let StepWork::Webhook(plan) = state.work(at)? else {
         return None;
     };
     let wait_ms = wait_ms(plan, sending);
     Some(PendingRetry {
         until: since.plus_millis(wait_ms),
-        scope,
-        step,
+        step: at,
         failed: seq,
         wait_ms,
     })
@@ -235,8 +229,8 @@ pub fn due(state: &RunState, now: Timestamp) -> Option<Draft> {
         return Some(responder_waited(&timer));
     }
     let retry = retries(state).min()?;
-    let scope = state.scope(retry.scope)?;
-    let id = scope.shape.step(retry.step)?.id.clone();
+    let scope = state.scope(retry.step.scope())?;
+    let id = state.step_id(retry.step)?.to_owned();
     let path = scope.path.clone();
     (retry.until <= now).then(|| fired(path, retry.failed, TimerKind::Retry, Some(id)))
 }

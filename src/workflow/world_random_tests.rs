@@ -166,7 +166,7 @@ fn answered(run: &mut Driven, order: &[u8]) {
         let open: Vec<String> = run
             .state
             .open_asks()
-            .filter_map(|(at, _)| run.state.step_id(0, at).map(str::to_owned))
+            .filter_map(|(at, _)| run.state.step_id(at).map(str::to_owned))
             .collect();
         let Some(address) = open.get(usize::from(*which) % open.len().max(1)) else {
             if run.waits_for_responder() {

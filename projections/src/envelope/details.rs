@@ -15,14 +15,16 @@ use super::scope::ScopeDetail;
 use super::wait_time::{LeftOut, WaitBefore, WaitTime};
 use super::{AgentRemarks, ErrorView, UsageView};
 use crate::life::{changes, reserved};
-use crate::run::{Phase, RunFold, RunState, StepStatus, TaskPhase, TransitionError, WorkflowShape};
+use crate::run::{
+    Phase, RunFold, RunState, StepKey, StepStatus, TaskPhase, TransitionError, WorkflowShape,
+};
 use crate::usage::Usage;
 
 /// See the module documentation.
 #[derive(Debug, Clone)]
 pub struct EnvelopeDetails {
     /// Boxed, because most of a map's work is to move what it holds.
-    pub(super) steps: BTreeMap<(u32, u32), Box<StepDetail>>,
+    pub(super) steps: BTreeMap<StepKey, Box<StepDetail>>,
     pub(super) scopes: BTreeMap<u32, ScopeDetail>,
     /// What a branch had cost where it begins, in millionths of a US dollar.
     pub(super) prefix: Option<u64>,
@@ -136,7 +138,7 @@ impl EnvelopeDetails {
 
     fn detail(&mut self, state: &RunState, at: u32, step: &str) -> Option<&mut StepDetail> {
         let position = state.scope(at)?.shape.position(step)?;
-        Some(self.steps.entry((at, position)).or_default())
+        Some(self.steps.entry(StepKey::of(at, position)).or_default())
     }
 
     /// A branch begins: what its parent spent is set apart, steps are found again by their ids
@@ -153,18 +155,20 @@ impl EnvelopeDetails {
             self.offers.clear();
         }
         let mut steps = BTreeMap::new();
-        for ((scope, step), mut detail) in std::mem::take(&mut self.steps) {
-            let id = before.step(step).map_or("", |step| step.id.as_str());
-            let place = match scope {
-                0 => root.shape.position(id),
-                _ => Some(step),
+        for (at, mut detail) in std::mem::take(&mut self.steps) {
+            if at.scope() != 0 {
+                steps.insert(at, detail);
+                continue;
+            }
+            let plan = at.position().and_then(|step| before.step(step));
+            let Some(place) = plan.and_then(|plan| root.shape.position(&plan.id)) else {
+                continue;
             };
-            let Some(place) = place else { continue };
-            let held = root.steps.get(place as usize).filter(|_| scope == 0);
+            let held = root.steps.get(place as usize);
             if held.is_some_and(|step| step.status == StepStatus::Pending) {
                 detail.begin_again();
             }
-            steps.insert((scope, place), detail);
+            steps.insert(StepKey::of(0, place), detail);
         }
         self.steps = steps;
     }
@@ -179,9 +183,10 @@ impl EnvelopeDetails {
         if let Some(pause) = still.ended_pause_ms {
             self.note_steering(state, frame.at, pause);
         }
-        let mut inner = about.and_then(|(step, _)| state.scope(at)?.shape.position(step));
+        let position = about.and_then(|(step, _)| state.scope(at)?.shape.position(step));
+        let mut inner = position.map(|step| StepKey::of(at, step));
         if let Some((step, (_, Some(item)))) = inner.zip(about) {
-            let detail = self.steps.entry((at, step)).or_default();
+            let detail = self.steps.entry(step).or_default();
             let item = detail.items.entry(item).or_default();
             item.usage.apply(frame, false);
             item.waited.take(frame.at, still.item);
@@ -194,21 +199,21 @@ impl EnvelopeDetails {
             let stood = scopes.next().unwrap_or_default();
             self.scopes.entry(at).or_default().usage.apply(frame, stood);
             if let Some(step) = inner {
-                let step = self.steps.entry((at, step)).or_default();
+                let step = self.steps.entry(step).or_default();
                 step.usage.apply(frame, false);
                 step.waited.take(frame.at, step_stood);
             }
             step_stood = stood;
             let held = state.scope(at);
             match held.and_then(|scope| scope.parent) {
-                Some((parent, step)) => {
+                Some(parent) => {
                     let item = held.and_then(|scope| scope.invoked.as_ref()?.item);
                     if let Some(item) = item {
-                        let detail = self.steps.entry((parent, step)).or_default();
+                        let detail = self.steps.entry(parent).or_default();
                         let item = detail.items.entry(item).or_default();
                         item.usage.apply(frame, false);
                     }
-                    (at, inner) = (parent, Some(step));
+                    (at, inner) = (parent.scope(), Some(parent));
                 }
                 None => break,
             }
@@ -239,15 +244,15 @@ impl EnvelopeDetails {
     /// and what waits for people has waited all the time.
     fn note_steering(&mut self, state: &RunState, at: Timestamp, paused_ms: u64) {
         let most = |waits: bool| if waits { u64::MAX } else { paused_ms };
-        for ((scope, position), detail) in &mut self.steps {
-            let step = state.step(*scope, *position);
+        for (key, detail) in &mut self.steps {
+            let step = state.step(*key);
             let Some(step) = step.filter(|step| step.status == StepStatus::Running) else {
                 continue;
             };
             let waits = if let Phase::Child { scope } = step.phase {
                 state.waits_only_for_people(scope)
             } else if step.awaits_invoked() {
-                let mut open = state.invoked_scopes(*scope, *position);
+                let mut open = state.invoked_scopes(*key);
                 open.all(|child| state.waits_only_for_people(child))
             } else {
                 state.awaits_people(step)
@@ -256,7 +261,7 @@ impl EnvelopeDetails {
             let under_way = |item: &StepDetail| item.started.is_some() && item.ended.is_none();
             for (item, detail) in &mut detail.items {
                 if under_way(detail) {
-                    let task = state.task(*scope, *position, Some(*item));
+                    let task = state.task(*key, Some(*item));
                     let waits = task.is_some_and(|task| task.phase == TaskPhase::Suspended);
                     detail.waited.take_word(at, most(waits));
                 }

@@ -18,8 +18,7 @@ impl EnvelopeFold {
     /// An item of a fan-out that has begun. One that was not started is `pending` and, once the step
     /// has ended, `skipped`, as its counts have it.
     pub fn item(&self, path: &str, step: &str, item: u32) -> Option<ItemView> {
-        let (scope, position) = self.state().step_at(path, step)?;
-        let held = self.state().step(scope, position)?;
+        let held = self.state().step(self.state().step_at(path, step)?)?;
         let items = held.tasks.as_deref()?.items?;
         if item >= items {
             return None;

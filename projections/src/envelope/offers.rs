@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use super::EnvelopeWarning;
 use crate::life::commanded::COMMANDS_SERVER;
-use crate::run::{AgentShape, RunState};
+use crate::run::{AgentShape, RunState, StepKey};
 
 /// The code of these warnings.
 const CODE: &str = "tool_not_offered";
@@ -47,7 +47,7 @@ impl ToolOffers {
         let Some((scope, position)) = scope.zip(position) else {
             return;
         };
-        let Some(agent) = state.agent_plan(at, position) else {
+        let Some(agent) = state.agent_plan(StepKey::of(at, position)) else {
             return;
         };
         let Some(shape) = state.outline().agent(&agent.file) else {

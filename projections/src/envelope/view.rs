@@ -14,7 +14,7 @@ use super::{
 };
 use crate::lineage::item_name;
 use crate::run::{
-    AgentTask, Effective, ItemEnd, RunState, Scope, Step, StepStatus, TaskPhase, Tasks,
+    AgentTask, Effective, ItemEnd, RunState, Scope, Step, StepKey, StepStatus, TaskPhase, Tasks,
 };
 use crate::step_name::scoped_run;
 
@@ -92,13 +92,13 @@ impl Shown<'_> {
         all
     }
 
-    fn resume_step(&self, at: u32, position: u32) -> Option<String> {
-        let other = self.state.resume_step(at, position)?;
-        Some(self.state.scope(at)?.shape.step(other)?.id.clone())
+    fn resume_step(&self, at: StepKey) -> Option<String> {
+        let other = self.state.resume_step(at)?;
+        Some(self.state.scope(at.scope())?.shape.step(other)?.id.clone())
     }
 
-    fn invoked(&self, at: u32, position: u32) -> Vec<InvokedView> {
-        let children = self.state.invoked_children(at, position);
+    fn invoked(&self, at: StepKey) -> Vec<InvokedView> {
+        let children = self.state.invoked_children(at);
         let view = |child: &Scope| {
             let invoked = child.invoked.as_ref()?;
             let ended = child.ended.as_ref();
@@ -146,7 +146,8 @@ impl Shown<'_> {
         (0u32..)
             .zip(steps)
             .map(|(position, (plan, step))| {
-                let detail = self.details.steps.get(&(at, position));
+                let at = StepKey::of(at, position);
+                let detail = self.details.steps.get(&at);
                 let detail: StepDetail =
                     detail.map_or_else(Default::default, |held| StepDetail::clone(held));
                 let metrics = detail.metrics();
@@ -163,7 +164,7 @@ impl Shown<'_> {
                     attempt: step.attempt,
                     started_at: detail.started,
                     ended_at: detail.ended,
-                    output: output_view(self.state.effective(at, position)),
+                    output: output_view(self.state.effective(at)),
                     computed: step
                         .effective
                         .as_ref()
@@ -175,14 +176,14 @@ impl Shown<'_> {
                         .map(|(field, over)| (field.clone(), over.value.clone()))
                         .collect(),
                     raw_output: detail.raw,
-                    resume_step: self.resume_step(at, position),
+                    resume_step: self.resume_step(at),
                     skip_reason: skip_reason(step),
                     error: detail.error,
                     reflected: matches!(plan.work, StepWork::Agent(_)).then_some(reflected),
                     said: detail.said,
                     counts: fan_out.then(|| counts(step.status, tasks)),
                     items: fan_out.then(|| item_views(&plan.id, tasks, detail.items)),
-                    invoked: self.invoked(at, position),
+                    invoked: self.invoked(at),
                     metrics,
                 }
             })

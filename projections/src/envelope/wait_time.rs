@@ -4,7 +4,7 @@
 use ktsu_ledger::{Frame, Timestamp};
 
 use crate::life::{Change, DeadlineShift, changes};
-use crate::run::RunState;
+use crate::run::{RunState, StepKey};
 use crate::used_time::ends_wait_for_people;
 
 /// Whether only people could move what a frame is about until it came: what it answers is asked of the
@@ -40,8 +40,8 @@ impl WaitBefore {
         ) else {
             return still;
         };
-        let position = state.step_at(&frame.scope, step);
-        let step = position.and_then(|(at, step)| state.step(at, step));
+        let step = state.step_at(&frame.scope, step);
+        let step = step.and_then(|step| state.step(step));
         still.step = step.is_some_and(|step| state.awaits_people(step));
         let tasks = step.and_then(|step| step.tasks.as_deref());
         still.item = tasks.is_some_and(|tasks| {
@@ -52,7 +52,7 @@ impl WaitBefore {
         while let Some(at) = scope {
             still.scopes.push(state.waits_only_for_people(at));
             let parent = state.scope(at).and_then(|held| held.parent);
-            scope = parent.map(|(parent, _)| parent);
+            scope = parent.map(StepKey::scope);
         }
         still
     }

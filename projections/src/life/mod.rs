@@ -23,6 +23,7 @@ pub mod command_order;
 pub mod commanded;
 pub mod invoked;
 pub mod item;
+pub mod key;
 pub mod model_call;
 mod outcome;
 pub mod output;
@@ -43,4 +44,5 @@ pub use change::{
     Change, DeadlineShift, Expiry, Given, PersonAnswer, PersonQuestion, QuestionKind, Task,
     changes, run_end,
 };
+pub use key::{StepKey, TaskId};
 pub use refusal::{Allowed, Refusal, Rule};

@@ -6,6 +6,7 @@ use ktsu_ledger::Timestamp;
 use ktsu_ledger::event::SkipReason;
 
 use super::invoked::InvokedAs;
+use super::key::StepKey;
 use super::output::StoredOutput;
 use super::step::{Phase, Step, StepStatus};
 use crate::run::outline::WorkflowShape;
@@ -65,8 +66,8 @@ impl RunStatus {
 pub struct Scope {
     /// Step ids from the run down, joined by `/`; empty for the run itself.
     pub path: String,
-    /// The scope and step that hold it; none for the run itself.
-    pub parent: Option<(u32, u32)>,
+    /// The step that holds it; none for the run itself.
+    pub parent: Option<StepKey>,
     /// What it runs.
     pub shape: Arc<WorkflowShape>,
     /// Where it stands.
@@ -102,7 +103,7 @@ impl Scope {
     /// A scope that has not begun.
     pub(crate) fn pending(
         path: String,
-        parent: Option<(u32, u32)>,
+        parent: Option<StepKey>,
         shape: Arc<WorkflowShape>,
         webhooks: bool,
     ) -> Self {

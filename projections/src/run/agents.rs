@@ -9,7 +9,7 @@ use ktsu_ledger::event::{
 };
 
 use super::{
-    AnnouncedEffect, ItemEnd, RunState, StepAddress, StepStatus, StoredOutput, TaskAction, Todo,
+    AnnouncedEffect, ItemEnd, RunState, StepKey, StepStatus, StoredOutput, TaskAction, TaskId, Todo,
 };
 use crate::life::command_order::CommandOrder;
 use crate::life::task::{AgentTask, Hint, TaskPhase, output_without_reserved_fields};
@@ -25,12 +25,12 @@ fn item_error(failed: &ItemFailed) -> String {
 
 impl RunState {
     /// A task.
-    pub fn task(&self, scope: u32, step: u32, item: Option<u32>) -> Option<&AgentTask> {
-        self.step(scope, step)?.tasks.as_ref()?.get(item)
+    pub fn task(&self, at: StepKey, item: Option<u32>) -> Option<&AgentTask> {
+        self.step(at)?.tasks.as_ref()?.get(item)
     }
 
     /// The tasks that a runtime has, or will have again: of its own, or once people have decided.
-    pub(super) fn under_way(&self) -> Vec<(u32, u32, Option<u32>)> {
+    pub(super) fn under_way(&self) -> Vec<TaskId> {
         let waits = |task: &AgentTask| {
             matches!(
                 task.phase,
@@ -43,7 +43,7 @@ impl RunState {
         self.tasks_that(|task| task.is_live() || waits(task))
     }
 
-    fn tasks_that(&self, holds: impl Fn(&AgentTask) -> bool) -> Vec<(u32, u32, Option<u32>)> {
+    fn tasks_that(&self, holds: impl Fn(&AgentTask) -> bool) -> Vec<TaskId> {
         let mut found = Vec::new();
         for (scope, state) in (0u32..).zip(&self.scopes) {
             for (at, step) in (0u32..).zip(&state.steps) {
@@ -51,36 +51,35 @@ impl RunState {
                 if step.status != StepStatus::Running {
                     continue;
                 }
+                let step = StepKey::of(scope, at);
                 let live = (0u32..).zip(&tasks.list).filter(|(_, task)| holds(task));
-                found.extend(live.map(|(index, _)| (scope, at, tasks.item(index))));
+                found.extend(live.map(|(index, _)| TaskId {
+                    step,
+                    item: tasks.item(index),
+                }));
             }
         }
         for (at, tasks) in self.open_asks() {
             let live = tasks.list.iter().any(&holds);
-            found.extend(live.then_some((0, at, None)));
+            found.extend(live.then_some(TaskId::step(at)));
         }
         found
     }
 
     /// The plan of an agent step.
-    pub fn agent_plan(&self, scope: u32, step: u32) -> Option<&AgentPlan> {
-        match self.work(scope, step)? {
+    pub fn agent_plan(&self, at: StepKey) -> Option<&AgentPlan> {
+        match self.work(at)? {
             StepWork::Agent(plan) => Some(plan),
             StepWork::Transform(_) | StepWork::Webhook(_) | StepWork::Workflow(_) => None,
         }
     }
 
-    pub(super) fn task_mut(
-        &mut self,
-        scope: u32,
-        step: u32,
-        item: Option<u32>,
-    ) -> Option<&mut AgentTask> {
-        self.step_mut(scope, step)?.tasks.as_mut()?.get_mut(item)
+    pub(super) fn task_mut(&mut self, at: StepKey, item: Option<u32>) -> Option<&mut AgentTask> {
+        self.step_mut(at)?.tasks.as_mut()?.get_mut(item)
     }
 
-    pub(super) fn apply_agent(&mut self, frame: &Frame, scope: u32, at: u32, event: &AgentEvent) {
-        let shape = self.agent_plan(scope, at).and_then(|plan| {
+    pub(super) fn apply_agent(&mut self, frame: &Frame, at: StepKey, event: &AgentEvent) {
+        let shape = self.agent_plan(at).and_then(|plan| {
             let threshold = plan.confidence_threshold_millionths;
             Some((self.outline.agent(&plan.file)?, threshold))
         });
@@ -95,12 +94,12 @@ impl RunState {
         };
         let mut stateful = false;
         if let AgentEvent::ToolCalled(called) = event {
-            let servers = self.servers(scope, at).iter();
+            let servers = self.servers(at).iter();
             let mut named = servers.filter(|server| server.name == called.server);
             stateful = named.any(|server| server.stateful);
         }
         let rules = self.rules();
-        let Some(task) = self.task_mut(scope, at, event.item()) else {
+        let Some(task) = self.task_mut(at, event.item()) else {
             return;
         };
         if let AgentEvent::Finished(finished) = event {
@@ -111,52 +110,42 @@ impl RunState {
         task.apply(frame.seq, frame.at, event, hint);
         let after = task.open_call.clone();
         self.spend.take(event, open.as_ref(), after.as_ref());
-        let place = StepAddress {
-            scope,
+        let place = TaskId {
             step: at,
             item: event.item(),
         };
         self.follow_call(frame, place, event, open);
-        self.reclassify_task(scope, at, event.item());
+        self.reclassify_task(at, event.item());
     }
 
-    pub(super) fn apply_worker(&mut self, frame: &Frame, scope: u32, at: u32, event: &WorkerEvent) {
-        let Some(task) = self.task_mut(scope, at, event.item()) else {
+    pub(super) fn apply_worker(&mut self, frame: &Frame, at: StepKey, event: &WorkerEvent) {
+        let Some(task) = self.task_mut(at, event.item()) else {
             return;
         };
         task.apply_worker(frame.seq, event);
         if matches!(event, WorkerEvent::Dispatched(_)) {
             let item = event.item();
-            let at = StepAddress {
-                scope,
-                step: at,
-                item,
-            };
+            let at = TaskId { step: at, item };
             self.announce(frame.seq, AnnouncedEffect::Task(at));
         }
         if let (WorkerEvent::Dispatched(sent), None, Some(step)) =
-            (event, event.item(), self.step_mut(scope, at))
+            (event, event.item(), self.step_mut(at))
         {
             step.attempt = sent.attempt;
         }
-        self.reclassify_task(scope, at, event.item());
+        self.reclassify_task(at, event.item());
     }
 
-    pub(super) fn apply_item(&mut self, frame: &Frame, scope: u32, at: u32, event: &ItemEvent) {
-        let each = self
-            .agent_plan(scope, at)
-            .and_then(|plan| plan.for_each.clone());
+    pub(super) fn apply_item(&mut self, frame: &Frame, at: StepKey, event: &ItemEvent) {
+        let each = self.agent_plan(at).and_then(|plan| plan.for_each.clone());
         if let ItemEvent::Failed(failed) = event {
-            self.end_failed_item((scope, at), failed.item);
+            self.end_failed_item(at, failed.item);
         }
         let failing = self.failing.is_some();
         let results = self.created.results.as_ref();
         let results = results.filter(|_| matches!(event, ItemEvent::Started(_)));
         let record = results.map(|results| Box::new(results.task(event.step(), event.item())));
-        let Some(tasks) = self
-            .step_mut(scope, at)
-            .and_then(|step| step.tasks.as_mut())
-        else {
+        let Some(tasks) = self.step_mut(at).and_then(|step| step.tasks.as_mut()) else {
             return;
         };
         let over = failing || each.is_some_and(|each| tasks.too_many_failed(&each));
@@ -201,18 +190,17 @@ impl RunState {
                 }
             }
         }
-        self.reclassify_task(scope, at, Some(event.item()));
+        self.reclassify_task(at, Some(event.item()));
     }
 
     /// The output of an agent step: its task's, or the results of its items.
     pub(super) fn agents_output(
         &self,
         frame: &Frame,
-        scope: u32,
-        at: u32,
+        at: StepKey,
         done: &StepCompleted,
     ) -> Option<StoredOutput> {
-        let step = self.scope(scope)?.steps.get(at as usize)?;
+        let step = self.step(at)?;
         let tasks = step.tasks.as_ref()?;
         if tasks.items.is_some() {
             let place = Reference {
@@ -240,42 +228,35 @@ impl RunState {
         })
     }
 
-    pub(super) fn reclassify_task(&mut self, scope: u32, at: u32, item: Option<u32>) {
-        self.end_dispatch(StepAddress {
-            scope,
-            step: at,
-            item,
-        });
-        if let Some(tasks) = self
-            .step_mut(scope, at)
-            .and_then(|step| step.tasks.as_mut())
-        {
+    pub(super) fn reclassify_task(&mut self, at: StepKey, item: Option<u32>) {
+        self.end_dispatch(TaskId { step: at, item });
+        if let Some(tasks) = self.step_mut(at).and_then(|step| step.tasks.as_mut()) {
             let before = tasks.suspended.len();
             tasks.reclassify(item);
             let after = tasks.suspended.len();
             self.suspended = (self.suspended + after).saturating_sub(before);
         }
-        self.update_todo(scope, at);
+        self.update_todo(at);
     }
 
-    fn is_reply(&self, scope: u32, step: u32, due: TaskAction) -> bool {
-        matches!(due, TaskAction::Settle(_)) && self.responder_task(scope, step).is_some()
+    fn is_reply(&self, at: StepKey, due: TaskAction) -> bool {
+        matches!(due, TaskAction::Settle(_)) && self.responder_task(at).is_some()
     }
 
     /// Puts an agent step where it belongs among the things to decide.
-    pub(super) fn update_todo(&mut self, scope: u32, step: u32) {
-        let due = self.agent_plan(scope, step).and_then(|plan| {
-            let held = self.step(scope, step)?;
+    pub(super) fn update_todo(&mut self, at: StepKey) {
+        let due = self.agent_plan(at).and_then(|plan| {
+            let held = self.step(at)?;
             let running = held.status == StepStatus::Running;
             let due = held.tasks.as_ref().filter(|_| running)?.next_action(plan);
             // What a responder makes of a reply is due with everything else that responders do.
-            due.filter(|due| !self.is_reply(scope, step, *due))
+            due.filter(|due| !self.is_reply(at, *due))
         });
-        self.todo.remove(&Todo::Effect { scope, step });
-        self.todo.remove(&Todo::Step { scope, step });
+        self.todo.remove(&Todo::Effect(at));
+        self.todo.remove(&Todo::Step(at));
         match due {
-            Some(due) if due.is_effect() => self.todo.insert(Todo::Effect { scope, step }),
-            Some(_) => self.todo.insert(Todo::Step { scope, step }),
+            Some(due) if due.is_effect() => self.todo.insert(Todo::Effect(at)),
+            Some(_) => self.todo.insert(Todo::Step(at)),
             None => false,
         };
     }

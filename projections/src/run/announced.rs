@@ -8,39 +8,17 @@ use std::ops::RangeBounds;
 use ktsu_ledger::event::WebhookEvent;
 
 use super::notices::{Notice, NoticeStatus};
-use super::{AgentTask, Phase, RunState, Step};
-
-/// A step of a run, or an item of one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct StepAddress {
-    /// Position in [`RunState::scopes`].
-    pub scope: u32,
-    /// Position in the scope's steps.
-    pub step: u32,
-    /// The item of a fan-out.
-    pub item: Option<u32>,
-}
-
-impl StepAddress {
-    /// A whole step.
-    pub fn step(scope: u32, step: u32) -> Self {
-        Self {
-            scope,
-            step,
-            item: None,
-        }
-    }
-}
+use super::{AgentTask, Phase, RunState, Step, TaskId};
 
 /// What a frame announced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AnnouncedEffect {
     /// `webhook.sent` of a webhook step: ended by its answer.
-    Webhook(StepAddress),
+    Webhook(TaskId),
     /// `webhook.sent` of a notice: ended by its answer.
     Notice(Notice),
     /// `worker.dispatched`: ended when the task ends, is lost, or waits for people.
-    Task(StepAddress),
+    Task(TaskId),
 }
 
 impl RunState {
@@ -63,13 +41,11 @@ impl RunState {
     }
 
     /// Takes in that a webhook of a step was sent, or that a sending of it has ended.
-    pub(super) fn announce_webhook(&mut self, seq: u64, at: StepAddress, event: &WebhookEvent) {
+    pub(super) fn announce_webhook(&mut self, seq: u64, at: TaskId, event: &WebhookEvent) {
         match event {
             WebhookEvent::Sent(_) => self.announce(seq, AnnouncedEffect::Webhook(at)),
             WebhookEvent::Delivered(_) | WebhookEvent::Failed(_) | WebhookEvent::Dead(_) => {
-                let steps = self.scope(at.scope).map(|scope| scope.steps.as_slice());
-                let step = steps.and_then(|steps| steps.get(at.step as usize));
-                if let Some(seq) = step.and_then(open_sending) {
+                if let Some(seq) = self.step(at.step).and_then(open_sending) {
                     self.announced.remove(&seq);
                 }
             }
@@ -77,8 +53,8 @@ impl RunState {
     }
 
     /// Forgets the announcement of a task that no runtime has any more.
-    pub(super) fn end_dispatch(&mut self, at: StepAddress) {
-        let task = self.task_mut(at.scope, at.step, at.item);
+    pub(super) fn end_dispatch(&mut self, at: TaskId) {
+        let task = self.task_mut(at.step, at.item);
         let ended = task.filter(|task| !task.is_live());
         if let Some(seq) = ended.and_then(|task| task.dispatched.take()) {
             self.announced.remove(&seq);

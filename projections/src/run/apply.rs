@@ -9,11 +9,12 @@ use ktsu_ledger::event::{
 };
 use ktsu_ledger::{CanonicalJson, Event, Frame};
 
-use super::responder_tasks::FIRST_RESPONDER_TASK;
+use super::notices::Notice;
 use super::steer::StopKind;
 use super::transition::{TransitionError, TransitionTarget};
 use super::{
-    Phase, RunFailure, RunState, RunStatus, Scope, ScopeEnd, Step, StepStatus, StoredOutput, Todo,
+    Phase, RunFailure, RunState, RunStatus, Scope, ScopeEnd, Step, StepKey, StepStatus,
+    StoredOutput, Todo,
 };
 use crate::life::tasks::Tasks;
 
@@ -32,72 +33,62 @@ impl RunState {
             (Event::Run(event), TransitionTarget::Scope(scope)) => {
                 self.apply_run(frame, scope, event)
             }
-            (Event::Run(RunEvent::Started(started)), TransitionTarget::Opens { scope, step }) => {
-                self.open_child(frame, scope, step, started);
+            (Event::Run(RunEvent::Started(started)), TransitionTarget::Opens(at)) => {
+                self.open_child(frame, at, started);
             }
             (Event::Worker(WorkerEvent::Dispatched(sent)), TransitionTarget::ResponderTask) => {
                 if let Some(step) = self.begin_ask(frame, sent) {
-                    self.apply_worker(frame, 0, step, &WorkerEvent::Dispatched(sent.clone()));
+                    self.apply_worker(frame, step, &WorkerEvent::Dispatched(sent.clone()));
                 }
             }
             (Event::Run(RunEvent::Started(started)), TransitionTarget::ResponderTask) => {
                 if let Some(step) = self.begin_responder_run(frame, started) {
-                    self.open_child(frame, 0, step, started);
+                    self.open_child(frame, step, started);
                 }
             }
             (Event::Recompute(RecomputeEvent::Compared(compared)), _) => {
                 self.compared = Some(compared.status);
             }
-            (Event::Run(RunEvent::TimerFired(fired)), TransitionTarget::Step { scope, step })
+            (Event::Run(RunEvent::TimerFired(fired)), TransitionTarget::Step(at))
                 if fired.timer == TimerKind::Review =>
             {
-                self.time_out_review(frame, scope, step);
+                self.time_out_review(frame, at);
             }
-            (Event::Run(RunEvent::TimerFired(fired)), TransitionTarget::Step { scope, step })
+            (Event::Run(RunEvent::TimerFired(fired)), TransitionTarget::Step(at))
                 if fired.timer == TimerKind::Suspend =>
             {
-                self.change_suspension(frame, (scope, step), |one| one.time_out(frame.seq));
+                self.change_suspension(frame, at, |one| one.time_out(frame.seq));
             }
-            (Event::Run(_), TransitionTarget::Step { scope, step }) => {
-                self.retry_now(frame, scope, step)
+            (Event::Run(_), TransitionTarget::Step(at)) => self.retry_now(frame, at),
+            (Event::Step(event), TransitionTarget::Step(at)) => {
+                self.apply_step(frame, at, event);
             }
-            (Event::Step(event), TransitionTarget::Step { scope, step }) => {
-                self.apply_step(frame, scope, step, event);
+            (Event::Item(event), TransitionTarget::Step(at)) => {
+                self.apply_item(frame, at, event);
             }
-            (Event::Item(event), TransitionTarget::Step { scope, step }) => {
-                self.apply_item(frame, scope, step, event);
+            (Event::Agent(event), TransitionTarget::Step(at)) => {
+                self.apply_agent(frame, at, event);
             }
-            (Event::Agent(event), TransitionTarget::Step { scope, step }) => {
-                self.apply_agent(frame, scope, step, event);
+            (Event::Worker(event), TransitionTarget::Step(at)) => {
+                self.apply_worker(frame, at, event);
             }
-            (Event::Worker(event), TransitionTarget::Step { scope, step }) => {
-                self.apply_worker(frame, scope, step, event);
-            }
-            (Event::Webhook(event), TransitionTarget::Step { scope, step })
+            (Event::Webhook(event), TransitionTarget::Step(webhook))
                 if let Some(request) = event.approval() =>
             {
-                self.take_notice(frame, (request, scope, step), event);
+                let notice = Notice { request, webhook };
+                self.take_notice(frame, notice, event);
             }
-            (Event::Webhook(event), TransitionTarget::Step { scope, step }) => {
-                self.apply_webhook(frame, scope, step, event);
+            (Event::Webhook(event), TransitionTarget::Step(at)) => {
+                self.apply_webhook(frame, at, event);
             }
-            (
-                Event::Person(PersonEvent::OverlaySet(set)),
-                TransitionTarget::Step { scope, step },
-            ) => {
-                self.apply_overlay(frame, scope, step, set);
+            (Event::Person(PersonEvent::OverlaySet(set)), TransitionTarget::Step(at)) => {
+                self.apply_overlay(frame, at, set);
             }
-            (
-                Event::Person(PersonEvent::ReviewDecided(decided)),
-                TransitionTarget::Step { scope, step },
-            ) => {
-                self.decide_review(frame, scope, step, decided);
+            (Event::Person(PersonEvent::ReviewDecided(decided)), TransitionTarget::Step(at)) => {
+                self.decide_review(frame, at, decided);
             }
-            (
-                Event::Person(PersonEvent::SuspendResumed(resumed)),
-                TransitionTarget::Step { scope, step },
-            ) => {
-                self.change_suspension(frame, (scope, step), |one| one.resume(frame.seq, resumed));
+            (Event::Person(PersonEvent::SuspendResumed(resumed)), TransitionTarget::Step(at)) => {
+                self.change_suspension(frame, at, |one| one.resume(frame.seq, resumed));
             }
             _ => {}
         }
@@ -170,33 +161,33 @@ impl RunState {
         let ready: Vec<Todo> = (0u32..)
             .zip(&scope.steps)
             .filter(|(_, step)| step.waiting_on == 0)
-            .map(|(step, _)| to_do(scope, at, step))
+            .map(|(step, _)| to_do(scope, StepKey::of(at, step)))
             .collect();
         self.todo.extend(ready);
     }
 
-    fn open_child(&mut self, frame: &Frame, scope: u32, step: u32, started: &RunStarted) {
+    fn open_child(&mut self, frame: &Frame, at: StepKey, started: &RunStarted) {
         let shape = started
             .plan
             .as_deref()
             .and_then(|key| self.outline.workflow(key))
             .cloned();
         let child = u32::try_from(self.scopes.len()).unwrap_or(u32::MAX);
-        let (Some(shape), Some(holder)) = (shape, self.step_mut(scope, step)) else {
+        let (Some(shape), Some(holder)) = (shape, self.step_mut(at)) else {
             return;
         };
         let invoked = holder.tasks.is_some();
         if !invoked {
             holder.phase = Phase::Child { scope: child };
-            self.todo.remove(&Todo::Step { scope, step });
+            self.todo.remove(&Todo::Step(at));
         }
         let webhooks = started.webhooks == Some(Webhooks::Execute);
-        let opened = Scope::pending(frame.scope.clone(), Some((scope, step)), shape, webhooks);
+        let opened = Scope::pending(frame.scope.clone(), Some(at), shape, webhooks);
         self.by_path.insert(frame.scope.clone(), child);
         self.scopes.push(opened);
         self.begin_scope(frame, child);
         if invoked {
-            self.begin_invoked((scope, step), child, started);
+            self.begin_invoked(at, child, started);
         }
     }
 
@@ -212,10 +203,10 @@ impl RunState {
             held.map_or((None, None), |held| (held.parent, held.invoked.clone()));
         if let Some((parent, invoked)) = parent.zip(invoked) {
             self.end_invoked(frame, parent, &invoked);
-        } else if let Some((scope, step)) = self.scope(at).and_then(|scope| scope.parent)
-            && self.responder_task(scope, step).is_none()
+        } else if let Some(at) = self.scope(at).and_then(|scope| scope.parent)
+            && self.responder_task(at).is_none()
         {
-            self.todo.insert(Todo::Step { scope, step });
+            self.todo.insert(Todo::Step(at));
         }
     }
 
@@ -252,13 +243,13 @@ impl RunState {
         }
     }
 
-    fn apply_step(&mut self, frame: &Frame, scope: u32, at: u32, event: &StepEvent) {
+    fn apply_step(&mut self, frame: &Frame, at: StepKey, event: &StepEvent) {
         match event {
             StepEvent::Started(started) => {
-                let keeps_input = matches!(self.work(scope, at), Some(StepWork::Workflow(_)))
-                    || started.items.is_some();
-                let is_agent = matches!(self.work(scope, at), Some(StepWork::Agent(_)));
-                let Some(step) = self.step_mut(scope, at) else {
+                let keeps_input =
+                    matches!(self.work(at), Some(StepWork::Workflow(_))) || started.items.is_some();
+                let is_agent = matches!(self.work(at), Some(StepWork::Agent(_)));
+                let Some(step) = self.step_mut(at) else {
                     return;
                 };
                 step.status = StepStatus::Running;
@@ -272,21 +263,21 @@ impl RunState {
                     let before = started.attempt.saturating_sub(1);
                     let tasks = Tasks::begin(started.items, frame.seq, before);
                     step.tasks = Some(Box::new(tasks));
-                    self.update_todo(scope, at);
+                    self.update_todo(at);
                 }
             }
             StepEvent::ReservedEvaluated(one) => {
-                if let Some(task) = self.task_mut(scope, at, one.item) {
+                if let Some(task) = self.task_mut(at, one.item) {
                     task.evaluated += 1;
                     task.fails_run |= one.verdict == Verdict::FailRun;
                     task.last = frame.seq;
                 }
             }
             StepEvent::OutputChecked(checked) => {
-                if let Some(task) = self.task_mut(scope, at, checked.item) {
+                if let Some(task) = self.task_mut(at, checked.item) {
                     task.checked = Some(checked.valid);
                     task.last = frame.seq;
-                } else if let Some(step) = self.step_mut(scope, at) {
+                } else if let Some(step) = self.step_mut(at) {
                     step.phase = Phase::Checked {
                         valid: checked.valid,
                         seq: frame.seq,
@@ -294,71 +285,69 @@ impl RunState {
                 }
             }
             StepEvent::Noted(note) => {
-                if let Some(task) = self.task_mut(scope, at, note.item) {
+                if let Some(task) = self.task_mut(at, note.item) {
                     task.notes += 1;
                     task.last = frame.seq;
                 }
             }
             StepEvent::Commanded(command) => {
-                if let Some(task) = self.task_mut(scope, at, command.item) {
+                if let Some(task) = self.task_mut(at, command.item) {
                     task.commands += 1;
                     task.last = frame.seq;
                 }
-                self.request_review(frame, (scope, at), command);
-                self.request_suspension(frame, (scope, at), command);
-                self.request_invoke(frame, (scope, at), command);
-                self.reclassify_task(scope, at, command.item);
+                self.request_review(frame, at, command);
+                self.request_suspension(frame, at, command);
+                self.request_invoke(frame, at, command);
+                self.reclassify_task(at, command.item);
             }
             StepEvent::CommandsDeferred(_)
             | StepEvent::CommandsDiscarded(_)
-            | StepEvent::ReviewRequested(_) => self.apply_review(frame, scope, at, event),
+            | StepEvent::ReviewRequested(_) => self.apply_review(frame, at, event),
             StepEvent::SuspendRequested(asked) => {
-                self.change_suspension(frame, (scope, at), |one| {
+                self.change_suspension(frame, at, |one| {
                     one.ask(frame.seq, frame.at, asked);
                 });
             }
             StepEvent::CommandCompleted(done) => {
-                if let Some(task) = self.task_mut(scope, at, done.item) {
+                if let Some(task) = self.task_mut(at, done.item) {
                     task.complete_command();
                     task.last = frame.seq;
                 }
-                self.reclassify_task(scope, at, done.item);
+                self.reclassify_task(at, done.item);
             }
             StepEvent::Completed(done) => {
-                let held = match self.agents_output(frame, scope, at, done) {
+                let held = match self.agents_output(frame, at, done) {
                     Some(held) => Some(held),
                     None => {
                         self.stored_output(frame, done.output.as_ref(), done.output_from.as_ref())
                     }
                 };
-                self.produced.insert(frame.seq, (scope, at));
+                self.produced.insert(frame.seq, at);
                 if let Some(held) = &held {
-                    self.produced
-                        .entry(held.location.frame)
-                        .or_insert((scope, at));
+                    self.produced.entry(held.location.frame).or_insert(at);
                 }
-                let replaced = self.overlay_of_review(scope, at);
-                if let Some(step) = self.step_mut(scope, at) {
+                let replaced = self.overlay_of_review(at);
+                if let Some(step) = self.step_mut(at) {
                     step.output = held;
                     step.overlay.extend(replaced);
                     step.apply_overlay();
                 }
-                self.settle(frame, scope, at, StepStatus::Complete);
+                self.settle(frame, at, StepStatus::Complete);
             }
-            StepEvent::Reset(reset) => self.apply_reset(frame, scope, at, reset),
+            StepEvent::Reset(reset) => self.apply_reset(frame, at, reset),
             StepEvent::Failed(failed) => {
-                let tasks = self.step(scope, at).and_then(|step| step.tasks.as_deref());
+                let tasks = self.step(at).and_then(|step| step.tasks.as_deref());
                 let fatal = tasks.is_some_and(Tasks::fail_run);
-                if let Some(step) = self.step_mut(scope, at) {
+                if let Some(step) = self.step_mut(at) {
                     step.stopped = failed.code == "stopped";
                 }
-                self.settle(frame, scope, at, StepStatus::Failed);
+                self.settle(frame, at, StepStatus::Failed);
                 if self.failing.is_none() {
-                    let within = self.item_around(scope, fatal);
+                    let within = self.item_around(at.scope(), fatal);
                     self.fail(RunFailure {
                         seq: frame.seq,
-                        scope,
-                        step: Some(at),
+                        scope: at.scope(),
+                        step: at.position(),
                         code: failed.code.clone(),
                         message: failed.message.clone(),
                         within,
@@ -366,29 +355,36 @@ impl RunState {
                 }
             }
             StepEvent::Skipped(skipped) => {
-                if let Some(step) = self.step_mut(scope, at) {
+                if let Some(step) = self.step_mut(at) {
                     step.skipped = Some(skipped.reason);
                     if skipped.reason == SkipReason::AgentSkipped {
                         step.skip_detail.clone_from(&skipped.detail);
                     }
                 }
-                self.settle(frame, scope, at, StepStatus::Skipped);
+                self.settle(frame, at, StepStatus::Skipped);
             }
         }
     }
 
     /// A step has ended: who waited for it may now be ready.
-    fn settle(&mut self, frame: &Frame, at: u32, step: u32, status: StepStatus) {
-        self.todo.remove(&Todo::Step { scope: at, step });
-        self.todo.remove(&Todo::Effect { scope: at, step });
-        let Some(scope) = self.scopes.get_mut(at as usize) else {
+    fn settle(&mut self, frame: &Frame, at: StepKey, status: StepStatus) {
+        self.todo.remove(&Todo::Step(at));
+        self.todo.remove(&Todo::Effect(at));
+        let StepKey::Of {
+            scope: holder,
+            step,
+        } = at
+        else {
+            return;
+        };
+        let Some(scope) = self.scopes.get_mut(holder as usize) else {
             return;
         };
         scope.unsettled = scope.unsettled.saturating_sub(1);
         if let Some(settled) = scope.steps.get_mut(step as usize) {
             match settled.phase {
                 Phase::Backoff { .. } => {
-                    self.retries.remove(&(at, step));
+                    self.retries.remove(&at);
                 }
                 Phase::Sent { seq, .. } => {
                     self.announced.remove(&seq);
@@ -412,12 +408,13 @@ impl RunState {
             if let Some(waiting) = scope.steps.get_mut(*dependant as usize) {
                 waiting.waiting_on = waiting.waiting_on.saturating_sub(1);
                 if waiting.waiting_on == 0 && waiting.status == StepStatus::Pending {
-                    self.todo.insert(to_do(scope, at, *dependant));
+                    let dependant = StepKey::of(holder, *dependant);
+                    self.todo.insert(to_do(scope, dependant));
                 }
             }
         }
         if scope.unsettled == 0 {
-            self.todo.insert(Todo::End { scope: at });
+            self.todo.insert(Todo::End { scope: holder });
         }
     }
 
@@ -475,33 +472,35 @@ impl RunState {
         CanonicalJson::from_value(&self.value_at(place)?).ok()
     }
 
-    pub(super) fn step_mut(&mut self, scope: u32, step: u32) -> Option<&mut Step> {
-        if scope == 0 && step >= FIRST_RESPONDER_TASK {
-            let task = self.responder_tasks.get_mut(step);
-            return task.map(|task| &mut task.step);
+    pub(super) fn step_mut(&mut self, at: StepKey) -> Option<&mut Step> {
+        match at {
+            StepKey::Of { scope, step } => {
+                let scope = self.scopes.get_mut(scope as usize)?;
+                scope.steps.get_mut(step as usize)
+            }
+            StepKey::Responder { .. } => Some(&mut self.responder_tasks.get_mut(at)?.step),
+            StepKey::Gone => None,
         }
-        self.scopes
-            .get_mut(scope as usize)?
-            .steps
-            .get_mut(step as usize)
     }
 
     /// What a step does: its own work, or that of the step that it was resumed to.
-    pub fn work(&self, scope: u32, step: u32) -> Option<&StepWork> {
-        if let Some(task) = self.responder_task(scope, step) {
-            return Some(&task.work);
+    pub fn work(&self, at: StepKey) -> Option<&StepWork> {
+        match at {
+            StepKey::Of { scope, step } => {
+                let position = self.resume_step(at).unwrap_or(step);
+                Some(&self.scope(scope)?.shape.step(position)?.work)
+            }
+            StepKey::Responder { .. } => Some(&self.responder_task(at)?.work),
+            StepKey::Gone => None,
         }
-        let position = self.resume_step(scope, step).unwrap_or(step);
-        Some(&self.scope(scope)?.shape.step(position)?.work)
     }
 }
 
-/// How a step enters the set of things to decide.
-pub(super) fn to_do(scope: &Scope, at: u32, step: u32) -> Todo {
-    match scope.shape.step(step).map(|step| &step.work) {
-        Some(StepWork::Webhook(_) | StepWork::Agent(_)) => Todo::Effect { scope: at, step },
-        Some(StepWork::Transform(_) | StepWork::Workflow(_)) | None => {
-            Todo::Step { scope: at, step }
-        }
+/// How a step of a scope enters the set of things to decide.
+pub(super) fn to_do(scope: &Scope, at: StepKey) -> Todo {
+    let plan = at.position().and_then(|step| scope.shape.step(step));
+    match plan.map(|step| &step.work) {
+        Some(StepWork::Webhook(_) | StepWork::Agent(_)) => Todo::Effect(at),
+        Some(StepWork::Transform(_) | StepWork::Workflow(_)) | None => Todo::Step(at),
     }
 }

@@ -1,5 +1,7 @@
 //! What failed in a run, and what it ends.
 
+use super::StepKey;
+
 /// Why the run is failing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunFailure {
@@ -20,10 +22,8 @@ pub struct RunFailure {
 /// An item of a fan-out one of whose invoked workflows failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FailedItem {
-    /// The scope of the fan-out.
-    pub scope: u32,
     /// The step that fans out.
-    pub step: u32,
+    pub step: StepKey,
     /// The item.
     pub item: u32,
     /// Whether a reserved field fails the run, whatever the fan-out tolerates (decision R4).

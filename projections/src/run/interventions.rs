@@ -17,9 +17,10 @@ use ktsu_ledger::{CanonicalJson, Frame, Hash, Timestamp};
 
 use super::OverlayValue;
 use super::outline::Outline;
-use super::responder_tasks::FIRST_RESPONDER_TASK;
 use super::transition::TransitionError;
-use super::{Phase, RunHeader, RunState, RunStatus, Scope, Step, StepStatus, StoredOutput, Todo};
+use super::{
+    Phase, RunHeader, RunState, RunStatus, Scope, Step, StepKey, StepStatus, StoredOutput, Todo,
+};
 use crate::world::steps::is_step_object;
 
 /// Params and environment, and the frame that holds them: `run.created`, or a `branch.created`
@@ -204,7 +205,7 @@ impl RunState {
                 .zip(root)
                 .filter(|(_, step)| step.status == StepStatus::Running);
             for step in running.map(|(at, _)| at).collect::<Vec<_>>() {
-                self.reset(frame, 0, step);
+                self.reset(frame, StepKey::of(0, step));
             }
             self.restart_responder_tasks(frame);
         } else {
@@ -231,11 +232,11 @@ impl RunState {
     }
 
     fn reset_in_flight_work(&mut self, frame: &Frame) {
-        for (scope, step, item) in self.under_way() {
-            if let Some(task) = self.task_mut(scope, step, item) {
+        for at in self.under_way() {
+            if let Some(task) = self.task_mut(at.step, at.item) {
                 task.mark_lost(frame.seq);
             }
-            self.reclassify_task(scope, step, item);
+            self.reclassify_task(at.step, at.item);
         }
         self.ask_reviews_again();
         self.ask_for_data_again();
@@ -245,7 +246,7 @@ impl RunState {
             let steps = self
                 .scope(scope)
                 .map_or(&[][..], |scope| scope.steps.as_slice());
-            let sent = |at: u32, step: &Step| {
+            let sent = |at: StepKey, step: &Step| {
                 let unanswered = matches!(
                     step.phase,
                     Phase::Begun
@@ -253,12 +254,13 @@ impl RunState {
                         | Phase::Backoff { .. }
                         | Phase::ToResend { .. }
                 );
-                let is_webhook = matches!(self.work(scope, at), Some(StepWork::Webhook(_)));
+                let is_webhook = matches!(self.work(at), Some(StepWork::Webhook(_)));
                 is_webhook && unanswered && step.status == StepStatus::Running
             };
-            let sent = (0u32..).zip(steps).filter(|(at, step)| sent(*at, step));
-            for step in sent.map(|(at, _)| at).collect::<Vec<_>>() {
-                self.reset(frame, scope, step);
+            let keys = (0u32..).map(|step| StepKey::of(scope, step));
+            let sent = keys.zip(steps).filter(|(at, step)| sent(*at, step));
+            for at in sent.map(|(at, _)| at).collect::<Vec<_>>() {
+                self.reset(frame, at);
             }
         }
     }
@@ -302,23 +304,18 @@ impl RunState {
 
     /// Positions in the run that were noted elsewhere.
     fn move_references(&mut self, moved: &BTreeMap<u32, u32>) {
-        self.produced.retain(|_, (scope, step)| {
-            let place = if *scope == 0 {
-                moved.get(step)
-            } else {
-                Some(&*step)
-            };
-            place.copied().is_some_and(|place| {
-                *step = place;
-                true
-            })
+        let place = |at: StepKey| match at {
+            StepKey::Of { scope: 0, step } => moved
+                .get(&step)
+                .map_or(StepKey::Gone, |place| StepKey::of(0, *place)),
+            StepKey::Of { .. } | StepKey::Responder { .. } | StepKey::Gone => at,
+        };
+        self.produced.retain(|_, at| {
+            *at = place(*at);
+            *at != StepKey::Gone
         });
         for scope in &mut self.scopes {
-            if let Some((0, step)) = &mut scope.parent
-                && *step < FIRST_RESPONDER_TASK
-            {
-                *step = moved.get(step).copied().unwrap_or(u32::MAX);
-            }
+            scope.parent = scope.parent.map(place);
         }
         let failed = self.failing.as_mut().filter(|failing| failing.scope == 0);
         if let Some(failing) = failed {
@@ -364,37 +361,37 @@ impl RunState {
         self.recount(0);
     }
 
-    pub(super) fn apply_reset(&mut self, frame: &Frame, scope: u32, step: u32, _: &StepReset) {
-        if scope == 0 {
+    pub(super) fn apply_reset(&mut self, frame: &Frame, at: StepKey, _: &StepReset) {
+        if let StepKey::Of { scope: 0, step } = at {
             self.resetting.remove(&step);
         }
-        self.reset(frame, scope, step);
+        self.reset(frame, at);
     }
 
     /// A step is as if it had not begun, but for its attempts, what a person set, and the data that it
     /// waited for.
-    fn reset(&mut self, frame: &Frame, scope: u32, at: u32) {
-        self.todo.remove(&Todo::Step { scope, step: at });
-        self.todo.remove(&Todo::Effect { scope, step: at });
+    fn reset(&mut self, frame: &Frame, at: StepKey) {
+        self.todo.remove(&Todo::Step(at));
+        self.todo.remove(&Todo::Effect(at));
         let children = (0u32..).zip(&self.scopes);
-        let held = children.filter(|(_, child)| child.parent == Some((scope, at)));
+        let held = children.filter(|(_, child)| child.parent == Some(at));
         for child in held.map(|(child, _)| child).collect::<Vec<_>>() {
             self.abandon(frame, child);
         }
-        let given = self.next_resumption(scope, at);
+        let given = self.next_resumption(at);
         if let Some(given) = &given {
-            self.keep_resumption((scope, at), given);
+            self.keep_resumption(at, given);
         }
-        if let Some(step) = self.step_mut(scope, at) {
+        if let Some(step) = self.step_mut(at) {
             let open = step.begin_again();
             step.resumption = given.map(Box::new);
-            self.retries.remove(&(scope, at));
+            self.retries.remove(&at);
             self.spend.close_all(&open);
             self.end_announced(&open);
         }
         self.count_suspended();
         self.forget_notices();
-        self.recount(scope);
+        self.recount(at.scope());
     }
 
     /// An inline child of a step that begins again, and all inside it, is of no consequence.
@@ -404,7 +401,7 @@ impl RunState {
         for (child, scope) in (0u32..).zip(&self.scopes).skip(at as usize) {
             if scope
                 .parent
-                .is_some_and(|(parent, _)| inside.contains(&parent))
+                .is_some_and(|parent| inside.contains(&parent.scope()))
             {
                 inside.insert(child);
             }
@@ -426,13 +423,13 @@ impl RunState {
                 self.by_path.remove(&path);
             }
             for (step, held) in (0u32..).zip(&steps) {
-                self.todo.remove(&Todo::Step { scope: at, step });
-                self.todo.remove(&Todo::Effect { scope: at, step });
+                self.todo.remove(&Todo::Step(StepKey::of(at, step)));
+                self.todo.remove(&Todo::Effect(StepKey::of(at, step)));
                 self.spend.close_all(held);
                 self.end_announced(held);
             }
             self.todo.remove(&Todo::End { scope: at });
-            self.retries.retain(|(scope, _)| *scope != at);
+            self.retries.retain(|key| key.scope() != at);
         }
     }
 
@@ -449,17 +446,18 @@ impl RunState {
         scope.unsettled = settled.iter().filter(|settled| !**settled).count();
         let has_begun = scope.status == RunStatus::Running;
         let ends = has_begun && scope.unsettled == 0;
-        let steps: Vec<(u32, bool, Todo)> = (0u32..)
+        let steps: Vec<(StepKey, bool, Todo)> = (0u32..)
+            .map(|step| StepKey::of(at, step))
             .zip(&scope.steps)
             .filter(|(_, step)| step.status == StepStatus::Pending)
             .map(|(step, held)| {
                 let ready = has_begun && held.waiting_on == 0;
-                (step, ready, super::apply::to_do(scope, at, step))
+                (step, ready, super::apply::to_do(scope, step))
             })
             .collect();
         for (step, ready, todo) in steps {
-            self.todo.remove(&Todo::Step { scope: at, step });
-            self.todo.remove(&Todo::Effect { scope: at, step });
+            self.todo.remove(&Todo::Step(step));
+            self.todo.remove(&Todo::Effect(step));
             if ready {
                 self.todo.insert(todo);
             }
@@ -477,9 +475,9 @@ impl RunState {
             && !crate::life::reserved::is_reserved(&set.field)
     }
 
-    pub(super) fn apply_overlay(&mut self, frame: &Frame, scope: u32, at: u32, set: &OverlaySet) {
+    pub(super) fn apply_overlay(&mut self, frame: &Frame, at: StepKey, set: &OverlaySet) {
         self.overlays.insert(frame.seq, set.value.clone());
-        if let Some(step) = self.step_mut(scope, at) {
+        if let Some(step) = self.step_mut(at) {
             let place = Reference {
                 frame: frame.seq,
                 path: "/value".to_owned(),

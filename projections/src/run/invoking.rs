@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::Scope;
 use super::transition::{TransitionError, TransitionTarget};
-use super::{FailedItem, RunState, RunStatus, StepStatus, TaskPhase};
+use super::{FailedItem, RunState, RunStatus, StepKey, StepStatus, TaskPhase};
 use crate::life::invoked::{
     InvokeDue, InvokedAs, InvokedChild, InvokedChildren, InvokedPath, gives,
 };
@@ -28,43 +28,40 @@ impl RunState {
         let mut at = scope;
         loop {
             let held = self.scope(at)?;
-            let (parent, step) = held.parent?;
+            let parent = held.parent?;
             if let Some(item) = held.invoked.as_ref().and_then(|invoked| invoked.item) {
                 return Some(FailedItem {
-                    scope: parent,
-                    step,
+                    step: parent,
                     item,
                     fatal,
                 });
             }
-            at = parent;
+            at = parent.scope();
         }
     }
 
     /// The end of an item, if that is what a failure ends.
-    pub(super) fn end_failed_item(&mut self, (scope, step): (u32, u32), item: u32) {
+    pub(super) fn end_failed_item(&mut self, at: StepKey, item: u32) {
         let within = self.failing.as_ref().and_then(|one| one.within.as_ref());
-        let same = |one: &&FailedItem| (one.scope, one.step, one.item) == (scope, step, item);
+        let same = |one: &&FailedItem| (one.step, one.item) == (at, item);
         let Some(fatal) = within.filter(same).map(|one| one.fatal) else {
             return;
         };
         self.failing = None;
-        if let Some(task) = self.task_mut(scope, step, Some(item)) {
+        if let Some(task) = self.task_mut(at, Some(item)) {
             task.fails_run |= fatal;
         }
     }
 
     /// The scopes that the commands of a step run, in the order of items, commands and inputs.
-    pub fn invoked_children(&self, scope: u32, step: u32) -> impl Iterator<Item = &Scope> {
-        let scopes = self.invoked_scopes(scope, step);
+    pub fn invoked_children(&self, at: StepKey) -> impl Iterator<Item = &Scope> {
+        let scopes = self.invoked_scopes(at);
         scopes.filter_map(|scope| self.scope(scope))
     }
 
     /// Their positions among the scopes.
-    pub fn invoked_scopes(&self, scope: u32, step: u32) -> impl Iterator<Item = u32> {
-        let tasks = self
-            .step(scope, step)
-            .and_then(|step| step.tasks.as_deref());
+    pub fn invoked_scopes(&self, at: StepKey) -> impl Iterator<Item = u32> {
+        let tasks = self.step(at).and_then(|step| step.tasks.as_deref());
         let tasks = tasks.into_iter().flat_map(|tasks| &tasks.list);
         let children = tasks.filter_map(|task| task.invoked.as_deref());
         children.flat_map(InvokedChildren::scopes)
@@ -81,8 +78,9 @@ impl RunState {
         let scope = self.scope_at(&path.scope).ok_or_else(unknown)?;
         let holder = self.scope(scope).ok_or_else(unknown)?;
         let step = holder.shape.position(&path.step).ok_or_else(unknown)?;
-        let state = self.step(scope, step).ok_or_else(unknown)?;
-        let plan = self.agent_plan(scope, step).ok_or_else(unknown)?;
+        let at = StepKey::of(scope, step);
+        let state = self.step(at).ok_or_else(unknown)?;
+        let plan = self.agent_plan(at).ok_or_else(unknown)?;
         let task = state.tasks.as_ref().and_then(|tasks| tasks.get(path.item));
         let is_due = task.is_some_and(|task| {
             matches!(task.phase, TaskPhase::Finished { .. })
@@ -106,17 +104,17 @@ impl RunState {
             && is_next;
         let allowed = holds(Rule::Child, due);
         self.require(allowed, frame, &path.step, state.status.as_str())?;
-        Ok(TransitionTarget::Opens { scope, step })
+        Ok(TransitionTarget::Opens(at))
     }
 
     /// A command that runs workflows is recorded.
-    pub(super) fn request_invoke(&mut self, frame: &Frame, at: (u32, u32), command: &StepCommand) {
+    pub(super) fn request_invoke(&mut self, frame: &Frame, at: StepKey, command: &StepCommand) {
         let target = command.target.as_ref().filter(|_| !command.suppressed);
         let plan = target.and_then(|target| {
-            let plan = self.agent_plan(at.0, at.1)?;
+            let plan = self.agent_plan(at)?;
             plan.may_invoke.get(target).cloned()
         });
-        let Some((plan, task)) = plan.zip(self.task_mut(at.0, at.1, command.item)) else {
+        let Some((plan, task)) = plan.zip(self.task_mut(at, command.item)) else {
             return;
         };
         if task.invoked.is_none()
@@ -135,21 +133,21 @@ impl RunState {
             }));
             self.commanded.insert(finished, commands);
         }
-        let task = self.task_mut(at.0, at.1, command.item);
+        let task = self.task_mut(at, command.item);
         if let Some(invoked) = task.and_then(|task| task.invoked.as_deref_mut()) {
             invoked.request(frame.seq, command, &plan);
         }
     }
 
     /// A workflow that a command runs has begun, as a scope that is the last of all.
-    pub(super) fn begin_invoked(&mut self, at: (u32, u32), child: u32, started: &RunStarted) {
+    pub(super) fn begin_invoked(&mut self, at: StepKey, child: u32, started: &RunStarted) {
         let Some(path) = self
             .scope(child)
             .and_then(|scope| InvokedPath::parse(&scope.path))
         else {
             return;
         };
-        if let Some(task) = self.task_mut(at.0, at.1, path.item)
+        if let Some(task) = self.task_mut(at, path.item)
             && let Some(invoked) = &mut task.invoked
         {
             invoked.under_way += 1;
@@ -166,12 +164,12 @@ impl RunState {
                 input: started.input.clone(),
             }));
         }
-        self.reclassify_task(at.0, at.1, path.item);
+        self.reclassify_task(at, path.item);
     }
 
     /// A workflow that a command ran has ended well.
-    pub(super) fn end_invoked(&mut self, frame: &Frame, at: (u32, u32), child: &InvokedAs) {
-        if let Some(task) = self.task_mut(at.0, at.1, child.item)
+    pub(super) fn end_invoked(&mut self, frame: &Frame, at: StepKey, child: &InvokedAs) {
+        if let Some(task) = self.task_mut(at, child.item)
             && let Some(invoked) = &mut task.invoked
         {
             invoked.under_way = invoked.under_way.saturating_sub(1);
@@ -179,7 +177,7 @@ impl RunState {
                 ended.ended = Some(frame.seq);
             }
         }
-        self.reclassify_task(at.0, at.1, child.item);
+        self.reclassify_task(at, child.item);
     }
 
     /// What stands in the commands of an outcome.
@@ -194,8 +192,7 @@ impl RunState {
         if let Some(invoked) = &held.invoked {
             return Some((&invoked.input, held.started));
         }
-        let (parent, step) = held.parent?;
-        let step = self.step(parent, step)?;
+        let step = self.step(held.parent?)?;
         Some((&step.input, step.started))
     }
 }

@@ -29,6 +29,7 @@ mod transition;
 pub mod waits;
 mod worlds;
 
+pub use crate::life::key::{StepKey, TaskId};
 pub use crate::life::model_call::{CallSize, ModelCall};
 pub use crate::life::output::StoredOutput;
 pub use crate::life::overlays::OverlayValue;
@@ -39,13 +40,12 @@ pub use crate::life::step::{Effective, Phase, Step, StepStatus};
 pub use crate::life::task::{AgentTask, Hint, ItemEnd, Reflection, TaskPhase};
 pub use crate::life::tasks::{ItemCounts, TaskAction, Tasks};
 pub use crate::pointer::escape;
-pub use announced::{AnnouncedEffect, StepAddress};
+pub use announced::AnnouncedEffect;
 pub use failure::{FailedItem, RunFailure};
 pub use header::RunHeader;
 pub use interventions::ForkPoint;
 pub use outline::{AgentShape, Outline, PlanError, WorkflowShape};
 pub use pins::Pins;
-pub use responder_tasks::FIRST_RESPONDER_TASK;
 pub use spend::{Affordability, GroupPrice, GroupPrices, RESERVING_RULES, Spend};
 pub use transition::TransitionError;
 pub use worlds::BRANCHES_OPEN_RULES;
@@ -68,19 +68,9 @@ pub enum Todo {
     /// Start the run.
     Start,
     /// An effect is to be announced.
-    Effect {
-        /// Position in [`RunState::scopes`].
-        scope: u32,
-        /// Position in the scope's steps.
-        step: u32,
-    },
+    Effect(StepKey),
     /// Anything else about a step.
-    Step {
-        /// Position in [`RunState::scopes`].
-        scope: u32,
-        /// Position in the scope's steps.
-        step: u32,
-    },
+    Step(StepKey),
     /// Every step of a scope is settled.
     End {
         /// Position in [`RunState::scopes`].
@@ -103,9 +93,9 @@ pub struct RunState {
     todo: BTreeSet<Todo>,
     failing: Option<RunFailure>,
     /// Which step's output a frame holds.
-    produced: BTreeMap<u64, (u32, u32)>,
+    produced: BTreeMap<u64, StepKey>,
     /// Steps that wait to be sent again.
-    retries: BTreeSet<(u32, u32)>,
+    retries: BTreeSet<StepKey>,
     spend: Spend,
     /// What identical requests may repeat.
     replies: reply_cache::ReplyCache,
@@ -343,22 +333,22 @@ impl RunState {
         self.by_path.get(path).copied()
     }
 
-    /// A step by its scope and its position there, or what a responder asked or ran, as if it were one.
-    pub fn step(&self, scope: u32, step: u32) -> Option<&Step> {
-        if let Some(task) = self.responder_task(scope, step) {
-            return Some(&task.step);
+    /// A step, or what a responder asked or ran, as if it were one.
+    pub fn step(&self, at: StepKey) -> Option<&Step> {
+        match at {
+            StepKey::Of { scope, step } => self.scope(scope)?.steps.get(step as usize),
+            StepKey::Responder { .. } => Some(&self.responder_task(at)?.step),
+            StepKey::Gone => None,
         }
-        self.scope(scope)?.steps.get(step as usize)
     }
 
-    /// The scope and the position of a step by the path of its scope and its id; or of what a
-    /// responder asked or ran, by its address.
-    pub fn step_at(&self, path: &str, id: &str) -> Option<(u32, u32)> {
+    /// A step by the path of its scope and its id; or what a responder asked or ran, by its address.
+    pub fn step_at(&self, path: &str, id: &str) -> Option<StepKey> {
         if path.is_empty() && is_address(id) {
-            return Some((0, self.responder_task_at(id)?));
+            return self.responder_task_at(id);
         }
         let scope = self.scope_at(path)?;
-        Some((scope, self.scope(scope)?.shape.position(id)?))
+        Some(StepKey::of(scope, self.scope(scope)?.shape.position(id)?))
     }
 
     /// The first thing to decide, if there is any.
@@ -378,8 +368,8 @@ impl RunState {
     }
 
     /// The value of a step as later steps see it: the only way to it.
-    pub fn effective(&self, scope: u32, step: u32) -> Effective<'_> {
-        let found = self.step(scope, step);
+    pub fn effective(&self, at: StepKey) -> Effective<'_> {
+        let found = self.step(at);
         found.map_or(Effective::Absent, Step::effective)
     }
 
@@ -388,8 +378,8 @@ impl RunState {
         self.deadline_from
     }
 
-    /// The webhooks that failed and wait to be sent again: scope and step.
-    pub fn retries(&self) -> impl Iterator<Item = (u32, u32)> {
+    /// The webhooks that failed and wait to be sent again.
+    pub fn retries(&self) -> impl Iterator<Item = StepKey> {
         self.retries.iter().copied()
     }
 
@@ -493,9 +483,7 @@ impl RunState {
 
     /// The output that a frame holds, or that stands for it.
     fn produced(&self, frame: u64) -> Option<&StoredOutput> {
-        let (scope, step) = self.produced.get(&frame)?;
-        let step = self.step(*scope, *step)?;
-        step.output.as_ref()
+        self.step(*self.produced.get(&frame)?)?.output.as_ref()
     }
 }
 

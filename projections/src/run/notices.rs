@@ -8,10 +8,16 @@ use ktsu_ledger::Frame;
 use ktsu_ledger::event::WebhookEvent;
 use ktsu_ledger::event::plan::StepWork;
 
-use super::{AnnouncedEffect, RunState, Scope};
+use super::{AnnouncedEffect, RunState, Scope, StepKey};
 
-/// A notice, by what it is about: the frame that asks, then scope and step of the webhook.
-pub type Notice = (u64, u32, u32);
+/// A notice, by what it is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Notice {
+    /// The frame that asks people.
+    pub request: u64,
+    /// The webhook.
+    pub webhook: StepKey,
+}
 
 /// How far a notice is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,13 +51,16 @@ impl RunState {
     }
 
     /// Whether a call waits for people and a webhook speaks of it.
-    fn may_notify(&self, (request, scope, step): Notice) -> bool {
+    fn may_notify(&self, notice: Notice) -> bool {
         let asked = self.pending_decisions();
         let mut gates = asked
             .iter()
             .filter(|asked| asked.call.state.gate().is_some());
-        let asked = gates.find(|asked| (asked.request, asked.scope) == (request, scope));
-        asked.is_some_and(|asked| self.notifiers(scope, asked.step).any(|one| one == step))
+        let asked = gates.find(|asked| asked.request == notice.request);
+        asked.is_some_and(|asked| {
+            let mut webhooks = self.notifiers(asked.at.step);
+            webhooks.any(|one| one == notice.webhook)
+        })
     }
 
     pub(super) fn take_notice(&mut self, frame: &Frame, notice: Notice, event: &WebhookEvent) {
@@ -77,20 +86,22 @@ impl RunState {
             .iter()
             .map(|asked| asked.request)
             .collect();
-        self.notices.retain(|notice, _| asked.contains(&notice.0));
+        self.notices
+            .retain(|notice, _| asked.contains(&notice.request));
         self.end_forgotten_notices();
     }
 
     /// The webhooks that speak of a step's calls: those that depend on it, and those that depend on
     /// nothing.
-    pub fn notifiers(&self, scope: u32, at: u32) -> impl Iterator<Item = u32> {
+    pub fn notifiers(&self, at: StepKey) -> impl Iterator<Item = StepKey> {
         let speaking = |scope: &&Scope| scope.webhooks && !self.suppresses_effects();
-        let held = self.scope(scope).filter(speaking).into_iter();
+        let held = self.scope(at.scope()).filter(speaking).into_iter();
         let steps = held.flat_map(|held| (0u32..).zip(&held.shape.plan.steps));
         let speak = steps.filter(move |(_, plan)| {
-            let about = plan.needs.is_empty() || plan.needs.contains(&at);
+            let of = at.position().is_some_and(|step| plan.needs.contains(&step));
+            let about = plan.needs.is_empty() || of;
             about && matches!(&plan.work, StepWork::Webhook(webhook) if webhook.on_approval)
         });
-        speak.map(|(step, _)| step)
+        speak.map(move |(step, _)| StepKey::of(at.scope(), step))
     }
 }

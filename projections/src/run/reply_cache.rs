@@ -19,7 +19,7 @@ use std::sync::Arc;
 use ktsu_ledger::event::{AgentEvent, LlmRequest, LlmResponse};
 use ktsu_ledger::{Event, Frame};
 
-use super::{RunState, StepAddress, StepStatus};
+use super::{RunState, StepStatus, TaskId};
 use crate::life::model_call::{CachedReply, ModelCall, RequestKey};
 use crate::life::task::AgentTask;
 
@@ -38,9 +38,9 @@ pub struct ReplyCache {
     by_frame: BTreeMap<u64, RequestKey>,
     call_bytes: usize,
     /// Which task asked last for what is not known.
-    asked: BTreeMap<RequestKey, StepAddress>,
+    asked: BTreeMap<RequestKey, TaskId>,
     /// Tasks whose request a known reply answers.
-    due: BTreeSet<StepAddress>,
+    due: BTreeSet<TaskId>,
     generation: u64,
 }
 
@@ -75,11 +75,7 @@ impl ReplyCache {
     }
 
     /// A request is recorded. Gives the reply that answers it, if one is known.
-    pub(super) fn request(
-        &mut self,
-        at: StepAddress,
-        key: &RequestKey,
-    ) -> Option<Arc<CachedReply>> {
+    pub(super) fn request(&mut self, at: TaskId, key: &RequestKey) -> Option<Arc<CachedReply>> {
         let reply = self.known.get(key).cloned();
         match reply {
             Some(_) => drop(self.due.insert(at)),
@@ -93,12 +89,7 @@ impl ReplyCache {
     }
 
     /// A task's call is not under way any more.
-    pub(super) fn end(
-        &mut self,
-        at: StepAddress,
-        call: &ModelCall,
-        end: Option<(u64, &LlmResponse)>,
-    ) {
+    pub(super) fn end(&mut self, at: TaskId, call: &ModelCall, end: Option<(u64, &LlmResponse)>) {
         self.due.remove(&at);
         let Some(key) = &call.key else {
             return;
@@ -134,11 +125,9 @@ impl RunState {
     /// Whether an earlier reply may answer the next request of a task, and its reply later ones: its
     /// step declares that, and the task is tried for the first time. It is tried again because
     /// something went wrong, or because a person wants other replies.
-    pub fn task_repeats_replies(&self, at: StepAddress) -> bool {
-        let declared = self
-            .agent_plan(at.scope, at.step)
-            .is_some_and(|plan| plan.cache);
-        let task = self.task(at.scope, at.step, at.item);
+    pub fn task_repeats_replies(&self, at: TaskId) -> bool {
+        let declared = self.agent_plan(at.step).is_some_and(|plan| plan.cache);
+        let task = self.task(at.step, at.item);
         declared && self.repeats_replies() && task.is_some_and(AgentTask::is_first_try)
     }
 
@@ -157,19 +146,19 @@ impl RunState {
     }
 
     /// The task that a repeated reply is due to, with the call and the reply.
-    pub fn reply_due(&self) -> Option<(StepAddress, &ModelCall, &Arc<CachedReply>)> {
+    pub fn reply_due(&self) -> Option<(TaskId, &ModelCall, &Arc<CachedReply>)> {
         let mut due = self.replies.due.iter().copied();
         let at = due.find(|at| self.asks(*at, |call| call.reply.is_some()))?;
-        let call = self.task(at.scope, at.step, at.item)?.open_call.as_ref()?;
+        let call = self.task(at.step, at.item)?.open_call.as_ref()?;
         Some((at, call, call.reply.as_ref()?))
     }
 
     /// Whether a task has such a call under way, and its step goes on.
-    fn asks(&self, at: StepAddress, such: impl Fn(&ModelCall) -> bool) -> bool {
-        let scope = self.scope(at.scope);
+    fn asks(&self, at: TaskId, such: impl Fn(&ModelCall) -> bool) -> bool {
+        let scope = self.scope(at.step.scope());
         let step = scope.filter(|scope| !scope.abandoned);
-        let step = step.and_then(|_| self.step(at.scope, at.step));
-        let task = self.task(at.scope, at.step, at.item);
+        let step = step.and_then(|_| self.step(at.step));
+        let task = self.task(at.step, at.item);
         step.is_some_and(|step| step.status == StepStatus::Running)
             && task.is_some_and(|task| {
                 task.is_unfinished() && task.open_call.as_ref().is_some_and(such)
@@ -181,11 +170,11 @@ impl RunState {
     pub(super) fn follow_call(
         &mut self,
         frame: &Frame,
-        at: StepAddress,
+        at: TaskId,
         event: &AgentEvent,
         before: Option<ModelCall>,
     ) {
-        let task = self.task(at.scope, at.step, at.item);
+        let task = self.task(at.step, at.item);
         let now = task.and_then(|task| task.open_call.as_ref());
         match (event, before, now) {
             (AgentEvent::Request(request), None, Some(_)) => {
@@ -193,7 +182,7 @@ impl RunState {
                     return;
                 };
                 let reply = self.replies.request(at, &key);
-                let task = self.task_mut(at.scope, at.step, at.item);
+                let task = self.task_mut(at.step, at.item);
                 if let Some(call) = task.and_then(|task| task.open_call.as_mut()) {
                     (call.key, call.reply) = (Some(key), reply);
                 }

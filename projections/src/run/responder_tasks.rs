@@ -21,17 +21,13 @@ use ktsu_ledger::{CanonicalJson, Event, Frame};
 
 use super::transition::{TransitionError, TransitionTarget};
 use super::{RunState, RunStatus};
-use super::{Scope, Step, StepStatus};
+use super::{Scope, Step, StepKey, StepStatus};
 use crate::life::refusal::{Rule, holds};
 use crate::life::reports::AcceptedReport;
 use crate::life::task::AgentTask;
 use crate::life::tasks::{TaskAction, Tasks};
 use crate::world::steps::member;
 use crate::world::{ResponderTaskPhase as TaskPhase, Responding, WorldTask};
-
-/// Positions from here on in the run itself are those of what responders ask or run, in the order in
-/// which it began. No workflow has so many steps.
-pub const FIRST_RESPONDER_TASK: u32 = 1 << 31;
 
 /// What a responder asked or ran, once it has begun.
 #[derive(Debug, Clone)]
@@ -49,39 +45,35 @@ pub(super) struct ResponderTasks {
     /// The reports that were taken of questions that have ended, with the attempt: a runtime may not
     /// have heard that they were.
     ended: HashMap<String, (u32, Vec<AcceptedReport>)>,
-    by_position: BTreeMap<u32, ResponderTask>,
-    by_address: HashMap<String, u32>,
+    by_key: BTreeMap<StepKey, ResponderTask>,
+    by_address: HashMap<String, StepKey>,
 }
 
 impl ResponderTasks {
-    pub(super) fn get(&self, position: u32) -> Option<&ResponderTask> {
-        self.by_position.get(&position)
+    pub(super) fn get_mut(&mut self, at: StepKey) -> Option<&mut ResponderTask> {
+        self.by_key.get_mut(&at)
     }
 
-    pub(super) fn get_mut(&mut self, position: u32) -> Option<&mut ResponderTask> {
-        self.by_position.get_mut(&position)
+    pub(super) fn iter(&self) -> impl Iterator<Item = (StepKey, &ResponderTask)> {
+        self.by_key.iter().map(|(at, task)| (*at, task))
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &ResponderTask)> {
-        self.by_position.iter().map(|(at, task)| (*at, task))
-    }
-
-    fn add(&mut self, address: &str, step: Step, work: StepWork) -> u32 {
-        let at = FIRST_RESPONDER_TASK.saturating_add(self.begun);
+    fn add(&mut self, address: &str, step: Step, work: StepWork) -> StepKey {
+        let at = StepKey::Responder { task: self.begun };
         self.begun += 1;
         let task = ResponderTask {
             address: address.to_owned(),
             step,
             work,
         };
-        self.by_position.insert(at, task);
+        self.by_key.insert(at, task);
         self.by_address.insert(address.to_owned(), at);
         at
     }
 
-    fn remove(&mut self, position: u32) -> Option<ResponderTask> {
-        let task = self.by_position.remove(&position)?;
-        if self.by_address.get(&task.address) == Some(&position) {
+    fn remove(&mut self, at: StepKey) -> Option<ResponderTask> {
+        let task = self.by_key.remove(&at)?;
+        if self.by_address.get(&task.address) == Some(&at) {
             self.by_address.remove(&task.address);
         }
         if let Some(asked) = task
@@ -99,16 +91,16 @@ impl ResponderTasks {
 
 impl RunState {
     /// What a step, or what a responder asked or ran, is called in frames.
-    pub fn step_id(&self, scope: u32, step: u32) -> Option<&str> {
-        match self.responder_task(scope, step) {
-            Some(task) => Some(&task.address),
-            None => Some(&self.scope(scope)?.shape.step(step)?.id),
+    pub fn step_id(&self, at: StepKey) -> Option<&str> {
+        match at {
+            StepKey::Of { scope, step } => Some(&self.scope(scope)?.shape.step(step)?.id),
+            StepKey::Responder { .. } => Some(&self.responder_task(at)?.address),
+            StepKey::Gone => None,
         }
     }
 
-    /// What responders asked models and has neither ended nor been lost for good: positions in the
-    /// run itself.
-    pub fn open_asks(&self) -> impl Iterator<Item = (u32, &Tasks)> {
+    /// What responders asked models and has neither ended nor been lost for good.
+    pub fn open_asks(&self) -> impl Iterator<Item = (StepKey, &Tasks)> {
         let open = self.responder_tasks.iter();
         open.filter_map(|(at, task)| Some((at, task.step.tasks.as_deref()?)))
     }
@@ -122,10 +114,9 @@ impl RunState {
 
     /// Whether something that a responder asked or ran has begun and not ended.
     pub(super) fn has_open_responder_tasks(&self) -> bool {
-        let of_responder = |(parent, at): (u32, u32)| parent == 0 && at >= FIRST_RESPONDER_TASK;
         let ran = |scope: &Scope| {
             let open = !scope.abandoned && scope.ended.is_none();
-            open && scope.parent.is_some_and(of_responder)
+            open && scope.parent.is_some_and(StepKey::is_of_responder)
         };
         self.has_open_asks() || self.scopes.iter().any(ran)
     }
@@ -170,11 +161,11 @@ impl RunState {
             return false;
         };
         let mut at = failing.scope;
-        while let Some((parent, step)) = self.scope(at).and_then(|scope| scope.parent) {
-            if parent == 0 {
-                return step >= FIRST_RESPONDER_TASK;
+        while let Some(parent) = self.scope(at).and_then(|scope| scope.parent) {
+            if parent.scope() == 0 {
+                return parent.is_of_responder();
             }
-            at = parent;
+            at = parent.scope();
         }
         let by = |task: &WorldTask| task.set_aside_by == Some(failing.seq);
         let mut tasks = self.responding().into_iter().flat_map(Responding::tasks);
@@ -182,18 +173,17 @@ impl RunState {
     }
 
     /// What is due for what a responder asked, from its plan.
-    pub fn ask_action(&self, position: u32) -> Option<TaskAction> {
-        let plan = self.agent_plan(0, position)?;
-        self.step(0, position)?.tasks.as_deref()?.next_action(plan)
+    pub fn ask_action(&self, at: StepKey) -> Option<TaskAction> {
+        let plan = self.agent_plan(at)?;
+        self.step(at)?.tasks.as_deref()?.next_action(plan)
     }
 
-    pub(super) fn responder_task(&self, scope: u32, step: u32) -> Option<&ResponderTask> {
-        let is_task = scope == 0 && step >= FIRST_RESPONDER_TASK;
-        is_task.then(|| self.responder_tasks.get(step)).flatten()
+    pub(super) fn responder_task(&self, at: StepKey) -> Option<&ResponderTask> {
+        self.responder_tasks.by_key.get(&at)
     }
 
-    /// The position of what a responder asked or ran.
-    pub(super) fn responder_task_at(&self, address: &str) -> Option<u32> {
+    /// What a responder asked or ran, by its address.
+    pub(super) fn responder_task_at(&self, address: &str) -> Option<StepKey> {
         self.responder_tasks.by_address.get(address).copied()
     }
 
@@ -260,7 +250,7 @@ impl RunState {
     }
 
     /// What a responder asks is sent out for the first time.
-    pub(super) fn begin_ask(&mut self, frame: &Frame, sent: &WorkerDispatched) -> Option<u32> {
+    pub(super) fn begin_ask(&mut self, frame: &Frame, sent: &WorkerDispatched) -> Option<StepKey> {
         let before = sent.attempt.saturating_sub(1);
         let ResponderWork::Ask(ask) = &self.responder_of(&sent.step)?.work else {
             return None;
@@ -281,7 +271,7 @@ impl RunState {
         &mut self,
         frame: &Frame,
         started: &RunStarted,
-    ) -> Option<u32> {
+    ) -> Option<StepKey> {
         let child = self.responder_of(&frame.scope)?.work.child()?.clone();
         let step = Step {
             status: StepStatus::Running,
@@ -301,22 +291,20 @@ impl RunState {
             return;
         };
         let is_ask = self
-            .responder_tasks
-            .get(at)
+            .responder_task(at)
             .is_some_and(|task| task.step.tasks.is_some());
         if is_ask && let Some(task) = self.responder_tasks.remove(at) {
             self.spend.close_all(&task.step);
             self.end_announced(&task.step);
-            self.todo.remove(&super::Todo::Step { scope: 0, step: at });
-            self.todo
-                .remove(&super::Todo::Effect { scope: 0, step: at });
+            self.todo.remove(&super::Todo::Step(at));
+            self.todo.remove(&super::Todo::Effect(at));
         }
     }
 
     /// What responders ask or run begins anew, from the world as of its trigger: the definition
     /// changed, or a person takes a run up again.
     pub(super) fn restart_responder_tasks(&mut self, frame: &Frame) {
-        let all: Vec<(u32, String)> = self
+        let all: Vec<(StepKey, String)> = self
             .responder_tasks
             .iter()
             .map(|(at, task)| (at, task.address.clone()))
@@ -329,7 +317,7 @@ impl RunState {
             }
             let children = (0u32..).zip(&self.scopes);
             let open = children.filter(|(_, child)| {
-                child.parent == Some((0, at)) && child.status != RunStatus::Complete
+                child.parent == Some(at) && child.status != RunStatus::Complete
             });
             for child in open.map(|(child, _)| child).collect::<Vec<_>>() {
                 self.abandon(frame, child);

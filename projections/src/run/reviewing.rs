@@ -5,17 +5,15 @@ use ktsu_ledger::event::{CommandKind, Reference, ReviewDecided, StepCommand, Ste
 use ktsu_ledger::{CanonicalJson, Frame};
 use serde_json::Value;
 
-use super::{AgentTask, RunState, StepStatus, TaskPhase};
+use super::{AgentTask, RunState, StepKey, StepStatus, TaskId, TaskPhase};
 use crate::life::overlays::{OverlayValue, REVIEWED_FIELDS};
 use crate::life::review::{PendingReview, Review, ReviewDue};
 
 /// A review that people are asked for.
 #[derive(Debug, Clone, Copy)]
 pub struct AskedReview<'a> {
-    /// Position among the run's scopes.
-    pub scope: u32,
-    /// Position among the scope's steps.
-    pub step: u32,
+    /// The step.
+    pub step: StepKey,
     /// Its task, whose outcome it is about.
     pub task: &'a AgentTask,
     /// The review.
@@ -28,12 +26,11 @@ impl RunState {
         if !self.has_suspended() {
             return Vec::new();
         }
-        let asked = |(scope, step, _, task): (u32, u32, Option<u32>, _)| {
+        let asked = |(at, task): (TaskId, _)| {
             let task: &AgentTask = task;
             let review = task.review.as_ref()?.pending()?;
             Some(AskedReview {
-                scope,
-                step,
+                step: at.step,
                 task,
                 review,
             })
@@ -45,12 +42,13 @@ impl RunState {
 
     /// Whether a task is an item of a fan-out. A recompute has its tasks in fan-outs, of which its params
     /// say which tasks of the run those are.
-    pub fn is_fan_out_item(&self, scope: u32, step: u32, item: Option<u32>) -> bool {
+    pub fn is_fan_out_item(&self, at: StepKey, item: Option<u32>) -> bool {
         let Some(item) = item else { return false };
         if self.created().results.is_none() {
             return true;
         }
-        let plan = self.scope(scope).and_then(|held| held.shape.step(step));
+        let held = self.scope(at.scope()).zip(at.position());
+        let plan = held.and_then(|(held, step)| held.shape.step(step));
         let params = self.created().params.to_value();
         plan.is_some_and(|plan| {
             let tasks = &params["steps"][plan.id.as_str()]["tasks"];
@@ -66,49 +64,49 @@ impl RunState {
     }
 
     /// Whether a step waits for the decision of a review.
-    pub(super) fn awaits_review(&self, scope: u32, step: u32) -> bool {
+    pub(super) fn awaits_review(&self, at: StepKey) -> bool {
         let running = self
-            .step(scope, step)
+            .step(at)
             .is_some_and(|step| step.status == StepStatus::Running);
-        let task = self.task(scope, step, None);
+        let task = self.task(at, None);
         running && task.is_some_and(|task| task.review_due() == Some(ReviewDue::Wait))
     }
 
     /// The review of an attempt of a step.
-    fn review_of(&self, scope: u32, step: u32, attempt: u32) -> Option<&Review> {
-        let task = self.task(scope, step, None);
+    fn review_of(&self, at: StepKey, attempt: u32) -> Option<&Review> {
+        let task = self.task(at, None);
         task.filter(|task| task.attempt == attempt)?
             .review
             .as_deref()
     }
 
     /// Whether a frame about a review follows; of others, nothing is said here.
-    pub(super) fn review_may(&self, scope: u32, step: u32, event: &StepEvent) -> bool {
-        let of = |attempt: u32| self.review_of(scope, step, attempt);
-        let policy = || self.review_policy(scope, step);
+    pub(super) fn review_may(&self, at: StepKey, event: &StepEvent) -> bool {
+        let of = |attempt: u32| self.review_of(at, attempt);
+        let policy = || self.review_policy(at);
         if let StepEvent::CommandsDeferred(event) = event {
             of(event.attempt).is_some_and(|review| review.may_defer(event))
         } else if let StepEvent::CommandsDiscarded(event) = event {
             of(event.attempt).is_some_and(|review| review.may_discard(event))
-                || self.suspension_may_discard(scope, step, event)
+                || self.suspension_may_discard(at, event)
         } else if let StepEvent::ReviewRequested(event) = event {
             of(event.attempt).is_some_and(|review| review.may_ask(event, policy()))
         } else if let StepEvent::Commanded(event) = event {
             event.kind != CommandKind::Review
-                || (self.may_wait_for_people(scope, step, event) && policy().is_some())
+                || (self.may_wait_for_people(at, event) && policy().is_some())
         } else {
             true
         }
     }
 
     /// The policy of the reviews that a step may ask for.
-    pub fn review_policy(&self, scope: u32, step: u32) -> Option<&ReviewPolicy> {
-        let plan = self.agent_plan(scope, step)?;
+    pub fn review_policy(&self, at: StepKey) -> Option<&ReviewPolicy> {
+        let plan = self.agent_plan(at)?;
         self.outline.agent(&plan.file)?.review.as_ref()
     }
 
-    pub(super) fn may_decide_review(&self, scope: u32, step: u32, event: &ReviewDecided) -> bool {
-        let review = self.review_of(scope, step, event.attempt);
+    pub(super) fn may_decide_review(&self, at: StepKey, event: &ReviewDecided) -> bool {
+        let review = self.review_of(at, event.attempt);
         let is_live = !self.is_parked() && self.failing().is_none();
         let reserved = event
             .overlay
@@ -116,22 +114,22 @@ impl RunState {
             .any(|field| crate::life::reserved::is_reserved(field));
         is_live
             && !reserved
-            && self.awaits_review(scope, step)
+            && self.awaits_review(at)
             && review.is_some_and(|review| review.may_decide(event, &self.proposer().id))
     }
 
     /// A review is commanded. In a recompute it is not carried out.
-    pub(super) fn request_review(&mut self, frame: &Frame, at: (u32, u32), command: &StepCommand) {
+    pub(super) fn request_review(&mut self, frame: &Frame, at: StepKey, command: &StepCommand) {
         if command.kind != CommandKind::Review || command.suppressed {
             return;
         }
-        if let Some(task) = self.task_mut(at.0, at.1, command.item) {
+        if let Some(task) = self.task_mut(at, command.item) {
             task.review = Some(Box::new(Review::new(frame.seq, task.order.siblings())));
         }
     }
 
-    pub(super) fn apply_review(&mut self, frame: &Frame, scope: u32, at: u32, event: &StepEvent) {
-        let Some(task) = self.task_mut(scope, at, None) else {
+    pub(super) fn apply_review(&mut self, frame: &Frame, at: StepKey, event: &StepEvent) {
+        let Some(task) = self.task_mut(at, None) else {
             return;
         };
         task.last = frame.seq;
@@ -147,53 +145,40 @@ impl RunState {
                 review.ask(frame.seq, frame.at, event);
             }
         }
-        self.reclassify_task(scope, at, None);
+        self.reclassify_task(at, None);
     }
 
-    pub(super) fn decide_review(
-        &mut self,
-        frame: &Frame,
-        scope: u32,
-        at: u32,
-        event: &ReviewDecided,
-    ) {
+    pub(super) fn decide_review(&mut self, frame: &Frame, at: StepKey, event: &ReviewDecided) {
         if !event.overlay.is_empty() {
             let members = event.overlay.iter();
             let members = members.map(|(field, value)| (field.clone(), value.to_value()));
             let overlay = CanonicalJson::from_value(&Value::Object(members.collect()));
             self.overlays.insert(frame.seq, overlay.unwrap_or_default());
         }
-        self.change_review(frame, scope, at, |review| review.decide(frame.seq, event));
+        self.change_review(frame, at, |review| review.decide(frame.seq, event));
     }
 
-    pub(super) fn time_out_review(&mut self, frame: &Frame, scope: u32, at: u32) {
-        self.change_review(frame, scope, at, |review| review.time_out(frame.seq));
+    pub(super) fn time_out_review(&mut self, frame: &Frame, at: StepKey) {
+        self.change_review(frame, at, |review| review.time_out(frame.seq));
     }
 
-    fn change_review(
-        &mut self,
-        frame: &Frame,
-        scope: u32,
-        at: u32,
-        change: impl FnOnce(&mut Review),
-    ) {
-        let Some(task) = self.task_mut(scope, at, None) else {
+    fn change_review(&mut self, frame: &Frame, at: StepKey, change: impl FnOnce(&mut Review)) {
+        let Some(task) = self.task_mut(at, None) else {
             return;
         };
         task.last = frame.seq;
         if let Some(review) = &mut task.review {
             change(review);
         }
-        self.reclassify_task(scope, at, None);
+        self.reclassify_task(at, None);
     }
 
     /// What people replaced of the output of a step that completes.
     pub(super) fn overlay_of_review(
         &self,
-        scope: u32,
-        at: u32,
+        at: StepKey,
     ) -> impl Iterator<Item = (String, OverlayValue)> + use<> {
-        let task = self.task(scope, at, None);
+        let task = self.task(at, None);
         let finished = |task: &&AgentTask| matches!(task.phase, TaskPhase::Finished { .. });
         let review = task
             .filter(finished)
@@ -213,14 +198,14 @@ impl RunState {
     /// A branch begins while people are asked: they are asked again (decision F1).
     pub(super) fn ask_reviews_again(&mut self) {
         let asked = self.pending_reviews().into_iter();
-        let asked: Vec<(u32, u32)> = asked.map(|asked| (asked.scope, asked.step)).collect();
-        for (scope, at) in asked {
-            if let Some(task) = self.task_mut(scope, at, None)
+        let asked: Vec<StepKey> = asked.map(|asked| asked.step).collect();
+        for at in asked {
+            if let Some(task) = self.task_mut(at, None)
                 && let Some(review) = &mut task.review
             {
                 review.ask_again();
             }
-            self.reclassify_task(scope, at, None);
+            self.reclassify_task(at, None);
         }
     }
 }

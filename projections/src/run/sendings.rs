@@ -4,28 +4,22 @@ use ktsu_ledger::Frame;
 use ktsu_ledger::event::plan::{RetryOn, StepWork, WebhookPlan};
 use ktsu_ledger::event::{WebhookAnswer, WebhookEvent};
 
-use super::{Phase, RunState, StepAddress, Todo};
+use super::{Phase, RunState, StepKey, TaskId, Todo};
 
 impl RunState {
-    pub(super) fn apply_webhook(
-        &mut self,
-        frame: &Frame,
-        scope: u32,
-        at: u32,
-        event: &WebhookEvent,
-    ) {
-        self.announce_webhook(frame.seq, StepAddress::step(scope, at), event);
+    pub(super) fn apply_webhook(&mut self, frame: &Frame, at: StepKey, event: &WebhookEvent) {
+        self.announce_webhook(frame.seq, TaskId::step(at), event);
         let phase = match event {
             WebhookEvent::Sent(sent) => {
-                self.todo.remove(&Todo::Effect { scope, step: at });
+                self.todo.remove(&Todo::Effect(at));
                 Phase::Sent {
                     sending: sent.sending,
                     seq: frame.seq,
                 }
             }
             WebhookEvent::Delivered(answer) => {
-                self.todo.insert(Todo::Step { scope, step: at });
-                if let Some(step) = self.step_mut(scope, at) {
+                self.todo.insert(Todo::Step(at));
+                if let Some(step) = self.step_mut(at) {
                     step.delivered = answer.status;
                 }
                 Phase::Delivered {
@@ -33,9 +27,9 @@ impl RunState {
                     status: answer.status.unwrap_or_default(),
                 }
             }
-            WebhookEvent::Failed(answer) => self.undelivered(frame, scope, at, answer),
+            WebhookEvent::Failed(answer) => self.undelivered(frame, at, answer),
             WebhookEvent::Dead(_) => {
-                let step = self.step_mut(scope, at).map(|step| step.phase.clone());
+                let step = self.step_mut(at).map(|step| step.phase.clone());
                 match step {
                     Some(Phase::Undelivered {
                         seq,
@@ -54,28 +48,28 @@ impl RunState {
                 }
             }
         };
-        if let Some(step) = self.step_mut(scope, at) {
+        if let Some(step) = self.step_mut(at) {
             step.phase = phase;
         }
     }
 
     /// A sending failed: wait for the next one, if the file declares one for such a failure.
-    fn undelivered(&mut self, frame: &Frame, scope: u32, at: u32, answer: &WebhookAnswer) -> Phase {
-        let again = match self.work(scope, at) {
+    fn undelivered(&mut self, frame: &Frame, at: StepKey, answer: &WebhookAnswer) -> Phase {
+        let again = match self.work(at) {
             Some(StepWork::Webhook(plan)) => sends_again(plan, answer),
             Some(StepWork::Agent(_) | StepWork::Transform(_) | StepWork::Workflow(_)) | None => {
                 false
             }
         };
         if again {
-            self.retries.insert((scope, at));
+            self.retries.insert(at);
             return Phase::Backoff {
                 seq: frame.seq,
                 since: self.effective_time(frame.at),
                 sending: answer.sending,
             };
         }
-        self.todo.insert(Todo::Step { scope, step: at });
+        self.todo.insert(Todo::Step(at));
         Phase::Undelivered {
             seq: frame.seq,
             code: answer.code.clone().unwrap_or_default(),
@@ -85,8 +79,8 @@ impl RunState {
         }
     }
 
-    pub(super) fn retry_now(&mut self, frame: &Frame, scope: u32, at: u32) {
-        let Some(step) = self.step_mut(scope, at) else {
+    pub(super) fn retry_now(&mut self, frame: &Frame, at: StepKey) {
+        let Some(step) = self.step_mut(at) else {
             return;
         };
         if let Phase::Backoff { sending, .. } = step.phase {
@@ -94,8 +88,8 @@ impl RunState {
                 seq: frame.seq,
                 sending: sending + 1,
             };
-            self.retries.remove(&(scope, at));
-            self.todo.insert(Todo::Effect { scope, step: at });
+            self.retries.remove(&at);
+            self.todo.insert(Todo::Effect(at));
         }
     }
 }

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use ktsu_ledger::event::AgentEvent;
 use ktsu_ledger::event::plan::Unpriced;
 
-use super::{RunState, Step};
+use super::{RunState, Step, StepKey};
 use crate::life::model_call::{CallSize, ModelCall};
 
 /// The decision rules from which on calls under way reserve by model group, and a request that has
@@ -253,8 +253,9 @@ impl RunState {
         let mut gone: Vec<bool> = Vec::with_capacity(self.scopes.len());
         for scope in &self.scopes {
             // A parent begins before its children.
-            let orphaned = scope.parent.is_some_and(|(parent, step)| {
-                step == u32::MAX || gone.get(parent as usize).copied().unwrap_or(false)
+            let orphaned = scope.parent.is_some_and(|parent| {
+                let around = gone.get(parent.scope() as usize).copied();
+                parent == StepKey::Gone || around.unwrap_or(false)
             });
             gone.push(scope.abandoned || orphaned);
             if scope.abandoned || orphaned {

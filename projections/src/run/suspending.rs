@@ -6,16 +6,14 @@ use ktsu_ledger::Frame;
 use ktsu_ledger::event::plan::SuspendPolicy;
 use ktsu_ledger::event::{CommandKind, CommandsDiscarded, StepCommand, StepEvent, SuspendResumed};
 
-use super::{AgentTask, RunState, StepStatus, TaskPhase};
+use super::{AgentTask, RunState, StepKey, StepStatus, TaskId, TaskPhase};
 use crate::life::suspension::{PendingSuspension, Resumption, Suspension, SuspensionDue};
 
 /// A suspension that waits for its data.
 #[derive(Debug, Clone, Copy)]
 pub struct AskedSuspension<'a> {
-    /// Position among the run's scopes.
-    pub scope: u32,
-    /// Position among the scope's steps.
-    pub step: u32,
+    /// The step.
+    pub step: StepKey,
     /// The task that asked for it.
     pub task: &'a AgentTask,
     /// The suspension.
@@ -28,12 +26,11 @@ impl RunState {
         if !self.has_suspended() {
             return Vec::new();
         }
-        let asked = |(scope, step, _, task): (u32, u32, Option<u32>, _)| {
+        let asked = |(at, task): (TaskId, _)| {
             let task: &AgentTask = task;
             let suspension = task.suspension.as_ref()?.pending()?;
             Some(AskedSuspension {
-                scope,
-                step,
+                step: at.step,
                 task,
                 suspension,
             })
@@ -46,50 +43,50 @@ impl RunState {
 
     /// Who may give a step the data that it waits for, and until when; nothing where its agent may not
     /// suspend it.
-    pub fn suspend_policy(&self, scope: u32, step: u32) -> Option<SuspendPolicy> {
-        let plan = self.agent_plan(scope, step)?;
+    pub fn suspend_policy(&self, at: StepKey) -> Option<SuspendPolicy> {
+        let plan = self.agent_plan(at)?;
         let declared = self.outline.agent(&plan.file)?.suspend.as_ref()?;
         Some(declared.narrowed(plan.resume.as_ref()))
     }
 
     /// What a step is given that runs again after a suspension.
-    pub fn resumption(&self, scope: u32, step: u32) -> Option<&Resumption> {
-        self.step(scope, step)?.resumption.as_deref()
+    pub fn resumption(&self, at: StepKey) -> Option<&Resumption> {
+        self.step(at)?.resumption.as_deref()
     }
 
     /// The step by whose definition another runs: the one declared `on: resume` that it was resumed to.
     /// Nothing where the definition of the run no longer has it.
-    pub fn resume_step(&self, scope: u32, step: u32) -> Option<u32> {
-        let name = self.resumption(scope, step)?.resume_step.as_deref()?;
-        let shape = &self.scope(scope)?.shape;
+    pub fn resume_step(&self, at: StepKey) -> Option<u32> {
+        let name = self.resumption(at)?.resume_step.as_deref()?;
+        let (shape, step) = (&self.scope(at.scope())?.shape, at.position()?);
         let other = shape.position(name)?;
         shape.may_resume_to(step, other).then_some(other)
     }
 
     /// Whether a step begins by the definition that a frame names.
-    pub(super) fn may_start_as(&self, scope: u32, step: u32, named: Option<&str>) -> bool {
-        let other = self.resume_step(scope, step);
-        let plan = other.and_then(|other| self.scope(scope)?.shape.step(other));
+    pub(super) fn may_start_as(&self, at: StepKey, named: Option<&str>) -> bool {
+        let other = self.resume_step(at);
+        let plan = other.and_then(|other| self.scope(at.scope())?.shape.step(other));
         plan.map(|plan| plan.id.as_str()) == named
     }
 
     /// Whether a step waits for data.
-    pub fn awaits_data(&self, scope: u32, step: u32) -> bool {
-        self.suspension_of(scope, step, None)
+    pub fn awaits_data(&self, at: StepKey) -> bool {
+        self.suspension_of(at, None)
             .is_some_and(|one| one.due() == SuspensionDue::Wait)
     }
 
     /// Whether a step begins again because its data are there.
-    pub(super) fn may_begin_again(&self, scope: u32, step: u32) -> bool {
+    pub(super) fn may_begin_again(&self, at: StepKey) -> bool {
         self.failing().is_none()
             && self
-                .suspension_of(scope, step, None)
+                .suspension_of(at, None)
                 .is_some_and(|one| one.due() == SuspensionDue::BeginAgain)
     }
 
     /// Keeps the values that a step is given where references find them.
-    pub(super) fn keep_resumption(&mut self, (scope, step): (u32, u32), given: &Resumption) {
-        let task = self.task(scope, step, None);
+    pub(super) fn keep_resumption(&mut self, at: StepKey, given: &Resumption) {
+        let task = self.task(at, None);
         if let Some(TaskPhase::Finished { seq, outcome }) = task.map(|task| &task.phase)
             && *seq == given.finished
         {
@@ -101,13 +98,13 @@ impl RunState {
 
     /// What a step is given that is about to begin again: the data that it waited for. It keeps those of
     /// an earlier attempt as long as nothing begins again that it needs, so that no one is asked twice.
-    pub(super) fn next_resumption(&self, scope: u32, step: u32) -> Option<Resumption> {
-        let given = self.task(scope, step, None).and_then(AgentTask::resumption);
+    pub(super) fn next_resumption(&self, at: StepKey) -> Option<Resumption> {
+        let given = self.task(at, None).and_then(AgentTask::resumption);
         if given.is_some() {
             return given;
         }
-        let held = self.scope(scope)?;
-        let resetting = |at: &u32| scope == 0 && self.resetting.contains(at);
+        let (held, step) = (self.scope(at.scope())?, at.position()?);
+        let resetting = |need: &u32| at.scope() == 0 && self.resetting.contains(need);
         let settled = |at: &u32| {
             let status = held.steps.get(*at as usize).map(|step| step.status);
             !matches!(
@@ -116,7 +113,7 @@ impl RunState {
             )
         };
         let needs = &held.shape.step(step)?.needs;
-        let same = needs.iter().all(|at| settled(at) && !resetting(at));
+        let same = needs.iter().all(|need| settled(need) && !resetting(need));
         same.then(|| {
             held.steps
                 .get(step as usize)?
@@ -127,28 +124,27 @@ impl RunState {
     }
 
     /// The suspension of a step that runs, in one of its attempts.
-    fn suspension_of(&self, scope: u32, step: u32, attempt: Option<u32>) -> Option<&Suspension> {
-        let held = self.step(scope, step)?;
+    fn suspension_of(&self, at: StepKey, attempt: Option<u32>) -> Option<&Suspension> {
+        let held = self.step(at)?;
         (held.status == StepStatus::Running).then_some(())?;
-        let task = self.task(scope, step, None)?;
+        let task = self.task(at, None)?;
         let same = attempt.is_none_or(|attempt| attempt == task.attempt);
         task.suspension.as_deref().filter(|_| same)
     }
 
     /// Whether a frame about a suspension follows; of others, nothing is said here.
-    pub(super) fn suspension_may(&self, scope: u32, step: u32, event: &StepEvent) -> bool {
+    pub(super) fn suspension_may(&self, at: StepKey, event: &StepEvent) -> bool {
         if let StepEvent::SuspendRequested(event) = event {
-            let task = self.task(scope, step, None);
-            let suspension = self.suspension_of(scope, step, Some(event.attempt));
-            let policy = self.suspend_policy(scope, step);
+            let task = self.task(at, None);
+            let suspension = self.suspension_of(at, Some(event.attempt));
+            let policy = self.suspend_policy(at);
             task.is_some_and(AgentTask::has_all_notes)
                 && suspension.is_some_and(|one| one.may_ask(event, policy.as_ref()))
         } else if let StepEvent::Commanded(event) = event {
             event.kind != CommandKind::Suspend
-                || (self.may_wait_for_people(scope, step, event)
-                    && self.suspend_policy(scope, step).is_some())
+                || (self.may_wait_for_people(at, event) && self.suspend_policy(at).is_some())
         } else if let StepEvent::Started(event) = event {
-            self.may_start_as(scope, step, event.resume_step.as_deref())
+            self.may_start_as(at, event.resume_step.as_deref())
         } else {
             true
         }
@@ -156,40 +152,30 @@ impl RunState {
 
     /// Whether a command may have its step wait for people. Neither an item of a fan-out nor what a
     /// responder asks does, and a recompute asks no one.
-    pub(super) fn may_wait_for_people(&self, scope: u32, step: u32, command: &StepCommand) -> bool {
-        !self.is_fan_out_item(scope, step, command.item)
-            && self.responder_task(scope, step).is_none()
+    pub(super) fn may_wait_for_people(&self, at: StepKey, command: &StepCommand) -> bool {
+        !self.is_fan_out_item(at, command.item)
+            && self.responder_task(at).is_none()
             && command.suppressed == self.created().results.is_some()
     }
 
     /// Whether the other commands of an outcome are discarded because it suspends its step.
-    pub(super) fn suspension_may_discard(
-        &self,
-        scope: u32,
-        step: u32,
-        event: &CommandsDiscarded,
-    ) -> bool {
-        self.suspension_of(scope, step, Some(event.attempt))
+    pub(super) fn suspension_may_discard(&self, at: StepKey, event: &CommandsDiscarded) -> bool {
+        self.suspension_of(at, Some(event.attempt))
             .is_some_and(|one| one.may_discard(event))
     }
 
-    pub(super) fn may_resume_step(&self, scope: u32, step: u32, event: &SuspendResumed) -> bool {
-        let suspension = self.suspension_of(scope, step, Some(event.attempt));
+    pub(super) fn may_resume_step(&self, at: StepKey, event: &SuspendResumed) -> bool {
+        let suspension = self.suspension_of(at, Some(event.attempt));
         let is_live = !self.is_parked() && self.failing().is_none();
         is_live && suspension.is_some_and(|one| one.may_resume(event))
     }
 
     /// A suspension is commanded. In a recompute it is not carried out.
-    pub(super) fn request_suspension(
-        &mut self,
-        frame: &Frame,
-        at: (u32, u32),
-        command: &StepCommand,
-    ) {
+    pub(super) fn request_suspension(&mut self, frame: &Frame, at: StepKey, command: &StepCommand) {
         if command.kind != CommandKind::Suspend || command.suppressed {
             return;
         }
-        if let Some(task) = self.task_mut(at.0, at.1, command.item) {
+        if let Some(task) = self.task_mut(at, command.item) {
             let siblings = task.order.siblings();
             let suspension = Suspension::new(frame.seq, command.index, siblings);
             task.suspension = Some(Box::new(suspension));
@@ -199,30 +185,30 @@ impl RunState {
     pub(super) fn change_suspension(
         &mut self,
         frame: &Frame,
-        (scope, at): (u32, u32),
+        at: StepKey,
         change: impl FnOnce(&mut Suspension),
     ) {
-        let Some(task) = self.task_mut(scope, at, None) else {
+        let Some(task) = self.task_mut(at, None) else {
             return;
         };
         task.last = frame.seq;
         if let Some(suspension) = &mut task.suspension {
             change(suspension);
         }
-        self.reclassify_task(scope, at, None);
+        self.reclassify_task(at, None);
     }
 
     /// A branch begins before the data: they are asked for again (decision F1).
     pub(super) fn ask_for_data_again(&mut self) {
         let asked = self.pending_suspensions().into_iter();
-        let asked: Vec<(u32, u32)> = asked.map(|asked| (asked.scope, asked.step)).collect();
-        for (scope, at) in asked {
-            if let Some(task) = self.task_mut(scope, at, None)
+        let asked: Vec<StepKey> = asked.map(|asked| asked.step).collect();
+        for at in asked {
+            if let Some(task) = self.task_mut(at, None)
                 && let Some(suspension) = &mut task.suspension
             {
                 suspension.ask_again();
             }
-            self.reclassify_task(scope, at, None);
+            self.reclassify_task(at, None);
         }
     }
 }

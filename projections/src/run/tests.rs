@@ -329,14 +329,14 @@ fn a_declared_retry_waits_for_its_timer_and_no_longer_than_declared() {
         .then(started("w"))
         .then(sent(1))
         .then(answered(1, 503));
-    assert_eq!(run.state.retries().collect::<Vec<_>>(), [(0, 0)]);
+    assert_eq!(run.state.retries().collect::<Vec<_>>(), [StepKey::of(0, 0)]);
     assert_eq!(run.state.todo(), None);
     run.refuses(sent(2));
     let run = run.then(fired(retry, Some("w")));
     run.refuses(fired(retry, Some("w")));
     let run = run.then(sent(2)).then(answered(2, 503));
     assert_eq!(run.state.retries().count(), 0, "two attempts are declared");
-    assert_eq!(run.state.todo(), Some(Todo::Step { scope: 0, step: 0 }));
+    assert_eq!(run.state.todo(), Some(Todo::Step(StepKey::of(0, 0))));
 }
 
 #[test]
@@ -372,7 +372,7 @@ fn a_child_opens_once_under_the_step_that_names_it() {
         .then_in("call", started("in"))
         .then_in("call", completed("in"))
         .then_in("call", completed_run());
-    assert_eq!(run.state.todo(), Some(Todo::Step { scope: 0, step: 0 }));
+    assert_eq!(run.state.todo(), Some(Todo::Step(StepKey::of(0, 0))));
 }
 
 #[test]
@@ -440,7 +440,7 @@ fn the_fold_costs_the_same_whatever_came_before() {
         .collect();
     let mut run = Given::a_run(json!(steps));
     for n in 0..200 {
-        assert_eq!(run.state.todo(), Some(Todo::Step { scope: 0, step: n }));
+        assert_eq!(run.state.todo(), Some(Todo::Step(StepKey::of(0, n))));
         assert_eq!(run.state.todo.len(), 1);
         run = run
             .then(started(&format!("s{n}")))

@@ -10,7 +10,10 @@ use ktsu_ledger::event::{
 };
 use ktsu_ledger::{Cause, Event, Frame};
 
-use super::{Outline, Phase, PlanError, RunState, RunStatus, Scope, Step, StepStatus, steer};
+use super::notices::Notice;
+use super::{
+    Outline, Phase, PlanError, RunState, RunStatus, Scope, Step, StepKey, StepStatus, steer,
+};
 use crate::life::invoked::InvokedPath;
 use crate::life::refusal::holds;
 use crate::life::step::{is_stopped, task_of};
@@ -71,9 +74,9 @@ pub(super) enum TransitionTarget {
     /// To a scope.
     Scope(u32),
     /// To a scope that begins with it, held by a step.
-    Opens { scope: u32, step: u32 },
+    Opens(StepKey),
     /// To a step, or to what a responder asked.
-    Step { scope: u32, step: u32 },
+    Step(StepKey),
     /// To what a responder asks or runs, which begins with it.
     ResponderTask,
     /// To nothing that is folded here.
@@ -121,9 +124,9 @@ impl RunState {
     /// A frame about a step, or about what a responder asked: the table of its life.
     fn check_of_step(&self, frame: &Frame) -> Result<TransitionTarget, TransitionError> {
         let id = frame.event.task().map_or("", |(step, _)| step);
-        let (scope, step) = self.find(frame, id)?;
-        let (state, work) = self.step_state(scope, step)?;
-        let at = StepAt { scope, step, state };
+        let key = self.find(frame, id)?;
+        let (state, work) = self.step_state(key, id)?;
+        let at = StepAt { key, state };
         let allowed = match &frame.event {
             Event::Step(event) => self.check_step(at, work, event),
             Event::Item(event) => self.check_item(at, event),
@@ -141,21 +144,22 @@ impl RunState {
             | Event::Foreign { .. } => Ok(()),
         };
         self.require(allowed, frame, id, state.status.as_str())?;
-        Ok(TransitionTarget::Step { scope, step })
+        Ok(TransitionTarget::Step(key))
     }
 
     fn check_step(&self, at: StepAt<'_>, work: &StepWork, event: &StepEvent) -> Allowed {
-        let (scope, step, state) = (at.scope, at.step, at.state);
+        let (at, state) = (at.key, at.state);
         let stopped = self.stopped().is_some();
-        let open = scope_of(self, scope)
+        let open = scope_of(self, at.scope())
             .is_some_and(|scope| is_open(scope) || (stopped && !scope.status.is_terminal()));
         holds(Rule::OpenScope, open)?;
         if matches!(event, StepEvent::Reset(_)) {
-            let asked = scope == 0 && self.resetting().0.contains(&step);
-            holds(Rule::Reset, asked || self.may_begin_again(scope, step))?;
+            let asked =
+                matches!(at, StepKey::Of { scope: 0, step } if self.resetting().0.contains(&step));
+            holds(Rule::Reset, asked || self.may_begin_again(at))?;
         }
-        holds(Rule::Review, self.review_may(scope, step, event))?;
-        holds(Rule::Suspension, self.suspension_may(scope, step, event))?;
+        holds(Rule::Review, self.review_may(at, event))?;
+        holds(Rule::Suspension, self.suspension_may(at, event))?;
         let never_begun =
             stopped && state.status == StepStatus::Pending && is_stopped(event, state);
         match never_begun {
@@ -180,7 +184,8 @@ impl RunState {
 
     fn check_webhook(&self, at: StepAt<'_>, work: &StepWork, event: &WebhookEvent) -> Allowed {
         if let Some(request) = event.approval() {
-            let may = self.may_change_notice((request, at.scope, at.step), event);
+            let webhook = at.key;
+            let may = self.may_change_notice(Notice { request, webhook }, event);
             return holds(Rule::Notice, may);
         }
         at.is_running()?;
@@ -192,11 +197,11 @@ impl RunState {
         match event {
             PersonEvent::OverlaySet(set) => holds(Rule::Overlay, self.may_overlay(at.state, set)),
             PersonEvent::ReviewDecided(decided) => {
-                let may = self.may_decide_review(at.scope, at.step, decided);
+                let may = self.may_decide_review(at.key, decided);
                 holds(Rule::Review, may)
             }
             PersonEvent::SuspendResumed(resumed) => {
-                let may = self.may_resume_step(at.scope, at.step, resumed);
+                let may = self.may_resume_step(at.key, resumed);
                 holds(Rule::Suspension, may)
             }
         }
@@ -264,8 +269,8 @@ impl RunState {
             step: Some(step), ..
         }) = event
         {
-            let (scope, step) = self.find(frame, step)?;
-            return Ok(TransitionTarget::Step { scope, step });
+            let at = self.find(frame, step)?;
+            return Ok(TransitionTarget::Step(at));
         }
         Ok(TransitionTarget::Scope(at))
     }
@@ -332,7 +337,8 @@ impl RunState {
         let scope = self.scope_at(parent).ok_or_else(unknown)?;
         let holder = scope_of(self, scope).ok_or_else(unknown)?;
         let step = holder.shape.position(id).ok_or_else(unknown)?;
-        let (state, work) = self.step_state(scope, step)?;
+        let at = StepKey::of(scope, step);
+        let (state, work) = self.step_state(at, id)?;
         let names_it = matches!(work, StepWork::Workflow(child) if plan == Some(&child.workflow));
         let due = is_open(holder)
             && names_it
@@ -340,7 +346,7 @@ impl RunState {
             && state.phase == Phase::Begun;
         let allowed = holds(Rule::Child, due);
         self.require(allowed, frame, id, state.status.as_str())?;
-        Ok(TransitionTarget::Opens { scope, step })
+        Ok(TransitionTarget::Opens(at))
     }
 
     fn has_pending_timer(&self, frame: &Frame, at: u32, fired: &TimerFired) -> bool {
@@ -363,11 +369,13 @@ impl RunState {
                 .is_some_and(|step| matches!(step.phase, Phase::Backoff { .. })),
             (TimerKind::Review, Some(id)) => {
                 let step = scope.shape.position(id);
-                self.failing().is_none() && step.is_some_and(|step| self.awaits_review(at, step))
+                self.failing().is_none()
+                    && step.is_some_and(|step| self.awaits_review(StepKey::of(at, step)))
             }
             (TimerKind::Suspend, Some(id)) => {
                 let step = scope.shape.position(id);
-                self.failing().is_none() && step.is_some_and(|step| self.awaits_data(at, step))
+                self.failing().is_none()
+                    && step.is_some_and(|step| self.awaits_data(StepKey::of(at, step)))
             }
             (TimerKind::WorldBudget, None) => {
                 let open = self.failing().is_none() && self.status() == RunStatus::Running;
@@ -424,7 +432,7 @@ impl RunState {
     /// the allowlists permit, and where people are asked first, by their word.
     fn check_permission(&self, at: StepAt<'_>, event: &AgentEvent) -> Allowed {
         let server = |name: &str| {
-            let mut servers = self.servers(at.scope, at.step).iter();
+            let mut servers = self.servers(at.key).iter();
             // A branch does not change the world (decision F1).
             let found = servers.find(|server| server.name == name);
             found.filter(|server| !(server.stateful && self.suppresses_tools()))
@@ -444,7 +452,7 @@ impl RunState {
             return holds(Rule::Permission, permits);
         }
         if let AgentEvent::ApprovalDecided(decided) = event {
-            let may = self.may_decide(at.scope, at.step, decided);
+            let may = self.may_decide(at.key, decided);
             return holds(Rule::Decider, may);
         }
         Ok(())
@@ -452,8 +460,8 @@ impl RunState {
 
     /// Whether this person may decide: whoever started the run may not approve where the policy
     /// says so.
-    fn may_decide(&self, scope: u32, step: u32, decided: &ApprovalDecided) -> bool {
-        let task = self.task(scope, step, decided.item);
+    fn may_decide(&self, at: StepKey, decided: &ApprovalDecided) -> bool {
+        let task = self.task(at, decided.item);
         let calls = task.and_then(|task| task.calls.as_deref());
         let call = calls.and_then(|calls| calls.awaiting_decision(decided.request));
         call.is_some_and(|call| match call.state.gate() {
@@ -466,24 +474,19 @@ impl RunState {
         })
     }
 
-    fn find(&self, frame: &Frame, id: &str) -> Result<(u32, u32), TransitionError> {
+    fn find(&self, frame: &Frame, id: &str) -> Result<StepKey, TransitionError> {
         let scope = self.scope_at(&frame.scope);
         let scope = scope.ok_or_else(|| TransitionError::Scope(frame.scope.clone()))?;
         let found = match scope == 0 && is_address(id) {
             true => self.responder_task_at(id),
-            false => scope_of(self, scope).and_then(|scope| scope.shape.position(id)),
+            false => self.step_at(&frame.scope, id),
         };
-        let step = found.ok_or_else(|| TransitionError::Step(id.to_owned()))?;
-        Ok((scope, step))
+        found.ok_or_else(|| TransitionError::Step(id.to_owned()))
     }
 
-    fn step_state(&self, scope: u32, step: u32) -> Result<(&Step, &StepWork), TransitionError> {
-        if let Some(task) = self.responder_task(scope, step) {
-            return Ok((&task.step, &task.work));
-        }
-        let held = scope_of(self, scope).and_then(|scope| scope.steps.get(step as usize));
-        let found = held.zip(self.work(scope, step));
-        found.ok_or_else(|| TransitionError::Step(step.to_string()))
+    fn step_state(&self, at: StepKey, id: &str) -> Result<(&Step, &StepWork), TransitionError> {
+        let found = self.step(at).zip(self.work(at));
+        found.ok_or_else(|| TransitionError::Step(id.to_owned()))
     }
 
     /// The refusal of a frame that breaks a rule.
@@ -508,8 +511,7 @@ impl RunState {
 /// A step that a frame is about.
 #[derive(Clone, Copy)]
 struct StepAt<'s> {
-    scope: u32,
-    step: u32,
+    key: StepKey,
     state: &'s Step,
 }
 

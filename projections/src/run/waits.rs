@@ -3,19 +3,15 @@
 
 use ktsu_ledger::event::plan::ServerPlan;
 
-use super::{AgentTask, Phase, RunState, RunStatus, Step, StepStatus, TaskPhase};
+use super::{AgentTask, Phase, RunState, RunStatus, Step, StepKey, StepStatus, TaskId, TaskPhase};
 use crate::life::call::RequestedCall;
 
 /// A call a person is asked about.
 #[derive(Debug, Clone, Copy)]
 pub struct PendingDecision<'a> {
-    /// Position among the run's scopes.
-    pub scope: u32,
-    /// Position among the scope's steps.
-    pub step: u32,
-    /// The item of a fan-out.
-    pub item: Option<u32>,
-    /// Its task.
+    /// Which task made it.
+    pub at: TaskId,
+    /// The task.
     pub task: &'a AgentTask,
     /// The `approval.requested` or `tool.in_doubt`.
     pub request: u64,
@@ -70,8 +66,8 @@ impl RunState {
     }
 
     /// The tool servers of an agent step.
-    pub fn servers(&self, scope: u32, step: u32) -> &[ServerPlan] {
-        let shape = self.agent_plan(scope, step);
+    pub fn servers(&self, at: StepKey) -> &[ServerPlan] {
+        let shape = self.agent_plan(at);
         let shape = shape.and_then(|plan| self.outline.agent(&plan.file));
         shape.map_or(&[], |shape| &shape.servers)
     }
@@ -108,7 +104,7 @@ impl RunState {
     fn is_within(&self, mut scope: u32, outer: u32) -> bool {
         while scope != outer {
             match self.scope(scope).and_then(|held| held.parent) {
-                Some((parent, _)) => scope = parent,
+                Some(parent) => scope = parent.scope(),
                 None => return false,
             }
         }
@@ -145,23 +141,20 @@ impl RunState {
             || step.awaits_invoked()
     }
 
-    pub(super) fn suspended_tasks(
-        &self,
-    ) -> impl Iterator<Item = (u32, u32, Option<u32>, &AgentTask)> {
+    pub(super) fn suspended_tasks(&self) -> impl Iterator<Item = (TaskId, &AgentTask)> {
         let scopes = (0u32..).zip(&self.scopes);
         let steps = scopes.flat_map(|(scope, held)| {
-            (0u32..)
-                .zip(&held.steps)
-                .map(move |(at, step)| (scope, at, step))
+            let keys = (0u32..).map(move |step| StepKey::of(scope, step));
+            keys.zip(&held.steps)
         });
-        let running = steps.filter(|(_, _, step)| step.status == StepStatus::Running);
-        running.flat_map(|(scope, at, step)| {
+        let running = steps.filter(|(_, step)| step.status == StepStatus::Running);
+        running.flat_map(|(key, step)| {
             let tasks = step.tasks.as_deref();
             tasks.into_iter().flat_map(move |tasks| {
                 let waiting = tasks.suspended.iter();
                 waiting.filter_map(move |index| {
-                    let task = tasks.list.get(*index as usize)?;
-                    Some((scope, at, tasks.item(*index), task))
+                    let item = tasks.item(*index);
+                    Some((TaskId { step: key, item }, tasks.list.get(*index as usize)?))
                 })
             })
         })
@@ -174,15 +167,11 @@ impl RunState {
     }
 }
 
-fn of_task(
-    (scope, step, item, task): (u32, u32, Option<u32>, &AgentTask),
-) -> impl Iterator<Item = PendingDecision<'_>> {
+fn of_task((at, task): (TaskId, &AgentTask)) -> impl Iterator<Item = PendingDecision<'_>> {
     let calls = task.calls.iter().flat_map(|calls| &calls.list);
     calls.filter_map(move |call| {
         Some(PendingDecision {
-            scope,
-            step,
-            item,
+            at,
             task,
             request: call.open_request()?,
             call,

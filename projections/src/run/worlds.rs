@@ -6,7 +6,7 @@ use ktsu_ledger::{Event, Frame, Timestamp};
 
 use super::Scope;
 use super::transition::{TransitionError, TransitionTarget};
-use super::{Effective, FoldError, Outline, RunFailure, RunState, RunStatus, Todo};
+use super::{Effective, FoldError, Outline, RunFailure, RunState, RunStatus, StepKey, Todo};
 use crate::life::refusal::{Rule, holds};
 use crate::world::responding::WorldRefusal;
 use crate::world::wall_time::MovedBy;
@@ -358,7 +358,9 @@ impl RunState {
         if let Event::Step(StepEvent::Completed(done)) = &frame.event {
             let root = self.scope(0);
             let position = root.and_then(|root| root.shape.position(&done.step));
-            if let Some(Effective::Output(held)) = position.map(|at| self.effective(0, at)) {
+            if let Some(Effective::Output(held)) =
+                position.map(|at| self.effective(StepKey::of(0, at)))
+            {
                 responding.complete_step(frame, &done.step, &held.json);
             }
         } else if let Event::Person(PersonEvent::OverlaySet(set)) = &frame.event {

@@ -1,7 +1,7 @@
 //! The successive definitions of a run, and which of them decided a step.
 
 use ktsu_ledger::Frame;
-use ktsu_projections::run::RunStatus;
+use ktsu_projections::run::{RunStatus, StepKey};
 
 use super::story::TracedRun;
 use crate::RunReadError;
@@ -95,7 +95,7 @@ impl TracedRun<'_> {
 
     /// The step by whose definition another ran: itself, or the one that it was resumed to.
     pub(super) fn acting(&self, scope: u32, position: u32) -> Option<&CompiledStep> {
-        let acting = self.state().resume_step(scope, position);
+        let acting = self.state().resume_step(StepKey::of(scope, position));
         let Some(acting) = acting else {
             return Some(self.compiled(scope, position)?.0);
         };

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use ktsu_projections::run::StepStatus;
+use ktsu_projections::run::{StepKey, StepStatus};
 use serde_json::Value;
 
 use super::answer::Hop;
@@ -161,7 +161,7 @@ impl Workflows<'_, '_> {
                 return Some(vec![Visit::Output(child, below.to_owned())]);
             }
             CompiledWork::Agent { from: None, .. } => {
-                if let Some(acting) = story.state().resume_step(scope, position) {
+                if let Some(acting) = story.state().resume_step(StepKey::of(scope, position)) {
                     let text = format!("resumed to step {}", held.path_of(acting));
                     self.hop(facts.first, path.clone(), "resumed", text);
                 }
@@ -268,7 +268,8 @@ impl Workflows<'_, '_> {
 
     fn params(&mut self, scope: u32, below: &str) -> Option<Vec<Visit>> {
         let story = self.story;
-        let (parent, position) = story.state().scope(scope)?.parent?;
+        let holder = story.state().scope(scope)?.parent?;
+        let (parent, position) = (holder.scope(), holder.position()?);
         if !self.seen.insert((scope, None)) {
             return None;
         }
@@ -292,7 +293,7 @@ impl Workflows<'_, '_> {
         else {
             return None;
         };
-        let started = story.state().step(parent, position);
+        let started = story.state().step(StepKey::of(parent, position));
         let started = started.and_then(|step| step.started);
         let text = template
             .source_at(below)
@@ -330,7 +331,7 @@ impl Workflows<'_, '_> {
         let step = state
             .scope(scope)
             .and_then(|scope| scope.shape.position(id));
-        let children = step.map(|step| state.invoked_scopes(scope, step));
+        let children = step.map(|step| state.invoked_scopes(StepKey::of(scope, step)));
         let counts = |child: &u32| {
             let output = self.story.output(*child);
             output.is_some_and(|output| self.counts(output))

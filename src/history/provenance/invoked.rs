@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use ktsu_ledger::event::StepInput;
 use ktsu_projections::life::invoked::InvokedAs;
-use ktsu_projections::run::StepStatus;
+use ktsu_projections::run::{StepKey, StepStatus};
 use serde_json::json;
 
 use super::path::name_in_pointer;
@@ -16,7 +16,10 @@ use ktsu_workflow::expression::{EvaluatedValue, from_value};
 impl TracedRun<'_> {
     /// Traces what the commands of a step ran; `gate` is why the step ran at all.
     pub(super) fn trace_invoked(&mut self, scope: u32, position: u32, gate: &Provenance) {
-        let children: Vec<u32> = self.state().invoked_scopes(scope, position).collect();
+        let children: Vec<u32> = self
+            .state()
+            .invoked_scopes(StepKey::of(scope, position))
+            .collect();
         for child in children {
             if let Some(params) = self.invoked_params(child) {
                 self.trace_scope(child, params.chosen_by(gate));
@@ -50,8 +53,11 @@ impl TracedRun<'_> {
 
     /// The value of `ktsu_invoked`: the outputs of the children of a step that completed.
     pub(super) fn invoked_outputs(&self, scope: u32, position: u32) -> Option<Tracked> {
-        let step = self.state().step(scope, position)?;
-        let mut children = self.state().invoked_scopes(scope, position).peekable();
+        let step = self.state().step(StepKey::of(scope, position))?;
+        let mut children = self
+            .state()
+            .invoked_scopes(StepKey::of(scope, position))
+            .peekable();
         children
             .peek()
             .filter(|_| step.status == StepStatus::Complete)?;
@@ -65,12 +71,14 @@ impl TracedRun<'_> {
     /// What a scope is among those that commands run, and its step.
     pub(super) fn invoked_as(&self, scope: u32) -> Option<(u32, u32, &InvokedAs)> {
         let held = self.state().scope(scope)?;
-        let (parent, position) = held.parent?;
-        Some((parent, position, held.invoked.as_ref()?))
+        let parent = held.parent?;
+        Some((parent.scope(), parent.position()?, held.invoked.as_ref()?))
     }
 
     /// The child that `ktsu_invoked[at]` of a step is.
     pub(super) fn invoked_child(&self, scope: u32, position: u32, at: usize) -> Option<u32> {
-        self.state().invoked_scopes(scope, position).nth(at)
+        self.state()
+            .invoked_scopes(StepKey::of(scope, position))
+            .nth(at)
     }
 }

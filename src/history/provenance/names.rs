@@ -1,5 +1,6 @@
 //! The values that the expressions of a scope mention, with their provenance.
 
+use ktsu_projections::run::StepKey;
 use std::collections::BTreeMap;
 
 use ktsu_ledger::CanonicalJson;
@@ -36,7 +37,9 @@ impl ScopeNames<'_> {
 
     /// What the step that asks was given after a suspension.
     fn given(&self) -> Option<&Resumption> {
-        self.story.state().resumption(self.scope, self.step?)
+        self.story
+            .state()
+            .resumption(StepKey::of(self.scope, self.step?))
     }
 
     /// What let the step begin again, if it was suspended: the commands of the attempt before.

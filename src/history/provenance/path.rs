@@ -7,6 +7,7 @@
 //! ran. Elements are `[3]` or `.3`, odd names `["a.b"]`.
 
 use super::story::TracedRun;
+use ktsu_projections::run::StepKey;
 use ktsu_projections::step_name::path_in;
 use ktsu_workflow::expression::provenance::Tracked;
 use ktsu_workflow::expression::{EvaluatedValue, INVOKED};
@@ -66,7 +67,8 @@ impl FieldPath {
         };
         let envelope = story.envelope(&scope);
         let envelope = envelope.ok_or_else(|| not_found(path, names_of(story, within)))?;
-        let position = story.state().step_at(&scope, name).map(|(_, step)| step);
+        let position = story.state().step_at(&scope, name);
+        let position = position.and_then(StepKey::position);
         if let Some(found) = position.and_then(|step| in_invoked(story, &scope, step, rest)) {
             return Ok(found);
         }

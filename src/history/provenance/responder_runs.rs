@@ -33,7 +33,7 @@ impl TracedRun<'_> {
     fn recorded_params(&self, scope: u32, started: u64) -> Tracked {
         let state = self.state();
         let holder = state.scope(scope).and_then(|scope| scope.parent);
-        let holder = holder.and_then(|(scope, step)| state.step(scope, step));
+        let holder = holder.and_then(|step| state.step(step));
         let input = holder.map(|step| &step.input);
         let mut members = BTreeMap::new();
         for (place, given) in input.into_iter().flatten() {

@@ -7,7 +7,7 @@ use ktsu_ledger::Frame;
 use ktsu_ledger::event::plan::StepWork;
 use ktsu_ledger::event::{EnvValue, SkipReason};
 use ktsu_projections::envelope::{EnvelopeFold, skip_marker};
-use ktsu_projections::run::{Effective, ItemEnd, RunState, StepStatus};
+use ktsu_projections::run::{Effective, ItemEnd, RunState, StepKey, StepStatus};
 use ktsu_projections::step_name::path_in;
 use serde_json::{Value, json};
 
@@ -195,7 +195,7 @@ impl<'f> TracedRun<'f> {
         }
         track.risk = tracker.inspected();
         let why = track.gate.and(&track.risk);
-        let step = self.state().step(scope, position)?;
+        let step = self.state().step(StepKey::of(scope, position))?;
         let made = made.map(|made| made.chosen_by(&why));
         match step.status {
             StepStatus::Complete => {
@@ -219,7 +219,7 @@ impl<'f> TracedRun<'f> {
         made: Option<Tracked>,
         why: &Provenance,
     ) -> Option<Tracked> {
-        let step = self.state().step(scope, position)?;
+        let step = self.state().step(StepKey::of(scope, position))?;
         let value = from_json(&step.output.as_ref()?.json);
         Some(match made {
             Some(made) => made.aligned(&value),
@@ -501,7 +501,7 @@ impl<'f> TracedRun<'f> {
         facts: &StepFacts,
         why: &Provenance,
     ) -> Option<Tracked> {
-        let effective = self.state().effective(scope, position);
+        let effective = self.state().effective(StepKey::of(scope, position));
         let value = skip_marker(&effective)?;
         let reason = match effective {
             Effective::Skipped(words) => {
@@ -511,7 +511,7 @@ impl<'f> TracedRun<'f> {
                 Tracked::literal(from_value(&value["reason"]))
             }
         };
-        let held = self.state().step(scope, position)?;
+        let held = self.state().step(StepKey::of(scope, position))?;
         let closed = held.skipped == Some(SkipReason::RunFailed);
         let rest = match closed {
             true => self.survival_marks(u64::MAX),
@@ -586,7 +586,7 @@ impl<'f> TracedRun<'f> {
             let Some(track) = self.steps.get(&(scope, position)) else {
                 continue;
             };
-            let status = self.state().step(scope, position)?.status;
+            let status = self.state().step(StepKey::of(scope, position))?.status;
             match (status, &track.value) {
                 (StepStatus::Complete, Some(value)) => {
                     return Some(value.clone().chosen_by(&union(&why)));

@@ -5,7 +5,7 @@ use ktsu_projections::run::{RunStatus, Scope, Step, StepStatus};
 use ktsu_projections::step_name::StepName;
 use ktsu_workflow::expression::provenance::Provenance;
 
-use super::{Explainer, StepPosition};
+use super::{Explainer, StepKey};
 
 impl Explainer<'_, '_> {
     /// The status of a workflow that a command runs, if that is what a name is of, and the step to
@@ -13,7 +13,7 @@ impl Explainer<'_, '_> {
     pub(super) fn invoked_child(
         &mut self,
         name: &StepName,
-    ) -> Option<(&'static str, Option<StepPosition>)> {
+    ) -> Option<(&'static str, Option<StepKey>)> {
         let state = self.story.state();
         let path = name.to_string();
         InvokedPath::parse(&path)?;
@@ -40,25 +40,21 @@ impl Explainer<'_, '_> {
     }
 
     /// The step of a scope for which this holds; one that waits for people before any other.
-    fn step_of(&self, at: u32, holds: impl Fn(&Step) -> bool) -> Option<StepPosition> {
+    fn step_of(&self, at: u32, holds: impl Fn(&Step) -> bool) -> Option<StepKey> {
         let state = self.story.state();
         let steps: Vec<(u32, &Step)> = (0u32..).zip(&state.scope(at)?.steps).collect();
         let mut found = steps.iter().filter(|(_, step)| holds(step));
         let asks = found.clone().find(|(_, step)| state.awaits_people(step));
         let (position, _) = asks.or_else(|| found.next())?;
-        Some((at, *position))
+        Some(StepKey::of(at, *position))
     }
 
     /// The step to explain of the workflows that the commands of a step, or of one of its items, run:
     /// of one that waits for people before any other.
-    pub(super) fn in_invoked(
-        &self,
-        at: StepPosition,
-        item: Option<u32>,
-    ) -> Option<(String, StepPosition)> {
+    pub(super) fn in_invoked(&self, at: StepKey, item: Option<u32>) -> Option<(String, StepKey)> {
         let state = self.story.state();
         let open: Vec<(u32, &Scope)> = state
-            .invoked_scopes(at.0, at.1)
+            .invoked_scopes(at)
             .filter_map(|child| Some((child, state.scope(child)?)))
             .filter(|(_, child)| child.status == RunStatus::Running)
             .filter(|(_, child)| {

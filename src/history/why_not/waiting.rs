@@ -4,14 +4,14 @@ use ktsu_ledger::event::Candidate;
 use ktsu_projections::life::review::ReviewState;
 use ktsu_projections::life::suspension::SuspensionState;
 use ktsu_projections::reviews::review_id;
-use ktsu_projections::run::RunState;
+use ktsu_projections::run::{RunState, StepKey};
 use ktsu_projections::suspensions::suspend_id;
 use ktsu_projections::world::Responding;
 
 /// The frame that asks people about the output of a step, and that it waits for them; or the frame of
 /// their decision, and that what follows from it waits for the run.
-pub(super) fn review(state: &RunState, scope: u32, step: u32) -> Option<(u64, String)> {
-    let review = state.task(scope, step, None)?.review.as_deref()?;
+pub(super) fn review(state: &RunState, at: StepKey) -> Option<(u64, String)> {
+    let review = state.task(at, None)?.review.as_deref()?;
     let stream = state.stream();
     let decided = match &review.state {
         ReviewState::Pending(pending) if !state.is_parked() => {
@@ -32,8 +32,8 @@ pub(super) fn review(state: &RunState, scope: u32, step: u32) -> Option<(u64, St
 
 /// The frame that asks for the data of a step, and that it waits for them; or the frame with the data,
 /// and that what follows from it waits for the run.
-pub(super) fn suspension(state: &RunState, scope: u32, step: u32) -> Option<(u64, String)> {
-    let suspension = state.task(scope, step, None)?.suspension.as_deref()?;
+pub(super) fn suspension(state: &RunState, at: StepKey) -> Option<(u64, String)> {
+    let suspension = state.task(at, None)?.suspension.as_deref()?;
     let stream = state.stream();
     match &suspension.state {
         SuspensionState::Pending(pending) if !state.is_parked() => {
@@ -62,16 +62,16 @@ pub(super) fn resume_step(state: &RunState, scope: u32, position: u32) -> String
         return alone.to_owned();
     };
     let waits = |step: &u32| {
-        let task = state.task(scope, *step, None);
+        let task = state.task(StepKey::of(scope, *step), None);
         let suspended = task.is_some_and(|task| task.resume_step().as_deref() == Some(name));
-        suspended && state.awaits_data(scope, *step)
+        suspended && state.awaits_data(StepKey::of(scope, *step))
     };
     let mut all = 0..u32::try_from(held.steps.len()).unwrap_or(u32::MAX);
     if let Some(step) = all.clone().find(waits) {
         let step = held.path_of(step);
         return format!("{alone}; step {step} waits for data, and is then resumed to it");
     }
-    match all.find(|step| state.resume_step(scope, *step) == Some(position)) {
+    match all.find(|step| state.resume_step(StepKey::of(scope, *step)) == Some(position)) {
         Some(step) => {
             let step = held.path_of(step);
             format!("{alone}; step {step} was, and has its output")

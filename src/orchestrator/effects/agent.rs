@@ -12,7 +12,7 @@ use ktsu_ledger::event::{AgentEvent, AgentFinished, FinishReason, Report};
 use ktsu_ledger::{CanonicalJson, Event, Frame, Timestamp};
 use ktsu_projections::calls::CallHistory;
 use ktsu_projections::life::call::CallState;
-use ktsu_projections::run::{RunState, StepAddress};
+use ktsu_projections::run::{RunState, TaskId};
 use serde_json::json;
 use tokio::sync::mpsc;
 
@@ -53,12 +53,12 @@ pub(crate) struct Dispatch {
 pub(crate) fn watch(
     shared: &Shared,
     state: &RunState,
-    place: StepAddress,
+    place: TaskId,
     mailbox: &mpsc::Sender<Box<Message>>,
 ) -> Option<()> {
-    let scope = state.scope(place.scope)?;
-    let step = state.step_id(place.scope, place.step)?;
-    let task = state.task(place.scope, place.step, place.item)?;
+    let scope = state.scope(place.step.scope())?;
+    let step = state.step_id(place.step)?;
+    let task = state.task(place.step, place.item)?;
     let name = TaskName::new(state.stream().name(), &scope.path, step, place.item);
     let task = WatchRequest {
         attempt: task.attempt,
@@ -78,16 +78,16 @@ pub(crate) fn prepare(
     state: &RunState,
     definition: &Definition,
     memo: &Memo,
-    (place, now): (StepAddress, Timestamp),
+    (place, now): (TaskId, Timestamp),
 ) -> Option<Dispatch> {
-    let task = state.task(place.scope, place.step, place.item)?;
+    let task = state.task(place.step, place.item)?;
     if !task.is_live() {
         return None;
     }
-    let scope = state.scope(place.scope)?;
-    let step = state.step_id(place.scope, place.step)?;
-    let held = state.step(place.scope, place.step)?;
-    let spec = task_spec(definition, state, memo, place.scope, place.step, place.item)?;
+    let scope = state.scope(place.step.scope())?;
+    let step = state.step_id(place.step)?;
+    let held = state.step(place.step)?;
+    let spec = task_spec(definition, state, memo, place)?;
     let (servers, hopeless) =
         match servers::server_setup(shared, state, definition, memo, place, spec.servers) {
             ServerSetup::Ready(servers) => (servers, None),
@@ -133,12 +133,10 @@ pub(crate) fn prepare(
         callback_url: url("complete"),
         report_url: Some(url("report")),
         history: Vec::new(),
-        resume: state
-            .resumption(place.scope, place.step)
-            .map(|given| ResumeInput {
-                checkpoint: given.checkpoint.to_value(),
-                data: given.data.to_value(),
-            }),
+        resume: state.resumption(place.step).map(|given| ResumeInput {
+            checkpoint: given.checkpoint.to_value(),
+            data: given.data.to_value(),
+        }),
         timeout_ms: timers::deadline(state).map(|until| until.millis_since(now)),
     };
     Some(Dispatch {

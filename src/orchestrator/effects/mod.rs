@@ -9,7 +9,7 @@ mod webhook;
 use std::sync::Arc;
 
 use ktsu_ledger::Timestamp;
-use ktsu_projections::run::{RunState, StepAddress};
+use ktsu_projections::run::{RunState, TaskId};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
@@ -28,10 +28,10 @@ pub(super) fn may_start_early(shared: &Shared, state: &RunState, effect: &Effect
     let EffectKind::Task(at) = effect.kind else {
         return false;
     };
-    let task = state.task(at.scope, at.step, at.item);
+    let task = state.task(at.step, at.item);
     shared.peers.runtime_here.is_some()
         && task.is_some_and(|task| task.attempt == 1)
-        && state.servers(at.scope, at.step).is_empty()
+        && state.servers(at.step).is_empty()
 }
 
 /// Starts effects that are due. The values they need are built here, for this use (DESIGN 1). Gives
@@ -45,7 +45,7 @@ pub(super) fn start(
     mailbox: &mpsc::Sender<Box<Message>>,
 ) -> Vec<AbortHandle> {
     let (mut tasks, mut webhooks) = (Vec::new(), Vec::new());
-    let request = |at: StepAddress, about: Option<u64>| {
+    let request = |at: TaskId, about: Option<u64>| {
         let sending = webhook::prepare(shared, state, definition, (at, about))?;
         let (shared, mailbox) = (Arc::clone(shared), mailbox.clone());
         let sending = tokio::spawn(async move {
@@ -58,8 +58,8 @@ pub(super) fn start(
     for effect in due {
         match effect.kind {
             EffectKind::Webhook(at) => webhooks.extend(request(at, None)),
-            EffectKind::Notice((about, scope, step)) => {
-                webhooks.extend(request(StepAddress::step(scope, step), Some(about)));
+            EffectKind::Notice(notice) => {
+                webhooks.extend(request(TaskId::step(notice.webhook), Some(notice.request)));
             }
             EffectKind::Task(at) => {
                 let task = agent::prepare(shared, state, definition, memo, (at, now));

@@ -2,7 +2,7 @@
 //! Nothing here is recorded.
 
 use jmespath::Rcvar;
-use ktsu_projections::run::{RunState, StepAddress};
+use ktsu_projections::run::{RunState, TaskId};
 use serde_json::Value;
 
 use crate::Shared;
@@ -23,12 +23,13 @@ impl<'a> SecretValues<'a> {
         shared: &'a Shared,
         state: &'a RunState,
         memo: &'a Memo,
-        place: StepAddress,
+        place: TaskId,
     ) -> Self {
-        let names = ScopedNames::new(state, place.scope, memo).of_step(Some(place.step));
+        let names =
+            ScopedNames::new(state, place.step.scope(), memo).of_step(place.step.position());
         Self {
-            names: match place.item {
-                Some(item) => names.with_item(place.step, item),
+            names: match place.step.position().zip(place.item) {
+                Some((step, item)) => names.with_item(step, item),
                 None => names,
             },
             shared,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use ktsu_ledger::StreamId;
 use ktsu_ledger::event::plan::{AuthScheme, ServerPlan, ToolRule};
-use ktsu_projections::run::{RunState, StepAddress};
+use ktsu_projections::run::{RunState, TaskId};
 
 use super::secrets::SecretValues;
 use crate::Shared;
@@ -34,7 +34,7 @@ pub(super) fn server_setup(
     state: &RunState,
     definition: &Definition,
     memo: &Memo,
-    place: StepAddress,
+    place: TaskId,
     specs: Vec<ServerSpec>,
 ) -> ServerSetup {
     let names = &state.created().references;
@@ -89,17 +89,18 @@ fn secrets_of(
     state: &RunState,
     definition: &Definition,
     memo: &Memo,
-    place: StepAddress,
+    place: TaskId,
 ) -> Option<Result<Vec<ServerParamValues>, ServerParamError>> {
-    let scope = state.scope(place.scope)?;
+    let scope = state.scope(place.step.scope())?;
     let workflow = definition.workflow(&scope.shape.key)?;
-    let acting = state.resume_step(place.scope, place.step);
-    let step = workflow.steps.get(acting.unwrap_or(place.step) as usize)?;
+    let acting = state.resume_step(place.step);
+    let position = acting.or(place.step.position())?;
+    let step = workflow.steps.get(position as usize)?;
     let names = SecretValues::new(shared, state, memo, place);
     if names.waits_for_secret(&step.id, step.work.roots()) {
         return None;
     }
-    secret_values(definition, state, place.scope, place.step, &names)
+    secret_values(definition, state, place.step, &names)
 }
 
 /// A server as its definition declares it, with its params.

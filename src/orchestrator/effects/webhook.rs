@@ -9,7 +9,7 @@ use ktsu_ledger::canonical::parse_strict;
 use ktsu_ledger::event::WebhookAnswer;
 use ktsu_ledger::event::plan::{StepWork, WebhookPlan};
 use ktsu_ledger::{CanonicalJson, Timestamp};
-use ktsu_projections::run::{Phase, RunState, StepAddress};
+use ktsu_projections::run::{Phase, RunState, TaskId};
 use serde_json::{Value, json};
 
 use super::secrets::SecretValues;
@@ -48,20 +48,21 @@ pub(super) fn prepare(
     shared: &Shared,
     state: &RunState,
     definition: &Definition,
-    (place, about): (StepAddress, Option<u64>),
+    (place, about): (TaskId, Option<u64>),
 ) -> Option<WebhookSend> {
-    let scope = state.scope(place.scope)?;
-    let held = scope.steps.get(place.step as usize)?;
+    let scope = state.scope(place.step.scope())?;
+    let position = place.step.position()?;
+    let held = scope.steps.get(position as usize)?;
     let sending = match (about, &held.phase) {
         (Some(_), _) => 1,
         (None, Phase::Sent { sending, .. }) => *sending,
         (None, _) => return None,
     };
-    let StepWork::Webhook(plan) = &scope.shape.step(place.step)?.work else {
+    let StepWork::Webhook(plan) = &scope.shape.step(position)?.work else {
         return None;
     };
     let workflow = definition.workflow(&scope.shape.key)?;
-    let step = workflow.steps.get(place.step as usize)?;
+    let step = workflow.steps.get(position as usize)?;
     let memo = Memo::default();
     let names = SecretValues::new(shared, state, &memo, place);
     if names.waits_for_secret(&step.id, step.work.roots()) {
@@ -74,7 +75,7 @@ pub(super) fn prepare(
         }
         Some(request) => {
             // There is no notice for a call that is no longer pending.
-            let body = notice_body(state, (request, place.scope, place.step))?;
+            let body = notice_body(state, request)?;
             let id = notice_id(state.stream(), &scope.path, &step.id, request);
             (id, Some(body))
         }

@@ -6,7 +6,7 @@ use tokio::sync::watch;
 use super::RunTask;
 use crate::drain::AwaitedEffects;
 use crate::token::TaskName;
-use ktsu_projections::run::StepAddress;
+use ktsu_projections::run::TaskId;
 use ktsu_workflow::effects::tasks_due;
 
 impl RunTask {
@@ -59,12 +59,12 @@ impl RunTask {
 
     /// Whether a runtime has a task and waits for the answer to a call. A task that has not begun
     /// here waits for nothing.
-    fn has_calls_in_flight(&self, at: StepAddress) -> bool {
-        let Some(task) = self.state.task(at.scope, at.step, at.item) else {
+    fn has_calls_in_flight(&self, at: TaskId) -> bool {
+        let Some(task) = self.state.task(at.step, at.item) else {
             return false;
         };
-        let step = self.state.step_id(at.scope, at.step);
-        let (Some(scope), Some(step)) = (self.state.scope(at.scope), step) else {
+        let step = self.state.step_id(at.step);
+        let (Some(scope), Some(step)) = (self.state.scope(at.step.scope()), step) else {
             return false;
         };
         let name = TaskName::new(self.state.stream().name(), &scope.path, step, at.item);

@@ -1,7 +1,7 @@
 //! `ktsu/envelope`: the outputs of the steps that the calling step depends on, and nothing else
 //! (decision A3; seed 000, invariant 15).
 
-use ktsu_projections::run::{Effective, RunState};
+use ktsu_projections::run::{Effective, RunState, StepKey};
 use serde_json::{Value, json};
 
 use super::CallResult;
@@ -44,7 +44,7 @@ pub(crate) fn visible_outputs(
             let declared = position.filter(|at| plan.needs.contains(at));
             let at = declared
                 .ok_or_else(|| format!("{:?} does not depend on a step {wanted:?}", plan.id))?;
-            Ok(json!({"step": wanted, "output": output(state.effective(scope, at))}))
+            Ok(json!({"step": wanted, "output": output(state.effective(StepKey::of(scope, at)))}))
         }
         "envelope-list" => {
             let steps = plan.needs.iter().filter_map(|at| {

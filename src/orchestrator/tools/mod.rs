@@ -20,7 +20,7 @@ pub(super) mod streams;
 use ktsu_contract::report::COMMANDS_SERVER;
 use ktsu_ledger::StreamId;
 use ktsu_projections::life::call::SentCall;
-use ktsu_projections::run::RunState;
+use ktsu_projections::run::{RunState, StepKey, TaskId};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
@@ -281,7 +281,7 @@ impl Orchestrator {
 /// The steps that the step of a task may be resumed to.
 pub(super) fn resume_steps(state: &RunState, task: &TaskAddress) -> Vec<String> {
     let at = state.step_at(&task.scope, &task.step);
-    let held = at.and_then(|(scope, step)| Some((state.scope(scope)?, step)));
+    let held = at.and_then(|at| Some((state.scope(at.scope())?, at.position()?)));
     let steps = held
         .into_iter()
         .flat_map(|(scope, step)| scope.shape.resume_steps(step));
@@ -302,7 +302,8 @@ pub(super) fn find(
     } = caller;
     let scope = state.scope_at(&task.scope)?;
     let step = state.scope(scope)?.shape.position(&task.step)?;
-    let held = state.task(scope, step, task.item)?;
+    let at = StepKey::of(scope, step);
+    let held = state.task(at, task.item)?;
     let current = held.is_live() && held.attempt == *attempt && state.failing().is_none();
     let calls = held.calls.as_deref().filter(|_| current)?;
     let names = |sending: &&SentCall| {
@@ -312,7 +313,7 @@ pub(super) fn find(
     let sending = calls.sent_calls().find(names)?;
     let mut requested = calls.list.iter();
     let wanted = requested.find(|call| call.is_sent_as(sending.called))?;
-    let plan = state.servers(scope, step).iter();
+    let plan = state.servers(at).iter();
     let mut plan = plan.filter(|plan| plan.name == sending.server && plan.file == server.file());
     plan.next()?;
     let arguments = wanted.arguments.to_value();
@@ -322,7 +323,7 @@ pub(super) fn find(
             CallInput::Known(outputs)
         }
         BuiltinServer::Commands => {
-            let plan = state.agent_plan(scope, step)?;
+            let plan = state.agent_plan(at)?;
             let judge = commands::CommandJudge {
                 definition,
                 plan,
@@ -332,7 +333,11 @@ pub(super) fn find(
             CallInput::Known(judge.noted_call(&held.commanded, calls, wanted))
         }
         BuiltinServer::Kv => {
-            let spec = task_spec(definition, state, &Memo::default(), scope, step, task.item)?;
+            let id = TaskId {
+                step: at,
+                item: task.item,
+            };
+            let spec = task_spec(definition, state, &Memo::default(), id)?;
             let mut servers = spec.servers.iter();
             let params = servers.find(|one| one.plan.name == sending.server);
             let name = params.and_then(|one| one.params.get("namespace"));

@@ -4,8 +4,8 @@
 use ktsu_ledger::event::{AgentEvent, ApprovalDecided, ApprovalExpired, Decision, Principal};
 use ktsu_ledger::{Actor, Cause, Draft, Event, Timestamp};
 use ktsu_projections::approvals::approval_id;
-use ktsu_projections::run::RunState;
 use ktsu_projections::run::waits::PendingDecision;
+use ktsu_projections::run::{RunState, StepKey};
 
 use crate::timers;
 
@@ -142,12 +142,12 @@ pub fn decide(
 /// That nobody decided in time: the wait that ends first, if it has ended.
 pub(crate) fn expired(state: &RunState, now: Timestamp) -> Option<Draft> {
     let (until, asked) = timers::next_approval_deadline(state)?;
-    let scope = state.scope(asked.scope)?;
+    let scope = state.scope(asked.at.step.scope())?;
     let event = AgentEvent::ApprovalExpired(ApprovalExpired {
         attempt: asked.task.attempt,
-        item: asked.item,
+        item: asked.at.item,
         request: asked.request,
-        step: scope.shape.step(asked.step)?.id.clone(),
+        step: state.step_id(asked.at.step)?.to_owned(),
     });
     (until <= now).then(|| Draft {
         scope: scope.path.clone(),
@@ -165,12 +165,11 @@ fn find_pending<'s>(
     let step = ktsu_projections::lineage::item_name(&said.step, said.item);
     let at = state.scope_at(&said.scope).and_then(|scope| {
         let held = state.scope(scope)?;
-        Some((scope, held.shape.position(&said.step)?))
+        Some(StepKey::of(scope, held.shape.position(&said.step)?))
     });
     let waits = state.failing().is_none() && !state.is_parked();
-    let here = |asked: &PendingDecision<'_>| {
-        Some((asked.scope, asked.step)) == at && asked.item == said.item
-    };
+    let here =
+        |asked: &PendingDecision<'_>| Some(asked.at.step) == at && asked.at.item == said.item;
     let mut found: Vec<PendingDecision<'s>> = match waits {
         true => state.pending_decisions().into_iter().filter(here).collect(),
         false => Vec::new(),

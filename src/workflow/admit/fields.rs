@@ -4,7 +4,7 @@
 
 use ktsu_ledger::CanonicalJson;
 use ktsu_ledger::event::plan::{StepPlan, StepWork};
-use ktsu_projections::run::RunState;
+use ktsu_projections::run::{RunState, StepKey};
 use serde_json::Value;
 
 use crate::definition::{CompiledWorkflow, Definition};
@@ -60,9 +60,10 @@ pub(super) struct StepSchemas {
 
 impl StepSchemas {
     /// Those of a step of a run.
-    pub(super) fn of(state: &RunState, scope: u32, step: u32) -> Self {
-        let acting = state.resume_step(scope, step).unwrap_or(step);
-        Self { step, acting }
+    pub(super) fn of(state: &RunState, at: StepKey) -> Option<Self> {
+        let step = at.position()?;
+        let acting = state.resume_step(at).unwrap_or(step);
+        Some(Self { step, acting })
     }
 }
 

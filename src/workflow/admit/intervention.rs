@@ -12,7 +12,7 @@ use ktsu_ledger::event::{
 };
 use ktsu_ledger::{Actor, CanonicalJson, Cause, Draft, Event, Frame, StreamId, Timestamp};
 use ktsu_projections::reviews::review_id;
-use ktsu_projections::run::{RunState, RunStatus, StepStatus};
+use ktsu_projections::run::{RunState, RunStatus, StepKey, StepStatus};
 use ktsu_projections::world::Responding;
 use ktsu_projections::world::steps::{is_step_object, step_object};
 use serde_json::Value;
@@ -116,7 +116,7 @@ pub fn overlay(
     let at = held.shape.position(&said.step).ok_or_else(no_step)?;
     let step = held.steps.get(at as usize).ok_or_else(no_step)?;
     let asked = state.pending_reviews().into_iter();
-    let mut reviews = asked.filter(|asked| (asked.scope, asked.step) == (scope, at));
+    let mut reviews = asked.filter(|asked| asked.step == StepKey::of(scope, at));
     if let Some(asked) = reviews.next() {
         let review = review_id(state.stream(), asked.review.request);
         return Err(InterventionError::UnderReview {
@@ -138,7 +138,8 @@ pub fn overlay(
     let workflow = definition.workflow(&held.shape.key).ok_or_else(no_step)?;
     let mut whole = Value::Object(members);
     let values = [(&said.field, &said.value)];
-    let schemas = super::fields::StepSchemas::of(state, scope, at);
+    let schemas =
+        super::fields::StepSchemas::of(state, StepKey::of(scope, at)).ok_or_else(no_step)?;
     check_replaced(definition, (workflow, schemas), &mut whole, values, rules)?;
     Ok(Draft {
         scope: said.scope,

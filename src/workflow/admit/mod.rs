@@ -21,8 +21,8 @@ use ktsu_ledger::event::{
     RecomputeEvent, RunCreated, RunEvent, Violation, WebhookAnswer, WebhookEvent,
 };
 use ktsu_ledger::{Actor, CanonicalJson, Cause, Draft, Event, Timestamp};
-use ktsu_projections::run::notices::NoticeStatus;
-use ktsu_projections::run::{Phase, RunState, StepStatus};
+use ktsu_projections::run::notices::{Notice, NoticeStatus};
+use ktsu_projections::run::{Phase, RunState, StepKey, StepStatus};
 use serde_json::Value;
 
 use crate::definition::Definition;
@@ -141,7 +141,10 @@ pub fn answer(state: &RunState, got: WebhookOutcome) -> Option<Draft> {
         Some(_) => WebhookEvent::Failed,
     };
     let (seq, current) = if let Some(request) = got.answer.approval {
-        let Some(NoticeStatus::Sent { seq }) = state.notice((request, at, position)) else {
+        let Some(NoticeStatus::Sent { seq }) = state.notice(Notice {
+            request,
+            webhook: StepKey::of(at, position),
+        }) else {
             return None;
         };
         (

@@ -7,7 +7,7 @@ use ktsu_ledger::event::{
 };
 use ktsu_ledger::{Actor, CanonicalJson, Cause, Draft, Event, Timestamp};
 use ktsu_projections::run::{
-    Affordability, AgentTask, GroupPrices, Hint, RunState, StepAddress, StepStatus, steer,
+    Affordability, AgentTask, GroupPrices, Hint, RunState, StepKey, StepStatus, TaskId, steer,
 };
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
@@ -137,14 +137,9 @@ fn repeated(state: &RunState, first: &AgentEvent) -> Option<ReportAdmission> {
 
 /// Leaves to a request what the shell says of its routing only where an earlier reply may answer it;
 /// its digest is known then.
-fn prepare_for_cache(
-    state: &RunState,
-    (scope, step): (u32, u32),
-    task: &AgentTask,
-    request: &mut LlmRequest,
-) {
+fn prepare_for_cache(state: &RunState, step: StepKey, task: &AgentTask, request: &mut LlmRequest) {
     let item = request.item;
-    let at = StepAddress { scope, step, item };
+    let at = TaskId { step, item };
     request.routing.take_if(|_| !state.task_repeats_replies(at));
     if request.routing.is_some()
         && let Ok(digest) = request_digest(request, task)
@@ -185,11 +180,11 @@ pub fn has_time(state: &RunState, now: Timestamp) -> bool {
 fn accept(
     state: &RunState,
     scope: &str,
-    (at, step): (u32, u32),
+    at: StepKey,
     task: &AgentTask,
     events: Vec<AgentEvent>,
 ) -> ReportAdmission {
-    let servers = state.servers(at, step);
+    let servers = state.servers(at);
     let mut after = task.with_last_report_only();
     let mut drafts = Vec::with_capacity(events.len());
     for (seq, mut event) in (state.next_seq()..).zip(events) {
@@ -289,10 +284,10 @@ fn task_of<'a>(
     scope: &str,
     step: &str,
     item: Option<u32>,
-) -> Option<((u32, u32), &'a AgentTask, bool)> {
-    let (at, position) = state.step_at(scope, step)?;
-    let running = state.step(at, position)?.status == StepStatus::Running;
-    Some(((at, position), state.task(at, position, item)?, running))
+) -> Option<(StepKey, &'a AgentTask, bool)> {
+    let at = state.step_at(scope, step)?;
+    let running = state.step(at)?.status == StepStatus::Running;
+    Some((at, state.task(at, item)?, running))
 }
 
 /// The refusal of a request, which is recorded in its place.
@@ -381,15 +376,15 @@ pub fn lost(state: &RunState, scope: &str, lost: WorkerLost) -> Option<Draft> {
 
 /// The losses that a restart means for work that was done within the process, each with its scope.
 pub fn losses(state: &RunState) -> Vec<(String, WorkerLost)> {
-    let lost = |at: StepAddress| {
-        let held = state.scope(at.scope)?;
-        let task = state.task(at.scope, at.step, at.item)?;
+    let lost = |at: TaskId| {
+        let held = state.scope(at.step.scope())?;
+        let task = state.task(at.step, at.item)?;
         let lost = WorkerLost {
             attempt: task.attempt,
             item: at.item,
             reason: LostReason::Restart,
             runtime_alive: true,
-            step: state.step_id(at.scope, at.step)?.to_owned(),
+            step: state.step_id(at.step)?.to_owned(),
         };
         Some((held.path.clone(), lost))
     };

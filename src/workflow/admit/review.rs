@@ -165,10 +165,10 @@ pub(crate) fn next_deadline(state: &RunState) -> Option<(Timestamp, AskedReview<
 /// The input that ends it, if its time is over.
 pub(crate) fn expired(state: &RunState, now: Timestamp) -> Option<Draft> {
     let (until, asked) = next_deadline(state)?;
-    let scope = state.scope(asked.scope)?;
+    let scope = state.scope(asked.step.scope())?;
     let fired = TimerFired {
         responder: None,
-        step: Some(scope.shape.step(asked.step)?.id.clone()),
+        step: Some(state.step_id(asked.step)?.to_owned()),
         timer: TimerKind::Review,
     };
     (until <= now).then(|| Draft {
@@ -188,9 +188,9 @@ fn find<'s>(
     let at = state.step_at(&said.scope, &said.step);
     let waits = state.failing().is_none() && !state.is_parked();
     let asked = state.pending_reviews().into_iter();
-    let mut here = asked.filter(|asked| waits && Some((asked.scope, asked.step)) == at);
+    let mut here = asked.filter(|asked| waits && Some(asked.step) == at);
     let Some(asked) = here.next() else {
-        let task = at.and_then(|(scope, step)| state.task(scope, step, None));
+        let task = at.and_then(|at| state.task(at, None));
         return Err(match task.and_then(|task| outcome_of_review(state, task)) {
             Some(decided) => ReviewDecisionError::Decided { step, decided },
             None => ReviewDecisionError::NotPending { step },
@@ -239,18 +239,13 @@ fn check_overlay(
         return Ok(());
     }
     let no_step = || InterventionError::NoStep(String::new());
-    let scope = state.scope(asked.scope).ok_or_else(no_step)?;
+    let scope = state.scope(asked.step.scope()).ok_or_else(no_step)?;
     let workflow = definition.workflow(&scope.shape.key).ok_or_else(no_step)?;
+    let schemas = StepSchemas::of(state, asked.step).ok_or_else(no_step)?;
     let rules = DecisionRules::from_recorded(state.rules()).map_err(InterventionError::from)?;
     let mut output = provisional(asked.task).unwrap_or_default();
     replace(&mut output, asked.review);
-    check_replaced(
-        definition,
-        (workflow, StepSchemas::of(state, asked.scope, asked.step)),
-        &mut output,
-        overlay,
-        rules,
-    )?;
+    check_replaced(definition, (workflow, schemas), &mut output, overlay, rules)?;
     Ok(())
 }
 

@@ -4,8 +4,8 @@
 use ktsu_ledger::event::{PersonEvent, Principal, RunEvent, SuspendResumed, TimerFired, TimerKind};
 use ktsu_ledger::{Actor, CanonicalJson, Cause, Draft, Event, Timestamp};
 use ktsu_projections::life::suspension::SuspensionState;
-use ktsu_projections::run::RunState;
 use ktsu_projections::run::suspending::AskedSuspension;
+use ktsu_projections::run::{RunState, StepKey};
 use ktsu_projections::suspensions::suspend_id;
 use serde_json::Value;
 
@@ -135,10 +135,10 @@ pub(crate) fn next_deadline(state: &RunState) -> Option<(Timestamp, AskedSuspens
 /// The input that ends it, if its time is over.
 pub(crate) fn expired(state: &RunState, now: Timestamp) -> Option<Draft> {
     let (until, asked) = next_deadline(state)?;
-    let scope = state.scope(asked.scope)?;
+    let scope = state.scope(asked.step.scope())?;
     let fired = TimerFired {
         responder: None,
-        step: Some(scope.shape.step(asked.step)?.id.clone()),
+        step: Some(state.step_id(asked.step)?.to_owned()),
         timer: TimerKind::Suspend,
     };
     (until <= now).then(|| Draft {
@@ -158,9 +158,9 @@ fn find<'s>(
     let at = state.step_at(&given.scope, &given.step);
     let waits = state.failing().is_none() && !state.is_parked();
     let asked = state.pending_suspensions().into_iter();
-    let mut here = asked.filter(|asked| waits && Some((asked.scope, asked.step)) == at);
+    let mut here = asked.filter(|asked| waits && Some(asked.step) == at);
     let Some(asked) = here.next() else {
-        let how = at.and_then(|(scope, step)| how_it_ended(state, scope, step));
+        let how = at.and_then(|at| how_it_ended(state, at));
         return Err(match how {
             Some(how) => StepResumptionError::Over { step, how },
             None => StepResumptionError::NotPending { step },
@@ -186,9 +186,9 @@ fn find<'s>(
 }
 
 /// What became of the last suspension of a step.
-fn how_it_ended(state: &RunState, scope: u32, step: u32) -> Option<&'static str> {
+fn how_it_ended(state: &RunState, at: StepKey) -> Option<&'static str> {
     let suspension = state
-        .task(scope, step, None)
+        .task(at, None)
         .and_then(|task| task.suspension.as_deref());
     match suspension.map(|one| &one.state) {
         Some(SuspensionState::Resumed { .. }) => Some("it has its data"),
@@ -199,7 +199,7 @@ fn how_it_ended(state: &RunState, scope: u32, step: u32) -> Option<&'static str>
         }
         Some(SuspensionState::Due) => None,
         None => {
-            let given = state.resumption(scope, step);
+            let given = state.resumption(at);
             given.map(|_| "it has its data")
         }
     }
@@ -213,11 +213,11 @@ fn check(
     given: &StepResumption,
 ) -> Result<(), StepResumptionError> {
     let workflow = state
-        .scope(asked.scope)
+        .scope(asked.step.scope())
         .and_then(|scope| definition.workflow(&scope.shape.key));
-    let acting = state.resume_step(asked.scope, asked.step);
-    let position = acting.unwrap_or(asked.step) as usize;
-    let step = workflow.and_then(|workflow| workflow.steps.get(position));
+    let acting = state.resume_step(asked.step).or(asked.step.position());
+    let step = workflow.zip(acting);
+    let step = step.and_then(|(workflow, position)| workflow.steps.get(position as usize));
     let Some(schema) = step.and_then(|step| step.resume_schema()) else {
         return Ok(());
     };

@@ -370,9 +370,7 @@ fn the_policy_of_the_root_chooses_the_group_and_bounds_the_cost_in_children_too(
             &run.definition,
             &run.state,
             &crate::next::Memo::default(),
-            1,
-            0,
-            None,
+            ktsu_projections::run::TaskId::step(ktsu_projections::run::StepKey::of(1, 0)),
         )
         .unwrap();
         assert_eq!(told.group, group);
@@ -428,9 +426,7 @@ fn a_child_of_agents_hands_its_output_up_by_reference_and_counts_once() {
         &run.definition,
         &run.state,
         &crate::next::Memo::default(),
-        1,
-        1,
-        None,
+        ktsu_projections::run::TaskId::step(ktsu_projections::run::StepKey::of(1, 1)),
     )
     .unwrap()
     .user;

@@ -304,9 +304,10 @@ fn items_keep_their_types_in_params() {
             &run.definition,
             &run.state,
             &crate::next::Memo::default(),
-            0,
-            0,
-            Some(item),
+            ktsu_projections::run::TaskId {
+                step: ktsu_projections::run::StepKey::of(0, 0),
+                item: Some(item),
+            },
         )
         .unwrap()
         .user
@@ -342,9 +343,10 @@ fn computed_items_are_in_the_step_and_are_pointed_at_there() {
             &run.definition,
             &run.state,
             &crate::next::Memo::default(),
-            0,
-            step,
-            Some(item),
+            ktsu_projections::run::TaskId {
+                step: ktsu_projections::run::StepKey::of(0, step),
+                item: Some(item),
+            },
         )
         .unwrap()
         .user

@@ -85,7 +85,13 @@ fn seen(rules: u32, ran: bool, template: Value) -> Value {
         }
         false => run.finishes("a", json!({"ok": true})),
     }
-    let spec = task_spec(&run.definition, &run.state, &run.memo, 0, 1, None).unwrap();
+    let spec = task_spec(
+        &run.definition,
+        &run.state,
+        &run.memo,
+        ktsu_projections::run::TaskId::step(ktsu_projections::run::StepKey::of(0, 1)),
+    )
+    .unwrap();
     let given: Value = serde_json::from_str(&spec.user).unwrap();
     run.finishes("b", json!({}));
     run.holds_together();

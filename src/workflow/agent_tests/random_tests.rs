@@ -1,7 +1,7 @@
 //! Random inputs in random order: every run ends, and follows from its inputs.
 
 use ktsu_ledger::event::{LostReason, Purpose};
-use ktsu_projections::run::StepAddress;
+use ktsu_projections::run::TaskId;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -58,12 +58,13 @@ fn a_run(concurrency: u32, max_failures: i64) -> Driven {
 
 /// What the world does to one of the tasks that are under way.
 fn act(run: &mut Driven, which: usize, what: u8) {
-    let live: Vec<StepAddress> = tasks_due(&run.state).collect();
+    let live: Vec<TaskId> = tasks_due(&run.state).collect();
     if live.is_empty() {
         return;
     }
-    let StepAddress { scope, step, item } = live[which % live.len()];
-    let path = run.state.scope(scope).unwrap().path_of(step);
+    let TaskId { step, item } = live[which % live.len()];
+    let scope = run.state.scope(step.scope()).unwrap();
+    let path = scope.path_of(step.position().unwrap());
     let name = ktsu_projections::lineage::item_name(&path, item);
     let (attempt, n) = {
         let task = run.task(&name);
@@ -173,7 +174,16 @@ fn five_thousand_items_cost_no_more_than_ten_times_five_hundred() {
         );
         let memo = Memo::default();
         for item in 0..items {
-            let told = task_spec(&run.definition, &run.state, &memo, 0, 0, Some(item)).unwrap();
+            let told = task_spec(
+                &run.definition,
+                &run.state,
+                &memo,
+                TaskId {
+                    step: ktsu_projections::run::StepKey::of(0, 0),
+                    item: Some(item),
+                },
+            )
+            .unwrap();
             assert!(
                 told.user.contains(&format!(r#""x":{item}"#)),
                 "{}",

@@ -290,7 +290,9 @@ fn data_in_a_pause_are_recorded_and_the_step_begins_again_once_the_run_is_resume
 }
 
 fn given(run: &Driven) -> Option<Resumption> {
-    run.state.resumption(0, 1).cloned()
+    run.state
+        .resumption(ktsu_projections::run::StepKey::of(0, 1))
+        .cloned()
 }
 
 #[test]

@@ -229,8 +229,8 @@ impl Driven {
         of: impl Fn(&ktsu_projections::run::AgentTask) -> Option<u64>,
     ) -> Option<u64> {
         let (scope, step, _) = place(name);
-        let (scope, step) = self.state.step_at(&scope, &step)?;
-        of(self.state.task(scope, step, None)?)
+        let at = self.state.step_at(&scope, &step)?;
+        of(self.state.task(at, None)?)
     }
 
     /// The data that a step waits for come.

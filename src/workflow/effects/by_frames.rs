@@ -8,7 +8,7 @@ use ktsu_ledger::event::{
     WebhookEvent, WorkerEvent, WorldEvent,
 };
 use ktsu_ledger::{Event, Frame};
-use ktsu_projections::run::RunState;
+use ktsu_projections::run::{RunState, StepKey};
 
 use super::{Effect, EffectKind, effects_due, effects_due_in};
 
@@ -203,14 +203,14 @@ impl ByFrames {
 
 /// Effects by the frame that announces each, named as frames name them.
 fn subjects(state: &RunState, due: &[Effect]) -> BTreeMap<u64, Subject> {
-    let name = |scope: u32, step: u32, item: Option<u32>, request: Option<u64>| {
-        let held = state.scope(scope).unwrap();
-        let step = state.step_id(scope, step).unwrap().to_owned();
+    let name = |at: StepKey, item: Option<u32>, request: Option<u64>| {
+        let held = state.scope(at.scope()).unwrap();
+        let step = state.step_id(at).unwrap().to_owned();
         (held.path.clone(), step, item, request)
     };
     let subject = |effect: &Effect| match effect.kind {
-        EffectKind::Webhook(at) | EffectKind::Task(at) => name(at.scope, at.step, at.item, None),
-        EffectKind::Notice((request, scope, step)) => name(scope, step, None, Some(request)),
+        EffectKind::Webhook(at) | EffectKind::Task(at) => name(at.step, at.item, None),
+        EffectKind::Notice(notice) => name(notice.webhook, None, Some(notice.request)),
         EffectKind::Comparison => (String::new(), String::new(), None, None),
     };
     let found: BTreeMap<u64, Subject> = due

@@ -10,7 +10,7 @@ use ktsu_ledger::event::{
 };
 use ktsu_projections::life::call::SentCall;
 use ktsu_projections::run::{
-    AgentTask, FIRST_RESPONDER_TASK, RunState, Step as StepState, TaskAction, TaskPhase,
+    AgentTask, RunState, Step as StepState, StepKey, TaskAction, TaskId, TaskPhase,
 };
 use serde_json::json;
 
@@ -30,24 +30,24 @@ pub fn task_spec(
     definition: &Definition,
     state: &RunState,
     memo: &Memo,
-    scope: u32,
-    step: u32,
-    item: Option<u32>,
+    id: TaskId,
 ) -> Option<TaskSpec> {
-    if item.is_none()
-        && let Some(task) = memo.take_task(scope, step)
+    if id.item.is_none()
+        && let Some(task) = memo.take_task(id.step)
     {
         return Some(task);
     }
-    if scope == 0 && step >= FIRST_RESPONDER_TASK {
-        return ask::spec(definition, state, memo, step);
-    }
+    let (scope, step) = match id.step {
+        StepKey::Of { scope, step } => (scope, step),
+        StepKey::Responder { .. } => return ask::spec(definition, state, memo, id.step),
+        StepKey::Gone => return None,
+    };
     let at = StepContext::new(definition, state, memo, scope, Some(step))?;
     let compiled = at.acting_step()?;
     let Some(ktsu_ledger::event::plan::StepWork::Agent(plan)) = at.workflow_work() else {
         return None;
     };
-    let asked = match item {
+    let asked = match id.item {
         Some(item) => at.prepare_task(compiled, plan, &at.names.with_item(step, item)),
         None => at.prepare_task(compiled, plan, &at.names),
     };
@@ -211,7 +211,7 @@ impl StepContext<'_> {
             }
             _ => {
                 let PreparedTask { input, spec } = self.prepare_task(step, plan, &self.names)?;
-                self.memo.keep_task(self.names.scope(), self.position, spec);
+                self.memo.keep_task(self.key(), spec);
                 Ok((input, None))
             }
         }

@@ -10,7 +10,7 @@ use ktsu_ledger::event::{
     WorkerDispatched, WorkerEvent, WorldEvent,
 };
 use ktsu_ledger::{Actor, Cause, Draft, Event};
-use ktsu_projections::run::{AgentTask, RunState, TaskAction, TaskPhase};
+use ktsu_projections::run::{AgentTask, RunState, StepKey, TaskAction, TaskPhase};
 use ktsu_projections::world::{TaskContext, Trigger, TriggerSubject};
 use serde_json::Value;
 
@@ -144,9 +144,9 @@ pub(super) fn spec(
     definition: &Definition,
     state: &RunState,
     memo: &Memo,
-    position: u32,
+    at: StepKey,
 ) -> Option<TaskSpec> {
-    let address = state.step_id(0, position)?;
+    let address = state.step_id(at)?;
     let task = &state.responding()?.task(address)?.context;
     let asked = with_context(definition, state, memo, |context| {
         task_request(context, task)
@@ -195,10 +195,10 @@ pub(super) fn advance(
     definition: &Definition,
     state: &RunState,
     memo: &Memo,
-    position: u32,
+    at: StepKey,
 ) -> Option<Vec<Draft>> {
-    let address = state.step_id(0, position)?;
-    let task = state.task(0, position, None)?;
+    let address = state.step_id(at)?;
+    let task = state.task(at, None)?;
     let mut unit = DecisionBatch::new(state, "");
     let end = |unit: &mut DecisionBatch, code: &str, message: &str| {
         let end = AgentEnd {
@@ -208,8 +208,8 @@ pub(super) fn advance(
         };
         end.push_in(unit, String::new(), address, None, task);
     };
-    match state.ask_action(position)? {
-        TaskAction::Dispatch(_) if spec(definition, state, memo, position).is_some() => {
+    match state.ask_action(at)? {
+        TaskAction::Dispatch(_) if spec(definition, state, memo, at).is_some() => {
             let event = WorkerEvent::Dispatched(WorkerDispatched {
                 attempt: task.attempt + 1,
                 item: None,
@@ -259,8 +259,8 @@ pub(super) fn check_reply(
         return None;
     };
     ask.output.as_ref()?;
-    let (_, position) = state.step_at("", &task.address)?;
-    let recorded: &AgentTask = state.task(0, position, None)?;
+    let at = state.step_at("", &task.address)?;
+    let recorded: &AgentTask = state.task(at, None)?;
     let verdict = evaluate_reply(ask, &outcome.to_value(), DecisionRules::of(state));
     let mut unit = DecisionBatch::new(state, "");
     let mut cause = recorded.last;

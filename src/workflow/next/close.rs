@@ -85,8 +85,8 @@ pub(super) fn close(state: &RunState) -> Vec<Draft> {
 
 /// How the paths of all scopes begin that the commands of an item opened.
 fn item_path(state: &RunState, item: &FailedItem) -> Option<String> {
-    let scope = state.scope(item.scope)?;
-    let id = &scope.shape.step(item.step)?.id;
+    let scope = state.scope(item.step.scope())?;
+    let id = state.step_id(item.step)?;
     let task = path_in(&scope.path, &item_name(id, Some(item.item)));
     Some(format!("{task}/"))
 }
@@ -99,15 +99,15 @@ fn fail_item(
     item: &FailedItem,
     cause: u64,
 ) -> Option<()> {
-    let scope = state.scope(item.scope)?;
-    let task = state.task(item.scope, item.step, Some(item.item))?;
+    let (scope, position) = (state.scope(item.step.scope())?, item.step.position()?);
+    let task = state.task(item.step, Some(item.item))?;
     let closing = Closing {
         state,
         failing,
         held_the_failure: true,
         cause,
     };
-    let (_, failed) = closing.invoked_failure(scope, item.step)?;
+    let (_, failed) = closing.invoked_failure(scope, position)?;
     let WorkOutcome::Failed { code, message, .. } = failed else {
         return None;
     };
@@ -118,7 +118,7 @@ fn fail_item(
         message,
         raw: None,
         raw_from: None,
-        step: scope.shape.step(item.step)?.id.clone(),
+        step: state.step_id(item.step)?.to_owned(),
     });
     unit.push_in(scope.path.clone(), Event::Item(event), vec![cause]);
     Some(())
@@ -126,8 +126,8 @@ fn fail_item(
 
 /// Stops what responders asked.
 fn stop_asks(unit: &mut DecisionBatch, state: &RunState, failing: &RunFailure) {
-    for (position, tasks) in state.open_asks() {
-        let address = state.step_id(0, position).unwrap_or_default();
+    for (at, tasks) in state.open_asks() {
+        let address = state.step_id(at).unwrap_or_default();
         let why = stopped_words(state.stopped());
         stop_items(unit, "", address, tasks, (stop_reason(failing), &why), None);
     }

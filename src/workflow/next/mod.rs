@@ -46,7 +46,7 @@ use ktsu_ledger::event::{
     StepFailed, StepInput, StepReset, StepSkipped, StepStarted, Violation,
 };
 use ktsu_ledger::{Actor, CanonicalJson, Cause, Draft, Event};
-use ktsu_projections::run::{FIRST_RESPONDER_TASK, Phase, RunState, Scope, StepStatus, Todo};
+use ktsu_projections::run::{Phase, RunState, Scope, StepKey, StepStatus, Todo};
 use serde_json::Value;
 
 use super::airlock::SchemaViolation;
@@ -98,14 +98,13 @@ pub fn next(definition: &Definition, state: &RunState, memo: &Memo) -> Option<Ve
             Some(unit.drafts)
         }
         Todo::End { scope } => StepContext::new(definition, state, memo, scope, None)?.end(),
-        Todo::Effect { scope: 0, step } | Todo::Step { scope: 0, step }
-            if step >= FIRST_RESPONDER_TASK =>
-        {
-            ask::advance(definition, state, memo, step)
-        }
-        Todo::Effect { scope, step } | Todo::Step { scope, step } => {
-            StepContext::new(definition, state, memo, scope, Some(step))?.step()
-        }
+        Todo::Effect(at) | Todo::Step(at) => match at {
+            StepKey::Of { scope, step } => {
+                StepContext::new(definition, state, memo, scope, Some(step))?.step()
+            }
+            StepKey::Responder { .. } => ask::advance(definition, state, memo, at),
+            StepKey::Gone => None,
+        },
     }
 }
 
@@ -514,12 +513,17 @@ impl<'a> StepContext<'a> {
     }
 
     fn workflow_work(&self) -> Option<&'a StepWork> {
-        self.state.work(self.names.scope(), self.position)
+        self.state.work(self.key())
+    }
+
+    /// What names the step in the state of the run.
+    fn key(&self) -> StepKey {
+        StepKey::of(self.names.scope(), self.position)
     }
 
     /// The step by whose definition this one runs: itself, or the one that it was resumed to.
     fn acting_step(&self) -> Option<&'a CompiledStep> {
-        let other = self.state.resume_step(self.names.scope(), self.position);
+        let other = self.state.resume_step(self.key());
         self.workflow
             .steps
             .get(other.unwrap_or(self.position) as usize)

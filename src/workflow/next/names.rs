@@ -8,7 +8,7 @@ use ktsu_ledger::CanonicalJson;
 use ktsu_ledger::event::{EnvValue, Reference, StepInput};
 use ktsu_projections::envelope::skip_marker;
 use ktsu_projections::life::suspension::Resumption;
-use ktsu_projections::run::{Effective, RunState, Scope};
+use ktsu_projections::run::{Effective, RunState, Scope, StepKey};
 use serde_json::{Value, json};
 
 use super::task::TaskSpec;
@@ -23,7 +23,7 @@ pub struct Memo {
     values: RefCell<HashMap<(u32, MemoKey), Rcvar>>,
     kept: Cell<bool>,
     /// What was decided on last: a task, with its scope and step.
-    task: RefCell<Option<(u32, u32, TaskSpec)>>,
+    task: RefCell<Option<(StepKey, TaskSpec)>>,
     /// What was evaluated of the trigger that responders are at.
     pub(super) responders: RefCell<ResponderMemo>,
 }
@@ -56,14 +56,14 @@ impl Memo {
     }
 
     /// Keeps what a runtime is told of a task until that is dispatched, which is soon.
-    pub(super) fn keep_task(&self, scope: u32, step: u32, task: TaskSpec) {
-        self.task.replace(Some((scope, step, task)));
+    pub(super) fn keep_task(&self, at: StepKey, task: TaskSpec) {
+        self.task.replace(Some((at, task)));
     }
 
     /// What a runtime is told of a task, if that is what was decided on last.
-    pub(super) fn take_task(&self, scope: u32, step: u32) -> Option<TaskSpec> {
-        let (of, at, task) = self.task.take()?;
-        (of == scope && at == step).then_some(task)
+    pub(super) fn take_task(&self, at: StepKey) -> Option<TaskSpec> {
+        let (of, task) = self.task.take()?;
+        (of == at).then_some(task)
     }
 
     /// Notes whether a fan-out has more items to start.
@@ -121,7 +121,7 @@ impl NameLookup for ScopedNames<'_> {
             },
             Root::Step(id) => {
                 let step = self.state.scope(self.scope)?.shape.position(id)?;
-                match self.state.effective(self.scope, step) {
+                match self.state.effective(StepKey::of(self.scope, step)) {
                     Effective::Output(held) => {
                         self.memo.get(self.scope, MemoKey::Step(step), || {
                             Some(from_json(&held.json))
@@ -154,8 +154,9 @@ impl NameLookup for ScopedNames<'_> {
 
     fn invoked(&self, id: &str, mention: InvokedMention) -> Option<Rcvar> {
         let step = self.state.scope(self.scope)?.shape.position(id)?;
-        let ended = matches!(self.state.effective(self.scope, step), Effective::Output(_));
-        let mut children = self.state.invoked_children(self.scope, step).peekable();
+        let at = StepKey::of(self.scope, step);
+        let ended = matches!(self.state.effective(at), Effective::Output(_));
+        let mut children = self.state.invoked_children(at).peekable();
         let some = ended && children.peek().is_some();
         if !DecisionRules::of(self.state).has_invoked(some, mention) {
             return None;
@@ -196,7 +197,7 @@ impl<'a> ScopedNames<'a> {
 
     /// What the step that asks is given after a suspension.
     fn resumption(&self) -> Option<&'a Resumption> {
-        self.state.resumption(self.scope, self.step?)
+        self.state.resumption(StepKey::of(self.scope, self.step?))
     }
 
     /// The same names, with `item` and `item_index`.
@@ -287,14 +288,15 @@ impl<'a> ScopedNames<'a> {
             }),
             Root::Step(id) => {
                 let step = self.state.scope(self.scope)?.shape.position(id)?;
+                let step = StepKey::of(self.scope, step);
                 if let Some(rest) = pointer.strip_prefix(INVOKED_POINTER) {
                     let at = rest.strip_prefix('/')?;
                     let (at, rest) = at.split_at(at.find('/').unwrap_or(at.len()));
-                    let mut children = self.state.invoked_children(self.scope, step);
+                    let mut children = self.state.invoked_children(step);
                     let child = children.nth(at.parse().ok()?)?;
                     return child.ended.as_ref()?.output.as_ref()?.locate(rest);
                 }
-                match self.state.effective(self.scope, step) {
+                match self.state.effective(step) {
                     Effective::Output(held) => held.locate(pointer),
                     Effective::Skipped(_) | Effective::Suppressed(_) | Effective::Absent => None,
                 }
@@ -343,7 +345,7 @@ impl<'a> ScopedNames<'a> {
             Root::Params => match scope.parent {
                 None => Some(self.state.params_frame()),
                 Some(_) if scope.invoked.is_some() => scope.started,
-                Some((parent, step)) => self.state.scope(parent)?.steps.get(step as usize)?.started,
+                Some(parent) => self.state.step(parent)?.started,
             },
             Root::Env(_) => Some(self.state.env_frame()),
             Root::Step(id) => scope.steps.get(scope.shape.position(id)? as usize)?.ended,

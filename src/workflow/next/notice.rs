@@ -6,7 +6,7 @@ use ktsu_ledger::{CanonicalJson, Draft, Event, Hash};
 use ktsu_projections::approvals::approval_id;
 use ktsu_projections::lineage::item_name;
 use ktsu_projections::run::notices::Notice;
-use ktsu_projections::run::{RunState, Scope};
+use ktsu_projections::run::{RunState, Scope, StepKey};
 use serde_json::{Value, json};
 
 use super::webhook::notice_id;
@@ -21,14 +21,15 @@ pub(super) fn announce(
     memo: &Memo,
 ) -> Option<Vec<Draft>> {
     let notice = due(state)?;
-    let (request, scope, step) = notice;
+    let (request, step) = (notice.request, notice.webhook.position()?);
+    let scope = notice.webhook.scope();
     let at = StepContext::new(definition, state, memo, scope, Some(step))?;
     let compiled = at.workflow.steps.get(step as usize)?;
     let Some(StepWork::Webhook(plan)) = at.workflow_work() else {
         return None;
     };
     let mut unit = DecisionBatch::new(state, &at.scope.path);
-    let body = notice_body(state, notice).unwrap_or_default();
+    let body = notice_body(state, request).unwrap_or_default();
     let event = match at.notice_target(compiled) {
         Ok(target) => WebhookEvent::Sent(WebhookSent {
             approval: Some(request),
@@ -62,8 +63,11 @@ fn due(state: &RunState) -> Option<Notice> {
     let asked = state.pending_decisions().into_iter();
     let mut gates = asked.filter(|asked| asked.call.state.gate().is_some());
     gates.find_map(|asked| {
-        let notice = |step: u32| (asked.request, asked.scope, step);
-        let mut notices = state.notifiers(asked.scope, asked.step).map(notice);
+        let notice = |webhook: StepKey| Notice {
+            request: asked.request,
+            webhook,
+        };
+        let mut notices = state.notifiers(asked.at.step).map(notice);
         notices.find(|notice| state.notice(*notice).is_none())
     })
 }
@@ -73,13 +77,13 @@ fn notifies(scope: &Scope) -> bool {
     steps.any(|step| matches!(&step.work, StepWork::Webhook(webhook) if webhook.on_approval))
 }
 
-/// The body of a notice: the part of the record that people need for a decision.
-pub fn notice_body(state: &RunState, (request, _, _): Notice) -> Option<CanonicalJson> {
+/// The body of a notice about a request: the part of the record that people need for a decision.
+pub fn notice_body(state: &RunState, request: u64) -> Option<CanonicalJson> {
     let asked = state.pending_decisions();
     let asked = asked.iter().find(|asked| asked.request == request)?;
     let gate = asked.call.state.gate()?;
-    let scope = state.scope(asked.scope)?;
-    let step = &scope.shape.step(asked.step)?.id;
+    let scope = state.scope(asked.at.step.scope())?;
+    let step = state.step_id(asked.at.step)?;
     let mut body = json!({
         "approval_id": approval_id(state.stream(), request),
         "arguments": asked.call.arguments.to_value(),
@@ -90,7 +94,7 @@ pub fn notice_body(state: &RunState, (request, _, _): Notice) -> Option<Canonica
         },
         "server": gate.server,
         "status": "pending",
-        "step_id": item_name(step, asked.item),
+        "step_id": item_name(step, asked.at.item),
         "tool_name": gate.tool,
         "tool_use_id": asked.call.id,
     });

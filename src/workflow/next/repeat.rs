@@ -10,9 +10,9 @@ use super::DecisionBatch;
 /// turn of its request: the runtime learns of it from the answer to its report.
 pub(super) fn repeat(state: &RunState) -> Option<Vec<Draft>> {
     let (at, call, reply) = state.reply_due()?;
-    let scope = state.scope(at.scope)?;
-    let step = state.step_id(at.scope, at.step)?;
-    let attempt = state.task(at.scope, at.step, at.item)?.attempt;
+    let scope = state.scope(at.step.scope())?;
+    let step = state.step_id(at.step)?;
+    let attempt = state.task(at.step, at.item)?.attempt;
     let response = reply.repeated(call, (step, at.item), attempt);
     let mut unit = DecisionBatch::new(state, &scope.path);
     let event = AgentEvent::Response(Box::new(response));

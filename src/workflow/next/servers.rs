@@ -2,7 +2,7 @@
 //! those who have them.
 
 use ktsu_ledger::event::plan::ServerPlan;
-use ktsu_projections::run::RunState;
+use ktsu_projections::run::{RunState, StepKey};
 use serde_json::{Map, Value, json};
 
 use super::WorkOutcome;
@@ -51,13 +51,12 @@ pub fn missing_value_code(missing: &ServerParamError) -> &'static str {
 pub fn secret_values(
     definition: &Definition,
     state: &RunState,
-    scope: u32,
-    step: u32,
+    at: StepKey,
     names: &dyn NameLookup,
 ) -> Option<Result<Vec<ServerParamValues>, ServerParamError>> {
-    let plan = state.agent_plan(scope, step)?;
-    let position = state.resume_step(scope, step).unwrap_or(step);
-    let workflow = definition.workflow(&state.scope(scope)?.shape.key)?;
+    let plan = state.agent_plan(at)?;
+    let position = state.resume_step(at).or(at.position())?;
+    let workflow = definition.workflow(&state.scope(at.scope())?.shape.key)?;
     let compiled = workflow.steps.get(position as usize)?;
     let agent = definition.agents.get(&plan.file)?;
     let rules = DecisionRules::of(state);

@@ -69,7 +69,7 @@ pub fn webhook_preview(
             (rendered.url, rendered.body)
         }
         Some(request) => {
-            let body = notice_body(state, (request, at, position));
+            let body = notice_body(state, request);
             let body = body.ok_or("nobody is asked about such a call")?;
             (here.url(compiled).map_err(failed)?.0, body)
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ktsu_ledger::event::plan::world::{AskPlan, ResponderPlan, ResponderWork};
 use ktsu_ledger::event::{AgentFinished, WorkerDispatched, WorkerEvent, is_address};
 use ktsu_ledger::{Event, Frame};
-use ktsu_projections::run::{FoldError, PlanError, RunState};
+use ktsu_projections::run::{FoldError, PlanError, RunState, TaskId};
 use ktsu_projections::world::ResponderTaskPhase;
 
 use super::task_end::TaskEnd;
@@ -120,9 +120,9 @@ impl AskFold {
 
     /// A question that is sent out: with what the runtime is told.
     fn begun(&self, sent: &WorkerDispatched) -> Option<RecordedAsk> {
-        let (_, position) = self.state.step_at("", &sent.step)?;
+        let at = self.state.step_at("", &sent.step)?;
         let (state, memo) = (&self.state, &self.memo);
-        let spec = task_spec(&self.definition, state, memo, 0, position, None)?;
+        let spec = task_spec(&self.definition, state, memo, TaskId::step(at))?;
         let (responder, _) = self.responder(&sent.step)?;
         let ResponderWork::Ask(ask) = &responder.work else {
             return None;

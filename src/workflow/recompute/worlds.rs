@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use ktsu_ledger::event::{AgentEvent, AgentFinished, PersonEvent, RecomputeCompared, Sameness};
 use ktsu_ledger::{Event, Frame};
 use ktsu_projections::lineage::item_name;
-use ktsu_projections::run::{FoldError, RunState, StepAddress};
+use ktsu_projections::run::{FoldError, RunState, TaskId};
 use ktsu_projections::step_name::path_in;
 use ktsu_projections::world::{ResponderTaskPhase, Responding, World, WorldComparison};
 use serde::{Deserialize, Serialize};
@@ -279,9 +279,9 @@ fn unanswered(state: &RunState) -> BTreeSet<String> {
     if state.status().is_terminal() {
         return BTreeSet::new();
     }
-    let path = |at: StepAddress| {
-        let scope = state.scope(at.scope)?;
-        let path = path_in(&scope.path, state.step_id(at.scope, at.step)?);
+    let path = |at: TaskId| {
+        let scope = state.scope(at.step.scope())?;
+        let path = path_in(&scope.path, state.step_id(at.step)?);
         Some(item_name(&path, at.item))
     };
     let due = effects_due(state).into_iter();

@@ -237,7 +237,10 @@ fn a_reserved_field_is_evaluated_between_the_end_and_the_verdict() {
     let run = begun().then(sent_out("a", None, 1));
     run.refuses(evaluated());
     let run = run.then(finished("a", None, 1, Some(1))).then(evaluated());
-    assert_eq!(run.state.task(0, 0, None).unwrap().evaluated, 1);
+    assert_eq!(
+        run.state.task(StepKey::of(0, 0), None).unwrap().evaluated,
+        1
+    );
     let run = run.then(checked("a", false));
     run.refuses(evaluated());
     run.refuses(completed_of("a"));

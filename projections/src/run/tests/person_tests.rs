@@ -159,10 +159,7 @@ fn a_webhook_that_was_not_answered_begins_afresh_in_a_branch() {
     let branch = sent.forked(|_| {}).then(resumed(None));
     let step = &branch.state.scope(0).unwrap().steps[0];
     assert_eq!((step.status, step.attempt), (StepStatus::Pending, 1));
-    assert_eq!(
-        branch.state.todo(),
-        Some(Todo::Effect { scope: 0, step: 0 })
-    );
+    assert_eq!(branch.state.todo(), Some(Todo::Effect(StepKey::of(0, 0))));
     branch.refuses(started("w"));
 }
 
@@ -174,7 +171,7 @@ fn a_run_that_ended_begins_again_with_a_step_and_what_depends_on_it() {
     assert_eq!(steps.iter().copied().collect::<Vec<_>>(), [1]);
     again.refuses(reset("a", 1));
     let again = again.then(reset("b", 1));
-    assert_eq!(again.state.todo(), Some(Todo::Step { scope: 0, step: 1 }));
+    assert_eq!(again.state.todo(), Some(Todo::Step(StepKey::of(0, 1))));
     let both = ended().then(resumed(Some("a")));
     assert_eq!(both.state.resetting().0.len(), 2);
     ended().refuses(resumed(None));
@@ -188,7 +185,7 @@ fn an_overlay_is_laid_over_what_is_complete_and_survives_a_reset() {
     ended().refuses(overlay("a", "ktsu_flags"));
     let over = ended().then(overlay("a", "n"));
     let seq = over.state.next_seq() - 1;
-    let Effective::Output(held) = over.state.effective(0, 0) else {
+    let Effective::Output(held) = over.state.effective(StepKey::of(0, 0)) else {
         panic!("a is complete");
     };
     assert_eq!(held.json.pointer("/n"), Some(json!(7)));
@@ -209,7 +206,7 @@ fn an_overlay_is_laid_over_what_is_complete_and_survives_a_reset() {
         .then(reset("b", 1))
         .then(attempt(started("a"), 2))
         .then(attempt(completed("a"), 2));
-    let Effective::Output(held) = again.state.effective(0, 0) else {
+    let Effective::Output(held) = again.state.effective(StepKey::of(0, 0)) else {
         panic!("a is complete");
     };
     assert_eq!(held.json.pointer("/n"), Some(json!(7)));

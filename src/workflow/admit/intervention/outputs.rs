@@ -3,7 +3,7 @@
 use ktsu_ledger::event::Violation;
 use ktsu_ledger::event::plan::StepWork;
 use ktsu_projections::life::reserved::is_reserved;
-use ktsu_projections::run::RunState;
+use ktsu_projections::run::{RunState, StepKey};
 use serde_json::Value;
 
 use super::InterventionError;
@@ -48,16 +48,15 @@ pub(in crate::admit) fn check_replaced<'v>(
 pub fn overlay_conflicts(
     definition: &Definition,
     state: &RunState,
-    scope: u32,
-    step: u32,
+    step: StepKey,
 ) -> Vec<Violation> {
     let found = || {
-        let held = state.scope(scope)?;
-        let output = held.steps.get(step as usize)?.effective.as_ref()?;
+        let held = state.scope(step.scope())?;
+        let output = state.step(step)?.effective.as_ref()?;
         let workflow = definition.workflow(&held.shape.key)?;
         let rules = DecisionRules::from_recorded(state.rules()).ok()?;
         let output = output.json.to_value();
-        let at = StepSchemas::of(state, scope, step);
+        let at = StepSchemas::of(state, step)?;
         Some(output_violations(definition, workflow, at, &output, rules))
     };
     violations(found().unwrap_or_default())

@@ -66,8 +66,7 @@ impl StepDecision<'_> {
     }
 
     fn request_review(&mut self, task: &AgentTask, command: u64, cause: u64) -> Option<()> {
-        let scope = self.state.scope_at(&self.at.scope.path)?;
-        let policy = self.state.review_policy(scope, self.position)?.clone();
+        let policy = self.state.review_policy(self.key())?.clone();
         let event = StepEvent::ReviewRequested(ReviewRequested {
             attempt: task.attempt,
             command,
@@ -163,8 +162,7 @@ impl StepContext<'_> {
         let refuse = |words: &str| Err(refused(outcome, "command_not_permitted", words.to_owned()));
         let agent = self.definition.agents.get(&plan.file);
         let commands = agent.and_then(|agent| agent.file.commands.as_ref());
-        let scope = self.state.scope_at(&self.scope.path).unwrap_or_default();
-        let is_item = self.state.is_fan_out_item(scope, self.position, item);
+        let is_item = self.state.is_fan_out_item(self.key(), item);
         match commands.and_then(|all| all.review.as_ref()) {
             _ if is_item => refuse("an item of a fan-out cannot ask for a review"),
             None => refuse("the agent does not declare that it asks for reviews"),

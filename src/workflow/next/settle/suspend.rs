@@ -86,8 +86,7 @@ impl StepDecision<'_> {
         extras: &OutcomeExtras,
         (command, cause): (u64, u64),
     ) -> Option<()> {
-        let scope = self.state.scope_at(&self.at.scope.path)?;
-        let policy = self.state.suspend_policy(scope, self.position)?;
+        let policy = self.state.suspend_policy(self.key())?;
         let cause = self.note(None, task, finished, extras, cause);
         let event = StepEvent::SuspendRequested(SuspendRequested {
             attempt: task.attempt,
@@ -112,8 +111,7 @@ impl StepContext<'_> {
         let refuse = |code: &str, words: &str| Err(refused(outcome, code, words.to_owned()));
         let agent = self.definition.agents.get(&plan.file);
         let commands = agent.and_then(|agent| agent.file.commands.as_ref());
-        let scope = self.state.scope_at(&self.scope.path).unwrap_or_default();
-        let is_item = self.state.is_fan_out_item(scope, self.position, item);
+        let is_item = self.state.is_fan_out_item(self.key(), item);
         match commands.and_then(|all| all.suspend.as_ref()) {
             _ if is_item => refuse(
                 "command_not_permitted",

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ktsu_ledger::event::plan::{StepPlan, StepWork};
 use ktsu_ledger::{Event, Frame};
 use ktsu_projections::normalize::{FrameKey, NormalizedFrame};
-use ktsu_projections::run::RunState;
+use ktsu_projections::run::{RunState, StepKey};
 use ktsu_projections::step_name::path_in;
 use serde_json::Value;
 
@@ -93,21 +93,21 @@ pub(super) fn open_effects(state: &RunState) -> BTreeSet<(String, Option<u32>)> 
         return BTreeSet::new();
     }
     // What responders ask is no step of a workflow.
-    let path = |scope: u32, step: u32| {
-        let held = state.scope(scope)?;
-        Some(path_in(&held.path, state.step_id(scope, step)?))
+    let path = |at: StepKey| {
+        let held = state.scope(at.scope())?;
+        Some(path_in(&held.path, state.step_id(at)?))
     };
     let due = effects_due(state).into_iter();
     let due = due.filter_map(|effect| match effect.kind {
-        EffectKind::Webhook(at) | EffectKind::Task(at) => Some((path(at.scope, at.step)?, at.item)),
+        EffectKind::Webhook(at) | EffectKind::Task(at) => Some((path(at.step)?, at.item)),
         EffectKind::Notice(_) | EffectKind::Comparison => None,
     });
     let timer = timers::retries(state).min();
-    let timer = timer.and_then(|retry| Some((path(retry.scope, retry.step)?, None)));
+    let timer = timer.and_then(|retry| Some((path(retry.step)?, None)));
     let asked = state.pending_reviews().into_iter();
-    let asked = asked.filter_map(|asked| Some((path(asked.scope, asked.step)?, None)));
+    let asked = asked.filter_map(|asked| Some((path(asked.step)?, None)));
     let waits = state.pending_suspensions().into_iter();
-    let waits = waits.filter_map(|asked| Some((path(asked.scope, asked.step)?, None)));
+    let waits = waits.filter_map(|asked| Some((path(asked.step)?, None)));
     due.chain(timer).chain(asked).chain(waits).collect()
 }
 
