@@ -170,6 +170,15 @@ fn started(step: &str) -> Event {
     }))
 }
 
+/// The beginning of the workflow `c` as an inline child.
+fn child_started() -> Event {
+    Event::Run(RunEvent::Started(RunStarted {
+        input: BTreeMap::new(),
+        plan: Some("c".to_owned()),
+        webhooks: None,
+    }))
+}
+
 fn completed(step: &str) -> Event {
     Event::Step(StepEvent::Completed(StepCompleted {
         attempt: 1,
@@ -352,21 +361,14 @@ fn a_status_no_retry_is_declared_for_ends_the_webhook() {
 fn a_child_opens_once_under_the_step_that_names_it() {
     let steps =
         json!([{"id": "call", "work": {"workflow": {"workflow": "c", "webhooks": "execute"}}}]);
-    let open = || {
-        Event::Run(RunEvent::Started(RunStarted {
-            input: BTreeMap::new(),
-            plan: Some("c".to_owned()),
-            webhooks: None,
-        }))
-    };
     let run = Given::a_run(steps);
-    let early = run.seal("call", open());
+    let early = run.seal("call", child_started());
     assert!(
         run.state.check(&early.frame).is_err(),
         "its step has not started"
     );
-    let run = run.then(started("call")).then_in("call", open());
-    let again = run.seal("call", open());
+    let run = run.then(started("call")).then_in("call", child_started());
+    let again = run.seal("call", child_started());
     assert!(run.state.check(&again.frame).is_err());
     let run = run
         .then_in("call", started("in"))

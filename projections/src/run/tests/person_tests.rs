@@ -211,3 +211,42 @@ fn an_overlay_is_laid_over_what_is_complete_and_survives_a_reset() {
     };
     assert_eq!(held.json.pointer("/n"), Some(json!(7)));
 }
+
+/// The definition of a run with these steps.
+fn definition_of(steps: Value) -> CanonicalJson {
+    match created(steps) {
+        Event::Run(RunEvent::Created(created)) => created.definition,
+        _ => unreachable!("a run is created"),
+    }
+}
+
+#[test]
+fn a_branch_finds_the_child_of_a_step_that_moved_and_knows_when_the_step_is_gone() {
+    let call =
+        || json!({"id": "call", "work": {"workflow": {"workflow": "c", "webhooks": "execute"}}});
+    let other = || json!({"id": "other", "work": {"transform": {}}});
+    let called = || {
+        Given::a_run(json!([call(), other()]))
+            .then(started("call"))
+            .then_in("call", child_started())
+            .then_in("call", started("in"))
+            .then_in("call", completed("in"))
+            .then_in("call", completed_run())
+            .then(completed("call"))
+    };
+    let parent = |given: &Given| given.state.scope(1).unwrap().parent;
+    assert_eq!(parent(&called()), Some(StepKey::of(0, 0)));
+
+    let moved = called().forked(|branch| {
+        branch.definition = Some(definition_of(json!([other(), call()])));
+    });
+    assert_eq!(parent(&moved), Some(StepKey::of(0, 1)));
+    assert_eq!(moved.state.step_at("", "call"), Some(StepKey::of(0, 1)));
+
+    let gone = called().forked(|branch| {
+        branch.definition = Some(definition_of(json!([other()])));
+    });
+    assert_eq!(parent(&gone), Some(StepKey::Gone));
+    assert!(gone.state.step(StepKey::Gone).is_none());
+    assert!(!gone.state.failed_by_responder_task());
+}
