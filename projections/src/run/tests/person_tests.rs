@@ -214,10 +214,7 @@ fn an_overlay_is_laid_over_what_is_complete_and_survives_a_reset() {
 
 /// The definition of a run with these steps.
 fn definition_of(steps: Value) -> CanonicalJson {
-    match created(steps) {
-        Event::Run(RunEvent::Created(created)) => created.definition,
-        _ => unreachable!("a run is created"),
-    }
+    created(steps).created().unwrap().definition.clone()
 }
 
 #[test]
