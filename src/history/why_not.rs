@@ -295,7 +295,7 @@ impl Explainer<'_, '_> {
             SkipReason::RunFailed => ("the run failed before it began".to_owned(), none),
             SkipReason::AgentSkipped => {
                 let words = step.skip_detail.as_deref().unwrap_or_default();
-                let value = story.step(scope, position);
+                let value = story.step(StepKey::of(scope, position));
                 let value = value.and_then(|track| track.value.as_ref()?.find("/reason"));
                 let values = value.map(|value| value.sources()).unwrap_or_default();
                 (format!("its agent skipped it: {words}"), values)
@@ -344,7 +344,10 @@ impl Explainer<'_, '_> {
         let text = format!("it failed with {code}: {message}");
         let failing = self.story.state().failing();
         let is_first = failing.is_some_and(|one| (one.scope, one.step) == (scope, Some(position)));
-        let track = self.story.step(scope, position).filter(|_| is_first);
+        let track = self
+            .story
+            .step(StepKey::of(scope, position))
+            .filter(|_| is_first);
         let values = track.map(|track| track.risk.clone()).unwrap_or_default();
         self.push_reason(path, step.ended, text, &values);
         match is_first {

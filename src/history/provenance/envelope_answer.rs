@@ -1,5 +1,6 @@
 //! Where a field of an envelope came from, and what else decided that it is there.
 
+use ktsu_projections::run::StepKey;
 use std::collections::BTreeMap;
 
 use ktsu_workflow::expression::EvaluatedValue;
@@ -64,7 +65,7 @@ impl TracedRun<'_> {
                 match (segments.next(), position, scope) {
                     (Some("id" | "type"), ..) if asked.scope.is_empty() => Provenance::default(),
                     (Some("output"), Some(position), Some(scope)) => {
-                        let track = self.step(scope, position);
+                        let track = self.step(StepKey::of(scope, position));
                         let ended = track.and_then(|track| track.ended);
                         self.survival_marks(ended.unwrap_or(u64::MAX))
                     }

@@ -132,7 +132,7 @@ impl Workflows<'_, '_> {
         }
         let held = story.state().scope(scope)?;
         let (compiled, _) = story.compiled(scope, position)?;
-        let track = story.step(scope, position)?;
+        let track = story.step(StepKey::of(scope, position))?;
         let path = held.path_of(position);
         let facts = story.facts.get(&held.path, &compiled.id, None);
         let state = held.steps.get(position as usize);
@@ -191,7 +191,7 @@ impl Workflows<'_, '_> {
 
     /// Tells what people laid over a step's output that counts here; whether nothing else does.
     fn overlaid(&mut self, scope: u32, position: u32, path: &str) -> bool {
-        let Some(track) = self.story.step(scope, position) else {
+        let Some(track) = self.story.step(StepKey::of(scope, position)) else {
             return false;
         };
         let mut told = false;
@@ -211,7 +211,7 @@ impl Workflows<'_, '_> {
     fn items(&mut self, scope: u32, position: u32, id: &str, path: &str) {
         let story = self.story;
         let items = story
-            .step(scope, position)
+            .step(StepKey::of(scope, position))
             .map(|track| track.items.as_slice());
         let held = story
             .state()
@@ -346,7 +346,7 @@ impl Workflows<'_, '_> {
         match root {
             Root::Step(id) => {
                 let position = story.state().scope(scope)?.shape.position(id)?;
-                let value = story.step(scope, position)?.value.as_ref()?;
+                let value = story.step(StepKey::of(scope, position))?.value.as_ref()?;
                 let visit = || Visit::Step(scope, position, String::new());
                 self.counts(value).then(visit)
             }

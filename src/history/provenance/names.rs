@@ -82,7 +82,9 @@ impl NameLookup<Tracked> for ScopeNames<'_> {
             Root::Env(_) => None,
             Root::Step(id) => {
                 let step = state.scope(self.scope)?.shape.position(id)?;
-                self.story.step(self.scope, step)?.before(self.before)
+                self.story
+                    .step(StepKey::of(self.scope, step))?
+                    .before(self.before)
             }
             Root::Item => self.item.as_ref().map(|(item, _)| item.clone()),
             Root::ItemIndex => {

@@ -35,7 +35,7 @@ pub struct TracedRun<'f> {
     pub(super) defined: DefinitionHistory,
     pub(super) fold: EnvelopeFold,
     pub(super) facts: RunFacts,
-    steps: HashMap<(u32, u32), StepTrack>,
+    steps: HashMap<StepKey, StepTrack>,
     params: HashMap<u32, Tracked>,
     outputs: HashMap<u32, ScopeTrack>,
     /// What could have ended the run before the step that is traced next.
@@ -94,9 +94,9 @@ impl<'f> TracedRun<'f> {
         self.fold.state()
     }
 
-    /// A step by scope and position.
-    pub fn step(&self, scope: u32, step: u32) -> Option<&StepTrack> {
-        self.steps.get(&(scope, step))
+    /// What is traced of a step.
+    pub fn step(&self, at: StepKey) -> Option<&StepTrack> {
+        self.steps.get(&at)
     }
 
     /// The params of a scope.
@@ -153,7 +153,7 @@ impl<'f> TracedRun<'f> {
             if track.first.is_some() {
                 self.so_far = union([&self.so_far, &track.gate, &track.risk]);
             }
-            self.steps.insert((scope, position), track);
+            self.steps.insert(StepKey::of(scope, position), track);
         }
         let output = self.trace_output(scope).unwrap_or_default();
         if self.end_of(scope).is_some() {
@@ -257,7 +257,7 @@ impl<'f> TracedRun<'f> {
         let (step, needs) = self.compiled(scope, position)?;
         let mut marks = Vec::new();
         for need in needs.into_iter().filter_map(|id| shape.position(id)) {
-            if let Some(track) = self.steps.get(&(scope, need)) {
+            if let Some(track) = self.step(StepKey::of(scope, need)) {
                 marks.extend([track.gate.clone(), track.risk.clone()]);
             }
         }
@@ -583,7 +583,7 @@ impl<'f> TracedRun<'f> {
         let count = u32::try_from(self.state().scope(scope)?.steps.len()).ok()?;
         let mut why = Vec::new();
         for position in (0..count).rev() {
-            let Some(track) = self.steps.get(&(scope, position)) else {
+            let Some(track) = self.step(StepKey::of(scope, position)) else {
                 continue;
             };
             let status = self.state().step(StepKey::of(scope, position))?.status;

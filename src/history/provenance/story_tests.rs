@@ -2,6 +2,7 @@
 
 use ktsu_ledger::event::{Effects, Principal, WebhookAnswer};
 use ktsu_ledger::{CanonicalJson, Frame, StreamId, Timestamp};
+use ktsu_projections::run::StepKey;
 use serde_json::{Value, json};
 
 use super::TracedRun;
@@ -71,7 +72,9 @@ fn size(run: &[Frame], count: usize) -> usize {
     let story = TracedRun::of(run).unwrap();
     let mut sets: Vec<Provenance> = Vec::new();
     for at in 0..count {
-        let track = story.step(0, u32::try_from(at).unwrap()).unwrap();
+        let track = story
+            .step(StepKey::of(0, u32::try_from(at).unwrap()))
+            .unwrap();
         sets.extend([track.gate.clone(), track.risk.clone()]);
         let value = track.value.iter();
         sets.extend(value.flat_map(|value| [value.source(), value.chosen().clone()]));

@@ -3,6 +3,7 @@
 use ktsu_ledger::event::EnvValue;
 use ktsu_ledger::event::plan::StepWork;
 use ktsu_projections::life::reserved::{CONFIDENCE, FLAGS, RATIONALE, SKIP_REASON};
+use ktsu_projections::run::StepKey;
 use serde_json::{Map, Value};
 
 use super::facts::StepFacts;
@@ -83,7 +84,10 @@ impl TracedRun<'_> {
         let id = shown["id"].as_str().unwrap_or_default();
         let facts = self.facts.get(path, id, None);
         let replies = self.facts.replies(path, Some(id));
-        let track = self.step(scope, position).cloned().unwrap_or_default();
+        let track = self
+            .step(StepKey::of(scope, position))
+            .cloned()
+            .unwrap_or_default();
         let own = self.own_failure(scope, position, &facts, shown, failure);
         mapped(shown, |name, value| match name {
             "output" => track.value.clone().unwrap_or_else(|| plain(value)),

@@ -428,7 +428,7 @@ pub(crate) fn object_data(
     let whole = Tracked::literal(from_json(&object.data));
     if let Some(step) = object.id.strip_prefix(STEP_ID_PREFIX) {
         let value = story.state().step_at("", step);
-        let value = value.and_then(|at| story.step(at.scope(), at.position()?));
+        let value = value.and_then(|at| story.step(at));
         let value = value.and_then(|track| track.before(object.changed + 1));
         let value = value.map(|value| match value.members().is_some() {
             true => value,

@@ -28,8 +28,8 @@ impl<'a> SecretValues<'a> {
         let names =
             ScopedNames::new(state, place.step.scope(), memo).of_step(place.step.position());
         Self {
-            names: match place.step.position().zip(place.item) {
-                Some((step, item)) => names.with_item(step, item),
+            names: match place.item {
+                Some(item) => names.with_item(item),
                 None => names,
             },
             shared,

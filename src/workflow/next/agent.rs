@@ -48,7 +48,7 @@ pub fn task_spec(
         return None;
     };
     let asked = match id.item {
-        Some(item) => at.prepare_task(compiled, plan, &at.names.with_item(step, item)),
+        Some(item) => at.prepare_task(compiled, plan, &at.names.with_item(item)),
         None => at.prepare_task(compiled, plan, &at.names),
     };
     asked.ok().map(|asked| asked.spec)
@@ -159,7 +159,7 @@ impl StepDecision<'_> {
     }
 
     fn start_item(&mut self, plan: &AgentPlan, item: u32, started: u64) {
-        let names = self.names.with_item(self.position, item);
+        let names = self.names.with_item(item);
         let held = self.scope.steps.get(self.position as usize);
         let items = held.and_then(|step| step.tasks.as_ref()?.items);
         self.memo.keep(items.is_some_and(|items| item + 1 < items));
@@ -253,7 +253,7 @@ impl StepContext<'_> {
         }
         match item {
             Some(item) => {
-                let names = self.names.with_item(self.position, item);
+                let names = self.names.with_item(item);
                 self.prepare_task(step, plan, &names).err()
             }
             None => self.start_input(step, plan).err(),

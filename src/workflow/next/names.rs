@@ -105,8 +105,8 @@ pub struct ScopedNames<'a> {
     memo: &'a Memo,
     /// The step that asks.
     step: Option<u32>,
-    /// The step that fans out, and the item.
-    item: Option<(u32, u32)>,
+    /// The item, if the step fans out.
+    item: Option<u32>,
 }
 
 impl NameLookup for ScopedNames<'_> {
@@ -132,11 +132,11 @@ impl NameLookup for ScopedNames<'_> {
                 }
             }
             Root::Item => {
-                let (step, item) = self.item?;
+                let (step, item) = (self.step?, self.item?);
                 let items = self.items(step)?;
                 items.as_array()?.get(item as usize).cloned()
             }
-            Root::ItemIndex => self.item.map(|(_, item)| from_value(&Value::from(item))),
+            Root::ItemIndex => self.item.map(|item| from_value(&Value::from(item))),
             Root::Resume => {
                 let given = self.resumption();
                 let value = |part: fn(&Resumption) -> &CanonicalJson| {
@@ -201,9 +201,9 @@ impl<'a> ScopedNames<'a> {
     }
 
     /// The same names, with `item` and `item_index`.
-    pub fn with_item(&self, step: u32, item: u32) -> ScopedNames<'a> {
+    pub fn with_item(&self, item: u32) -> ScopedNames<'a> {
         ScopedNames {
-            item: Some((step, item)),
+            item: Some(item),
             ..*self
         }
     }
@@ -226,7 +226,7 @@ impl<'a> ScopedNames<'a> {
 
     /// Where an item stands.
     fn item_place(&self, pointer: &str) -> Option<Reference> {
-        let (step, item) = self.item?;
+        let (step, item) = (self.step?, self.item?);
         match self.from(step)? {
             StepInput::Ref(reference) => Some(Reference {
                 frame: reference.frame,
@@ -350,7 +350,7 @@ impl<'a> ScopedNames<'a> {
             Root::Env(_) => Some(self.state.env_frame()),
             Root::Step(id) => scope.steps.get(scope.shape.position(id)? as usize)?.ended,
             Root::Item | Root::ItemIndex => {
-                let (step, _) = self.item?;
+                let step = self.step.filter(|_| self.item.is_some())?;
                 scope.steps.get(step as usize)?.started
             }
             Root::Resume | Root::Name(_) => None,
