@@ -1,8 +1,8 @@
 //! Where a field of an envelope came from, and what else decided that it is there.
 
-use ktsu_projections::run::StepKey;
 use std::collections::BTreeMap;
 
+use ktsu_projections::run::StepKey;
 use ktsu_workflow::expression::EvaluatedValue;
 use ktsu_workflow::expression::provenance::Provenance;
 

@@ -1,11 +1,11 @@
 //! The values that the expressions of a scope mention, with their provenance.
 
-use ktsu_projections::run::StepKey;
 use std::collections::BTreeMap;
 
 use ktsu_ledger::CanonicalJson;
 use ktsu_ledger::event::EnvValue;
 use ktsu_projections::life::suspension::Resumption;
+use ktsu_projections::run::StepKey;
 use serde_json::Value;
 
 use super::story::TracedRun;

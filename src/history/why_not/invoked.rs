@@ -1,11 +1,11 @@
 //! What the commands of a step run, as reasons why it is not done.
 
 use ktsu_projections::life::invoked::InvokedPath;
-use ktsu_projections::run::{RunStatus, Scope, Step, StepStatus};
+use ktsu_projections::run::{RunStatus, Scope, Step, StepKey, StepStatus};
 use ktsu_projections::step_name::StepName;
 use ktsu_workflow::expression::provenance::Provenance;
 
-use super::{Explainer, StepKey};
+use super::Explainer;
 
 impl Explainer<'_, '_> {
     /// The status of a workflow that a command runs, if that is what a name is of, and the step to

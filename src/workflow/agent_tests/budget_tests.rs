@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::admit::report::{ReportAdmission, report};
 use crate::driven_tests::{Driven, Say, error, output};
-use crate::next::task_spec;
+use crate::next::Memo;
 use crate::plans_tests::{agent, child, fan_out, merge, plan, run_under, transform, workflow};
 
 fn two(limit: u64) -> Driven {
@@ -366,14 +366,8 @@ fn the_policy_of_the_root_chooses_the_group_and_bounds_the_cost_in_children_too(
         (forced, of_step, "forced"),
     ] {
         let run = run(policy, more);
-        let told = task_spec(
-            &run.definition,
-            &run.state,
-            &crate::next::Memo::default(),
-            ktsu_projections::run::TaskId::step(ktsu_projections::run::StepKey::of(1, 0)),
-        )
-        .unwrap();
-        assert_eq!(told.group, group);
+        let spec = run.spec("c/i", &Memo::default());
+        assert_eq!(spec.group, group);
     }
     let mut run = run(json!({"cost_budget_micro_usd": 50}), json!({}));
     run.asks("c/i");
@@ -422,15 +416,8 @@ fn a_child_of_agents_hands_its_output_up_by_reference_and_counts_once() {
     );
     run.does("c/g.0", json!({"y": 0}));
     run.does("c/g.1", json!({"y": 1}));
-    let told_user = task_spec(
-        &run.definition,
-        &run.state,
-        &crate::next::Memo::default(),
-        ktsu_projections::run::TaskId::step(ktsu_projections::run::StepKey::of(1, 1)),
-    )
-    .unwrap()
-    .user;
-    assert_eq!(told_user, r#"{"x":1}"#);
+    let spec = run.spec("c/i", &Memo::default());
+    assert_eq!(spec.user, r#"{"x":1}"#);
     run.does("c/i", json!({"list": ["p", "q"], "ktsu_flags": ["f"]}));
     let place = run.last("step.completed c")["output_from"].clone();
     assert_eq!(place["path"], "/outcome/output");

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use crate::driven_tests::Driven;
 use crate::effects::tasks_due;
+use crate::next::Memo;
 use crate::plans_tests::{agent, fan_out, merge, run_of, transform};
 
 fn fan(each: Value, items: Value) -> Driven {
@@ -287,6 +288,11 @@ fn low_confidence_fails_the_item_and_the_air_lock_asks_the_agents_schema() {
     }
 }
 
+/// What the model of a task is asked.
+fn user(run: &Driven, name: &str) -> String {
+    run.spec(name, &Memo::default()).user
+}
+
 #[test]
 fn items_keep_their_types_in_params() {
     let each = json!({"from": "params.items", "concurrency": 0, "max_failures": -1});
@@ -299,20 +305,7 @@ fn items_keep_their_types_in_params() {
     );
     let items = json!([{"m": 12, "w": {"a": [1]}}, {"m": "t", "w": "text"}, {"m": {"o": 1}}]);
     let mut run = run_of(json!([step]), json!({"items": items}));
-    let told = |item| {
-        crate::next::task_spec(
-            &run.definition,
-            &run.state,
-            &crate::next::Memo::default(),
-            ktsu_projections::run::TaskId {
-                step: ktsu_projections::run::StepKey::of(0, 0),
-                item: Some(item),
-            },
-        )
-        .unwrap()
-        .user
-    };
-    assert_eq!(told(0), r#"{"msg":"12","n":0,"who":{"a":[1]}}"#);
+    assert_eq!(user(&run, "f.0"), r#"{"msg":"12","n":0,"who":{"a":[1]}}"#);
     let given = run.last("item.started f.0")["input"].clone();
     assert_eq!(
         given["/params/who"]["ref"],
@@ -338,24 +331,11 @@ fn computed_items_are_in_the_step_and_are_pointed_at_there() {
     );
     let given = run.last("item.started f.1")["input"]["/params/x"]["ref"].clone();
     assert_eq!(given["path"], "/input/~1for_each~1from/value/value/1");
-    let told = |run: &Driven, step, item| {
-        crate::next::task_spec(
-            &run.definition,
-            &run.state,
-            &crate::next::Memo::default(),
-            ktsu_projections::run::TaskId {
-                step: ktsu_projections::run::StepKey::of(0, step),
-                item: Some(item),
-            },
-        )
-        .unwrap()
-        .user
-    };
-    assert_eq!(told(&run, 0, 1), r#"{"x":3}"#);
+    assert_eq!(user(&run, "f.1"), r#"{"x":3}"#);
     run.finishes("f.1", json!({"b": 1}));
     run.finishes("f.0", json!({"a": 1}));
     assert_eq!(
-        told(&run, 1, 0),
+        user(&run, "g.0"),
         r#"{"x":{"a":1}}"#,
         "results are items in their turn"
     );

@@ -7,7 +7,6 @@ use ktsu_ledger::event::plan::StepWork;
 
 use crate::commands::read_commands;
 use crate::driven_tests::{Driven, data};
-use crate::next::task_spec;
 use crate::permitted::check_inputs;
 use crate::plans_tests::{agent, merge, plan, workflow};
 use crate::recompute::{RecordedRun, compare};
@@ -85,13 +84,7 @@ fn seen(rules: u32, ran: bool, template: Value) -> Value {
         }
         false => run.finishes("a", json!({"ok": true})),
     }
-    let spec = task_spec(
-        &run.definition,
-        &run.state,
-        &run.memo,
-        ktsu_projections::run::TaskId::step(ktsu_projections::run::StepKey::of(0, 1)),
-    )
-    .unwrap();
+    let spec = run.spec("b", &run.memo);
     let given: Value = serde_json::from_str(&spec.user).unwrap();
     run.finishes("b", json!({}));
     run.holds_together();

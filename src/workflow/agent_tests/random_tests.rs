@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::driven_tests::{Driven, Say, error, output};
 use crate::effects::tasks_due;
 use crate::expression::converted;
-use crate::next::{Memo, task_spec};
+use crate::next::Memo;
 use crate::plans_tests::{agent, child, fan_out, merge, plan, run_of, workflow};
 
 fn a_run(concurrency: u32, max_failures: i64) -> Driven {
@@ -174,20 +174,11 @@ fn five_thousand_items_cost_no_more_than_ten_times_five_hundred() {
         );
         let memo = Memo::default();
         for item in 0..items {
-            let told = task_spec(
-                &run.definition,
-                &run.state,
-                &memo,
-                TaskId {
-                    step: ktsu_projections::run::StepKey::of(0, 0),
-                    item: Some(item),
-                },
-            )
-            .unwrap();
+            let spec = run.spec(&format!("f.{item}"), &memo);
             assert!(
-                told.user.contains(&format!(r#""x":{item}"#)),
+                spec.user.contains(&format!(r#""x":{item}"#)),
                 "{}",
-                told.user
+                spec.user
             );
         }
         converted() - before

@@ -2,6 +2,7 @@
 
 use ktsu_ledger::event::{Effects, Principal, Sameness};
 use ktsu_projections::life::suspension::Resumption;
+use ktsu_projections::run::StepKey;
 use serde_json::{Value, json};
 
 use crate::admit::steer::{RunControl, steer};
@@ -290,9 +291,7 @@ fn data_in_a_pause_are_recorded_and_the_step_begins_again_once_the_run_is_resume
 }
 
 fn given(run: &Driven) -> Option<Resumption> {
-    run.state
-        .resumption(ktsu_projections::run::StepKey::of(0, 1))
-        .cloned()
+    run.state.resumption(StepKey::of(0, 1)).cloned()
 }
 
 #[test]

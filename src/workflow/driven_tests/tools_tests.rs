@@ -9,6 +9,7 @@ use ktsu_ledger::event::{
 };
 use ktsu_ledger::{Actor, CanonicalJson, Cause, Draft, Event, Timestamp};
 use ktsu_projections::life::call::{CallState, SentCall};
+use ktsu_projections::run::TaskId;
 use serde_json::{Value, json};
 
 use super::{Driven, Say, place};
@@ -16,7 +17,7 @@ use crate::admit;
 use crate::admit::approval::{ApprovalCommand, ApprovalDecisionError, decide};
 use crate::admit::review::{ReviewCommand, ReviewDecisionError};
 use crate::admit::suspend::{PermittedSuspension, StepResumption, StepResumptionError};
-use crate::next::Memo;
+use crate::next::{Memo, TaskSpec, task_spec};
 use crate::recompute::{RecordedRun, prepare};
 use crate::timers;
 
@@ -231,6 +232,15 @@ impl Driven {
         let (scope, step, _) = place(name);
         let at = self.state.step_at(&scope, &step)?;
         of(self.state.task(at, None)?)
+    }
+
+    /// What a runtime gets to know of a task.
+    pub(crate) fn spec(&self, name: &str, memo: &Memo) -> TaskSpec {
+        let (scope, step, item) = place(name);
+        let step = self.state.step_at(&scope, &step);
+        let id = step.map(|step| TaskId { step, item });
+        let spec = id.and_then(|id| task_spec(&self.definition, &self.state, memo, id));
+        spec.unwrap_or_else(|| panic!("no task {name}"))
     }
 
     /// The data that a step waits for come.

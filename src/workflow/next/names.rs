@@ -22,7 +22,7 @@ use crate::template::{Leaf, LeafSource, RenderedTemplate};
 pub struct Memo {
     values: RefCell<HashMap<(u32, MemoKey), Rcvar>>,
     kept: Cell<bool>,
-    /// What was decided on last: a task, with its scope and step.
+    /// What was decided on last: a task, with its step.
     task: RefCell<Option<(StepKey, TaskSpec)>>,
     /// What was evaluated of the trigger that responders are at.
     pub(super) responders: RefCell<ResponderMemo>,
