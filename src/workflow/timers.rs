@@ -229,7 +229,7 @@ pub fn due(state: &RunState, now: Timestamp) -> Option<Draft> {
         return Some(responder_waited(&timer));
     }
     let retry = retries(state).min()?;
-    let scope = state.scope(retry.step.scope())?;
+    let scope = state.scope_of(retry.step)?;
     let id = state.step_id(retry.step)?.to_owned();
     let path = scope.path.clone();
     (retry.until <= now).then(|| fired(path, retry.failed, TimerKind::Retry, Some(id)))

@@ -94,7 +94,7 @@ impl Shown<'_> {
 
     fn resume_step(&self, at: StepKey) -> Option<String> {
         let other = self.state.resume_step(at)?;
-        Some(self.state.scope(at.scope())?.shape.step(other)?.id.clone())
+        Some(self.state.scope_of(at)?.shape.step(other)?.id.clone())
     }
 
     fn invoked(&self, at: StepKey) -> Vec<InvokedView> {

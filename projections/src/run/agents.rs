@@ -239,10 +239,6 @@ impl RunState {
         self.update_todo(at);
     }
 
-    fn is_reply(&self, at: StepKey, due: TaskAction) -> bool {
-        matches!(due, TaskAction::Settle(_)) && self.responder_task(at).is_some()
-    }
-
     /// Puts an agent step where it belongs among the things to decide.
     pub(super) fn update_todo(&mut self, at: StepKey) {
         let due = self.agent_plan(at).and_then(|plan| {
@@ -250,7 +246,7 @@ impl RunState {
             let running = held.status == StepStatus::Running;
             let due = held.tasks.as_ref().filter(|_| running)?.next_action(plan);
             // What a responder makes of a reply is due with everything else that responders do.
-            due.filter(|due| !self.is_reply(at, *due))
+            due.filter(|due| !(at.is_of_responder() && matches!(due, TaskAction::Settle(_))))
         });
         self.todo.remove(&Todo::Effect(at));
         self.todo.remove(&Todo::Step(at));

@@ -204,7 +204,7 @@ impl RunState {
         if let Some((parent, invoked)) = parent.zip(invoked) {
             self.end_invoked(frame, parent, &invoked);
         } else if let Some(at) = self.scope(at).and_then(|scope| scope.parent)
-            && self.responder_task(at).is_none()
+            && !at.is_of_responder()
         {
             self.todo.insert(Todo::Step(at));
         }
@@ -486,8 +486,8 @@ impl RunState {
     /// What a step does: its own work, or that of the step that it was resumed to.
     pub fn work(&self, at: StepKey) -> Option<&StepWork> {
         match at {
-            StepKey::Of { scope, step } => {
-                let position = self.resume_step(at).unwrap_or(step);
+            StepKey::Of { scope, .. } => {
+                let position = self.acting_position(at)?;
                 Some(&self.scope(scope)?.shape.step(position)?.work)
             }
             StepKey::Responder { .. } => Some(&self.responder_task(at)?.work),

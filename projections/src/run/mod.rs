@@ -325,6 +325,11 @@ impl RunState {
         self.scopes.get(scope as usize)
     }
 
+    /// The scope of a step.
+    pub fn scope_of(&self, at: StepKey) -> Option<&Scope> {
+        self.scope(at.scope())
+    }
+
     /// The position of a scope by its path.
     pub fn scope_at(&self, path: &str) -> Option<u32> {
         if path.is_empty() {

@@ -95,7 +95,7 @@ impl RunState {
     /// nothing.
     pub fn notifiers(&self, at: StepKey) -> impl Iterator<Item = StepKey> {
         let speaking = |scope: &&Scope| scope.webhooks && !self.suppresses_effects();
-        let held = self.scope(at.scope()).filter(speaking).into_iter();
+        let held = self.scope_of(at).filter(speaking).into_iter();
         let steps = held.flat_map(|held| (0u32..).zip(&held.shape.plan.steps));
         let speak = steps.filter(move |(_, plan)| {
             let of = at.position().is_some_and(|step| plan.needs.contains(&step));

@@ -155,7 +155,7 @@ impl RunState {
 
     /// Whether a task has such a call under way, and its step goes on.
     fn asks(&self, at: TaskId, such: impl Fn(&ModelCall) -> bool) -> bool {
-        let scope = self.scope(at.step.scope());
+        let scope = self.scope_of(at.step);
         let step = scope.filter(|scope| !scope.abandoned);
         let step = step.and_then(|_| self.step(at.step));
         let task = self.task(at.step, at.item);

@@ -47,7 +47,7 @@ impl RunState {
         if self.created().results.is_none() {
             return true;
         }
-        let held = self.scope(at.scope()).zip(at.position());
+        let held = self.scope_of(at).zip(at.position());
         let plan = held.and_then(|(held, step)| held.shape.step(step));
         let params = self.created().params.to_value();
         plan.is_some_and(|plan| {

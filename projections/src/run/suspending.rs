@@ -58,15 +58,21 @@ impl RunState {
     /// Nothing where the definition of the run no longer has it.
     pub fn resume_step(&self, at: StepKey) -> Option<u32> {
         let name = self.resumption(at)?.resume_step.as_deref()?;
-        let (shape, step) = (&self.scope(at.scope())?.shape, at.position()?);
+        let (shape, step) = (&self.scope_of(at)?.shape, at.position()?);
         let other = shape.position(name)?;
         shape.may_resume_to(step, other).then_some(other)
+    }
+
+    /// The position of the step by whose definition another runs: its own, or that of the one that it
+    /// was resumed to.
+    pub fn acting_position(&self, at: StepKey) -> Option<u32> {
+        self.resume_step(at).or(at.position())
     }
 
     /// Whether a step begins by the definition that a frame names.
     pub(super) fn may_start_as(&self, at: StepKey, named: Option<&str>) -> bool {
         let other = self.resume_step(at);
-        let plan = other.and_then(|other| self.scope(at.scope())?.shape.step(other));
+        let plan = other.and_then(|other| self.scope_of(at)?.shape.step(other));
         plan.map(|plan| plan.id.as_str()) == named
     }
 
@@ -103,7 +109,7 @@ impl RunState {
         if given.is_some() {
             return given;
         }
-        let (held, step) = (self.scope(at.scope())?, at.position()?);
+        let (held, step) = (self.scope_of(at)?, at.position()?);
         let resetting = |need: &u32| at.scope() == 0 && self.resetting.contains(need);
         let settled = |at: &u32| {
             let status = held.steps.get(*at as usize).map(|step| step.status);
@@ -154,7 +160,7 @@ impl RunState {
     /// responder asks does, and a recompute asks no one.
     pub(super) fn may_wait_for_people(&self, at: StepKey, command: &StepCommand) -> bool {
         !self.is_fan_out_item(at, command.item)
-            && self.responder_task(at).is_none()
+            && !at.is_of_responder()
             && command.suppressed == self.created().results.is_some()
     }
 

@@ -475,13 +475,11 @@ impl RunState {
     }
 
     fn find(&self, frame: &Frame, id: &str) -> Result<StepKey, TransitionError> {
-        let scope = self.scope_at(&frame.scope);
-        let scope = scope.ok_or_else(|| TransitionError::Scope(frame.scope.clone()))?;
-        let found = match scope == 0 && is_address(id) {
-            true => self.responder_task_at(id),
-            false => self.step_at(&frame.scope, id),
-        };
-        found.ok_or_else(|| TransitionError::Step(id.to_owned()))
+        self.step_at(&frame.scope, id)
+            .ok_or_else(|| match self.scope_at(&frame.scope) {
+                Some(_) => TransitionError::Step(id.to_owned()),
+                None => TransitionError::Scope(frame.scope.clone()),
+            })
     }
 
     fn step_state(&self, at: StepKey, id: &str) -> Result<(&Step, &StepWork), TransitionError> {

@@ -56,7 +56,7 @@ pub(crate) fn watch(
     place: TaskId,
     mailbox: &mpsc::Sender<Box<Message>>,
 ) -> Option<()> {
-    let scope = state.scope(place.step.scope())?;
+    let scope = state.scope_of(place.step)?;
     let step = state.step_id(place.step)?;
     let task = state.task(place.step, place.item)?;
     let name = TaskName::new(state.stream().name(), &scope.path, step, place.item);
@@ -84,7 +84,7 @@ pub(crate) fn prepare(
     if !task.is_live() {
         return None;
     }
-    let scope = state.scope(place.step.scope())?;
+    let scope = state.scope_of(place.step)?;
     let step = state.step_id(place.step)?;
     let held = state.step(place.step)?;
     let spec = task_spec(definition, state, memo, place)?;

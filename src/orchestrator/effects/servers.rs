@@ -91,11 +91,7 @@ fn secrets_of(
     memo: &Memo,
     place: TaskId,
 ) -> Option<Result<Vec<ServerParamValues>, ServerParamError>> {
-    let scope = state.scope(place.step.scope())?;
-    let workflow = definition.workflow(&scope.shape.key)?;
-    let acting = state.resume_step(place.step);
-    let position = acting.or(place.step.position())?;
-    let step = workflow.steps.get(position as usize)?;
+    let step = definition.acting_step(state, place.step)?;
     let names = SecretValues::new(shared, state, memo, place);
     if names.waits_for_secret(&step.id, step.work.roots()) {
         return None;

@@ -50,7 +50,7 @@ pub(super) fn prepare(
     definition: &Definition,
     (place, about): (TaskId, Option<u64>),
 ) -> Option<WebhookSend> {
-    let scope = state.scope(place.step.scope())?;
+    let scope = state.scope_of(place.step)?;
     let position = place.step.position()?;
     let held = scope.steps.get(position as usize)?;
     let sending = match (about, &held.phase) {

@@ -64,7 +64,7 @@ impl RunTask {
             return false;
         };
         let step = self.state.step_id(at.step);
-        let (Some(scope), Some(step)) = (self.state.scope(at.step.scope()), step) else {
+        let (Some(scope), Some(step)) = (self.state.scope_of(at.step), step) else {
             return false;
         };
         let name = TaskName::new(self.state.stream().name(), &scope.path, step, at.item);

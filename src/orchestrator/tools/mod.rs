@@ -281,7 +281,7 @@ impl Orchestrator {
 /// The steps that the step of a task may be resumed to.
 pub(super) fn resume_steps(state: &RunState, task: &TaskAddress) -> Vec<String> {
     let at = state.step_at(&task.scope, &task.step);
-    let held = at.and_then(|at| Some((state.scope(at.scope())?, at.position()?)));
+    let held = at.and_then(|at| Some((state.scope_of(at)?, at.position()?)));
     let steps = held
         .into_iter()
         .flat_map(|(scope, step)| scope.shape.resume_steps(step));

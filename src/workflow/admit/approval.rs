@@ -142,7 +142,7 @@ pub fn decide(
 /// That nobody decided in time: the wait that ends first, if it has ended.
 pub(crate) fn expired(state: &RunState, now: Timestamp) -> Option<Draft> {
     let (until, asked) = timers::next_approval_deadline(state)?;
-    let scope = state.scope(asked.at.step.scope())?;
+    let scope = state.scope_of(asked.at.step)?;
     let event = AgentEvent::ApprovalExpired(ApprovalExpired {
         attempt: asked.task.attempt,
         item: asked.at.item,

@@ -62,7 +62,7 @@ impl StepSchemas {
     /// Those of a step of a run.
     pub(super) fn of(state: &RunState, at: StepKey) -> Option<Self> {
         let step = at.position()?;
-        let acting = state.resume_step(at).unwrap_or(step);
+        let acting = state.acting_position(at)?;
         Some(Self { step, acting })
     }
 }

@@ -377,7 +377,7 @@ pub fn lost(state: &RunState, scope: &str, lost: WorkerLost) -> Option<Draft> {
 /// The losses that a restart means for work that was done within the process, each with its scope.
 pub fn losses(state: &RunState) -> Vec<(String, WorkerLost)> {
     let lost = |at: TaskId| {
-        let held = state.scope(at.step.scope())?;
+        let held = state.scope_of(at.step)?;
         let task = state.task(at.step, at.item)?;
         let lost = WorkerLost {
             attempt: task.attempt,

@@ -165,7 +165,7 @@ pub(crate) fn next_deadline(state: &RunState) -> Option<(Timestamp, AskedReview<
 /// The input that ends it, if its time is over.
 pub(crate) fn expired(state: &RunState, now: Timestamp) -> Option<Draft> {
     let (until, asked) = next_deadline(state)?;
-    let scope = state.scope(asked.step.scope())?;
+    let scope = state.scope_of(asked.step)?;
     let fired = TimerFired {
         responder: None,
         step: Some(state.step_id(asked.step)?.to_owned()),
@@ -239,7 +239,7 @@ fn check_overlay(
         return Ok(());
     }
     let no_step = || InterventionError::NoStep(String::new());
-    let scope = state.scope(asked.step.scope()).ok_or_else(no_step)?;
+    let scope = state.scope_of(asked.step).ok_or_else(no_step)?;
     let workflow = definition.workflow(&scope.shape.key).ok_or_else(no_step)?;
     let schemas = StepSchemas::of(state, asked.step).ok_or_else(no_step)?;
     let rules = DecisionRules::from_recorded(state.rules()).map_err(InterventionError::from)?;

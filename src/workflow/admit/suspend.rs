@@ -135,7 +135,7 @@ pub(crate) fn next_deadline(state: &RunState) -> Option<(Timestamp, AskedSuspens
 /// The input that ends it, if its time is over.
 pub(crate) fn expired(state: &RunState, now: Timestamp) -> Option<Draft> {
     let (until, asked) = next_deadline(state)?;
-    let scope = state.scope(asked.step.scope())?;
+    let scope = state.scope_of(asked.step)?;
     let fired = TimerFired {
         responder: None,
         step: Some(state.step_id(asked.step)?.to_owned()),
@@ -212,12 +212,7 @@ fn check(
     asked: &AskedSuspension<'_>,
     given: &StepResumption,
 ) -> Result<(), StepResumptionError> {
-    let workflow = state
-        .scope(asked.step.scope())
-        .and_then(|scope| definition.workflow(&scope.shape.key));
-    let acting = state.resume_step(asked.step).or(asked.step.position());
-    let step = workflow.zip(acting);
-    let step = step.and_then(|(workflow, position)| workflow.steps.get(position as usize));
+    let step = definition.acting_step(state, asked.step);
     let Some(schema) = step.and_then(|step| step.resume_schema()) else {
         return Ok(());
     };

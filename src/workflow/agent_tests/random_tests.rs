@@ -63,7 +63,7 @@ fn act(run: &mut Driven, which: usize, what: u8) {
         return;
     }
     let TaskId { step, item } = live[which % live.len()];
-    let scope = run.state.scope(step.scope()).unwrap();
+    let scope = run.state.scope_of(step).unwrap();
     let path = scope.path_of(step.position().unwrap());
     let name = ktsu_projections::lineage::item_name(&path, item);
     let (attempt, n) = {

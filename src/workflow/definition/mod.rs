@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 
 use ktsu_ledger::CanonicalJson;
 use ktsu_ledger::event::plan::{FORMAT, Plan, StepPlan, StepWork, Variable, WorkflowPlan};
-use ktsu_projections::run::Outline;
+use ktsu_projections::run::{Outline, RunState, StepKey};
 
 use super::airlock::Schema;
 use super::expression::{Expression, ExpressionError, Root};
@@ -241,6 +241,12 @@ impl Definition {
             CompiledWorkflow::compile(plan, path, &mut CompileErrors::new())
         });
         compiled.as_ref()
+    }
+
+    /// The step by whose definition another runs: itself, or the one that it was resumed to.
+    pub fn acting_step(&self, state: &RunState, at: StepKey) -> Option<&CompiledStep> {
+        let workflow = self.workflow(&state.scope_of(at)?.shape.key)?;
+        workflow.steps.get(state.acting_position(at)? as usize)
     }
 
     /// The worlds that a run of it loads, if there are any.

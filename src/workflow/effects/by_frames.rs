@@ -204,7 +204,7 @@ impl ByFrames {
 /// Effects by the frame that announces each, named as frames name them.
 fn subjects(state: &RunState, due: &[Effect]) -> BTreeMap<u64, Subject> {
     let name = |at: StepKey, item: Option<u32>, request: Option<u64>| {
-        let held = state.scope(at.scope()).unwrap();
+        let held = state.scope_of(at).unwrap();
         let step = state.step_id(at).unwrap().to_owned();
         (held.path.clone(), step, item, request)
     };

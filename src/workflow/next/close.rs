@@ -85,7 +85,7 @@ pub(super) fn close(state: &RunState) -> Vec<Draft> {
 
 /// How the paths of all scopes begin that the commands of an item opened.
 fn item_path(state: &RunState, item: &FailedItem) -> Option<String> {
-    let scope = state.scope(item.step.scope())?;
+    let scope = state.scope_of(item.step)?;
     let id = state.step_id(item.step)?;
     let task = path_in(&scope.path, &item_name(id, Some(item.item)));
     Some(format!("{task}/"))
@@ -99,7 +99,7 @@ fn fail_item(
     item: &FailedItem,
     cause: u64,
 ) -> Option<()> {
-    let (scope, position) = (state.scope(item.step.scope())?, item.step.position()?);
+    let (scope, position) = (state.scope_of(item.step)?, item.step.position()?);
     let task = state.task(item.step, Some(item.item))?;
     let closing = Closing {
         state,

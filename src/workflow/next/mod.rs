@@ -523,10 +523,9 @@ impl<'a> StepContext<'a> {
 
     /// The step by whose definition this one runs: itself, or the one that it was resumed to.
     fn acting_step(&self) -> Option<&'a CompiledStep> {
-        let other = self.state.resume_step(self.key());
         self.workflow
             .steps
-            .get(other.unwrap_or(self.position) as usize)
+            .get(self.state.acting_position(self.key())? as usize)
     }
 
     /// The frames a ready step follows from: the ends of what it needs, or its scope's start.

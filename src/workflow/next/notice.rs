@@ -82,7 +82,7 @@ pub fn notice_body(state: &RunState, request: u64) -> Option<CanonicalJson> {
     let asked = state.pending_decisions();
     let asked = asked.iter().find(|asked| asked.request == request)?;
     let gate = asked.call.state.gate()?;
-    let scope = state.scope(asked.at.step.scope())?;
+    let scope = state.scope_of(asked.at.step)?;
     let step = state.step_id(asked.at.step)?;
     let mut body = json!({
         "approval_id": approval_id(state.stream(), request),

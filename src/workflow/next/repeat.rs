@@ -10,7 +10,7 @@ use super::DecisionBatch;
 /// turn of its request: the runtime learns of it from the answer to its report.
 pub(super) fn repeat(state: &RunState) -> Option<Vec<Draft>> {
     let (at, call, reply) = state.reply_due()?;
-    let scope = state.scope(at.step.scope())?;
+    let scope = state.scope_of(at.step)?;
     let step = state.step_id(at.step)?;
     let attempt = state.task(at.step, at.item)?.attempt;
     let response = reply.repeated(call, (step, at.item), attempt);

@@ -55,9 +55,7 @@ pub fn secret_values(
     names: &dyn NameLookup,
 ) -> Option<Result<Vec<ServerParamValues>, ServerParamError>> {
     let plan = state.agent_plan(at)?;
-    let position = state.resume_step(at).or(at.position())?;
-    let workflow = definition.workflow(&state.scope(at.scope())?.shape.key)?;
-    let compiled = workflow.steps.get(position as usize)?;
+    let compiled = definition.acting_step(state, at)?;
     let agent = definition.agents.get(&plan.file)?;
     let rules = DecisionRules::of(state);
     let (given, filled) = match &compiled.work {

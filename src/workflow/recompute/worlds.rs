@@ -280,7 +280,7 @@ fn unanswered(state: &RunState) -> BTreeSet<String> {
         return BTreeSet::new();
     }
     let path = |at: TaskId| {
-        let scope = state.scope(at.step.scope())?;
+        let scope = state.scope_of(at.step)?;
         let path = path_in(&scope.path, state.step_id(at.step)?);
         Some(item_name(&path, at.item))
     };

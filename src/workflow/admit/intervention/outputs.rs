@@ -51,7 +51,7 @@ pub fn overlay_conflicts(
     step: StepKey,
 ) -> Vec<Violation> {
     let found = || {
-        let held = state.scope(step.scope())?;
+        let held = state.scope_of(step)?;
         let output = state.step(step)?.effective.as_ref()?;
         let workflow = definition.workflow(&held.shape.key)?;
         let rules = DecisionRules::from_recorded(state.rules()).ok()?;

@@ -94,7 +94,7 @@ pub(super) fn open_effects(state: &RunState) -> BTreeSet<(String, Option<u32>)> 
     }
     // What responders ask is no step of a workflow.
     let path = |at: StepKey| {
-        let held = state.scope(at.scope())?;
+        let held = state.scope_of(at)?;
         Some(path_in(&held.path, state.step_id(at)?))
     };
     let due = effects_due(state).into_iter();
