@@ -7,12 +7,14 @@ mod fold;
 mod lookup;
 mod offers;
 mod scope;
+mod status;
 mod view;
 mod wait_time;
 mod world;
 
 pub use details::{DetailedRun, EnvelopeDetails};
 pub use fold::EnvelopeFold;
+pub use status::ShownStatus;
 pub use world::{EnvelopeWarning, ResponderWait, WorldSummary};
 
 use std::collections::BTreeMap;
@@ -23,7 +25,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use crate::run::Effective;
+use crate::run::{Effective, RunStatus};
 use crate::usage::Usage;
 
 /// What stands in place of a secret.
@@ -40,7 +42,8 @@ pub struct Envelope {
     /// The workflow's version.
     pub version: String,
     /// `pending`, `running`, `waiting`, `complete` or `failed`.
-    pub status: String,
+    #[schema(value_type = String)]
+    pub status: RunStatus,
     /// For a branch: where it begins.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub branch: Option<BranchView>,
@@ -115,7 +118,8 @@ pub struct StepView {
     pub kind: String,
     /// `pending`, `running`, `complete`, `failed` or `skipped`; `pending_approval` where only people
     /// can move it.
-    pub status: String,
+    #[schema(value_type = String)]
+    pub status: ShownStatus,
     /// Which attempt this is, once there is one.
     #[serde(skip_serializing_if = "crate::is_default")]
     #[schema(value_type = Option<u32>)]
@@ -187,7 +191,8 @@ pub struct InvokedView {
     /// Where it ran, by path from the run: `check/verify.0`.
     pub run: String,
     /// `running`, `complete` or `failed`.
-    pub status: String,
+    #[schema(value_type = String)]
+    pub status: RunStatus,
     /// Its output.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Value>)]
@@ -235,7 +240,8 @@ pub struct ItemView {
     /// `STEP.INDEX`.
     pub id: String,
     /// `running`, `complete`, `failed` or `skipped`.
-    pub status: String,
+    #[schema(value_type = String)]
+    pub status: ShownStatus,
     /// Which attempt this is, once there is one.
     #[serde(skip_serializing_if = "crate::is_default")]
     #[schema(value_type = Option<u32>)]

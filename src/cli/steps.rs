@@ -1,7 +1,8 @@
 //! The steps of a run as a tree, with what they called and the children they ran.
 
 use ktsu_ledger::event::CallAttempt;
-use ktsu_projections::envelope::{AgentRemarks, ErrorView, UsageView};
+use ktsu_projections::envelope::{AgentRemarks, ErrorView, ShownStatus, UsageView};
+use ktsu_projections::run::{RunStatus, StepStatus};
 
 use super::envelope::{mark, paused};
 use super::layout::Column;
@@ -23,7 +24,7 @@ const MAX_ORDINARY_ITEMS: usize = 24;
 pub(super) fn print(run: &RunTimeline) {
     let words = format!(
         "{} {} {}",
-        mark(&run.status),
+        mark(run.status.as_str()),
         painted(
             BOLD,
             &text::line(&format!("{} {}", run.workflow, run.version))
@@ -143,17 +144,19 @@ fn invoked_row(run: &RunTimeline, lines: String) -> StepRow {
     let name = run.run_id.rsplit('/').next().unwrap_or_default();
     StepRow {
         lines,
-        mark: mark(&run.status),
+        mark: mark(run.status.as_str()),
         name: text::line(name).into_owned(),
         kind: "workflow".to_owned(),
         start: start(Some(run.after_ms)),
-        time: match run.status.as_str() {
-            "running" | "waiting" => "-".to_owned(),
-            _ => text::duration(run.totals.duration_ms),
+        time: match run.status {
+            RunStatus::Running | RunStatus::Waiting => "-".to_owned(),
+            RunStatus::Pending | RunStatus::Complete | RunStatus::Failed | RunStatus::Cancelled => {
+                text::duration(run.totals.duration_ms)
+            }
         },
         cost: cost(run.totals.cost_micro_usd),
         wrong: run.error.is_some(),
-        note: end_text(run.error.as_ref(), None, &run.status),
+        note: end_text(run.error.as_ref(), None, run.status.as_str()),
     }
 }
 
@@ -171,7 +174,10 @@ fn is_ordinary(item: &ItemTimeline) -> bool {
     let shown = item.calls.iter().filter(|call| !call.is_plain).count();
     let one_model = item.calls.iter().all(|call| attempts(call).is_empty());
     let one_call = shown <= 1 && one_model;
-    item.status == "complete" && item.attempt <= 1 && item.said.flags.is_empty() && one_call
+    item.status == ShownStatus::Own(StepStatus::Complete)
+        && item.attempt <= 1
+        && item.said.flags.is_empty()
+        && one_call
 }
 
 fn items(group: &[ItemTimeline], lines: &str, last: bool, rows: &mut Vec<StepRow>) {
@@ -245,20 +251,26 @@ fn group_row(group: &[ItemTimeline], lines: String) -> Option<StepRow> {
 }
 
 fn item_row(item: &ItemTimeline, lines: String) -> StepRow {
-    let mut note = end_text(item.error.as_ref(), item.skip_reason.as_ref(), &item.status);
+    let mut note = end_text(
+        item.error.as_ref(),
+        item.skip_reason.as_ref(),
+        item.status.as_str(),
+    );
     if item.attempt > 1 {
         note = agents::joined([format!("attempt {}", item.attempt), note]);
     }
     let note = agents::joined([note, text::waited(item.metrics.waited_ms)]);
     StepRow {
         lines,
-        mark: mark(&item.status),
+        mark: mark(item.status.as_str()),
         name: text::line(&item.id).into_owned(),
         kind: String::new(),
         start: start(item.after_ms),
-        time: match item.status.as_str() {
-            "running" => "-".to_owned(),
-            _ => text::duration(item.metrics.duration_ms),
+        time: match item.status {
+            ShownStatus::Own(StepStatus::Running) => "-".to_owned(),
+            ShownStatus::Own(_) | ShownStatus::PendingApproval => {
+                text::duration(item.metrics.duration_ms)
+            }
         },
         cost: cost(item.metrics.cost_micro_usd),
         wrong: item.error.is_some(),
@@ -388,11 +400,12 @@ fn cost(micro_usd: u64) -> String {
 }
 
 fn step_row(step: &StepTimeline, lines: String) -> StepRow {
-    let ended = !matches!(
+    let ended = step.status.is_end();
+    let mut note = end_text(
+        step.error.as_ref(),
+        step.skip_reason.as_ref(),
         step.status.as_str(),
-        "pending" | "running" | "pending_approval"
     );
-    let mut note = end_text(step.error.as_ref(), step.skip_reason.as_ref(), &step.status);
     if let Some(counts) = step.counts {
         let of = agents::items(
             counts.succeeded.into(),
@@ -420,7 +433,7 @@ fn step_row(step: &StepTimeline, lines: String) -> StepRow {
     }
     StepRow {
         lines,
-        mark: mark(&step.status),
+        mark: mark(step.status.as_str()),
         name: text::line(&step.id).into_owned(),
         kind: step.kind.clone(),
         start: start(step.after_ms),

@@ -6,7 +6,7 @@ use ktsu_ledger::branch;
 use ktsu_ledger::event::Role;
 use ktsu_ledger::store::{Reader, StoreError};
 use ktsu_ledger::{Hash, StreamId};
-use ktsu_projections::run::FoldError;
+use ktsu_projections::run::{FoldError, RunStatus};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -21,7 +21,7 @@ pub struct ReplayReport {
     /// Its id.
     pub run_id: String,
     /// The status it comes to.
-    pub status: String,
+    pub status: RunStatus,
     /// How many frames it has.
     pub frames: u64,
     /// How many of them are inputs.
@@ -84,7 +84,7 @@ pub fn verdict(stream: &StreamId, report: Result<&ReplayReport, &RunReplayError>
 /// [`RunReplayError::Unreadable`]; [`ReplayError::NoRoot`] for frames that do not begin with a root.
 pub fn folded(reader: &dyn Reader, stream: &StreamId) -> Result<ReplayReport, RunReplayError> {
     replay_with(reader, stream, |frames| {
-        Ok(ktsu_projections::RunState::fold(frames)?.status().as_str())
+        Ok(ktsu_projections::RunState::fold(frames)?.status())
     })
 }
 
@@ -98,14 +98,14 @@ pub fn strict(
     definitions: &mut Definitions,
 ) -> Result<ReplayReport, RunReplayError> {
     replay_with(reader, stream, |frames| {
-        Ok(replay(frames, definitions)?.status().as_str())
+        Ok(replay(frames, definitions)?.status())
     })
 }
 
 fn replay_with(
     reader: &dyn Reader,
     stream: &StreamId,
-    status: impl FnOnce(&[ktsu_ledger::Frame]) -> Result<&'static str, RunReplayError>,
+    status: impl FnOnce(&[ktsu_ledger::Frame]) -> Result<RunStatus, RunReplayError>,
 ) -> Result<ReplayReport, RunReplayError> {
     // Frames that are missing at the end are not an error here: they show in the verdict.
     let frames = branch::frames(reader, stream)?;
@@ -119,7 +119,7 @@ fn replay_with(
     let inputs = frames.iter().filter(|one| one.event.role() == Role::Input);
     Ok(ReplayReport {
         run_id: stream.name().to_owned(),
-        status: status(&frames)?.to_owned(),
+        status: status(&frames)?,
         frames: frames.len() as u64,
         inputs: inputs.count() as u64,
         head: last.hash,

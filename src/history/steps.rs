@@ -9,10 +9,11 @@ use ktsu_ledger::event::{AgentEvent, CallAttempt, FinishReason, StepEvent, Verdi
 use ktsu_ledger::{Event, Frame, Timestamp};
 use ktsu_projections::Lineage;
 use ktsu_projections::envelope::{
-    AgentRemarks, Envelope, EnvelopeFold, ErrorView, ItemCountsView, ItemView, StepView, UsageView,
+    AgentRemarks, Envelope, EnvelopeFold, ErrorView, ItemCountsView, ItemView, ShownStatus,
+    StepView, UsageView,
 };
 use ktsu_projections::lineage::{LineageNode, item_name};
-use ktsu_projections::run::FoldError;
+use ktsu_projections::run::{FoldError, RunStatus};
 use ktsu_projections::step_name::path_in;
 use serde::Serialize;
 
@@ -31,7 +32,7 @@ pub struct RunTimeline {
     /// Its version.
     pub version: String,
     /// The run's status.
-    pub status: String,
+    pub status: RunStatus,
     /// Why it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<ErrorView>,
@@ -58,7 +59,7 @@ pub struct StepTimeline {
     #[serde(rename = "type")]
     pub kind: String,
     /// Its status.
-    pub status: String,
+    pub status: ShownStatus,
     /// Which attempt this is, once there is one.
     pub attempt: u32,
     /// The steps beside it that it followed from, by id.
@@ -109,7 +110,7 @@ pub struct ItemTimeline {
     /// `STEP.INDEX`.
     pub id: String,
     /// `running`, `complete`, `failed` or `skipped`.
-    pub status: String,
+    pub status: ShownStatus,
     /// Which attempt this is, once there is one.
     pub attempt: u32,
     /// The first frame about it.

@@ -40,7 +40,7 @@ pub struct ForkReceipt {
     /// How many frames it shares.
     pub fork_position: u64,
     /// The status of the branch.
-    pub status: String,
+    pub status: RunStatus,
 }
 
 impl Orchestrator {
@@ -140,7 +140,7 @@ impl Orchestrator {
             branch_id: forked.state.stream().name().to_owned(),
             parent_run_id: run.name().to_owned(),
             fork_position: position,
-            status: forked.state.status().as_str().to_owned(),
+            status: forked.state.status(),
         };
         let new = NewRun {
             definition: forked.definition,
@@ -165,7 +165,7 @@ impl Orchestrator {
             branch_id: branch_id(),
             parent_run_id: run.name().to_owned(),
             fork_position: found.last.seq + 1,
-            status: status.as_str().to_owned(),
+            status,
         };
         let entry = self.branch_entry(&branch, request, found);
         let entry = entry.map_err(|error| InvokeError::Internal(error.to_string()))?;
@@ -220,7 +220,7 @@ impl Orchestrator {
             prev: found.last.hash,
         };
         let (entry, _) = Entry::from_sealed(vec![draft.seal(link, at)?])?;
-        let waits = branch.status == RunStatus::Waiting.as_str();
+        let waits = branch.status == RunStatus::Waiting;
         let row = RunRow {
             created_at: at,
             ended_at: (!waits).then_some(at),
@@ -228,7 +228,7 @@ impl Orchestrator {
             idempotency_digest: None,
             parent_run_id: Some(branch.parent_run_id.clone()),
             run_id: branch.branch_id.clone(),
-            status: branch.status.clone(),
+            status: branch.status.as_str().to_owned(),
             error: found.row.error.clone().filter(|_| !waits),
             ..found.row.clone()
         };

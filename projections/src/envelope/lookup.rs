@@ -1,6 +1,6 @@
 //! One step of an envelope, or one item of a fan-out.
 
-use super::{EnvelopeFold, ItemView, StepView, UsageView};
+use super::{EnvelopeFold, ItemView, ShownStatus, StepView, UsageView};
 use crate::lineage::item_name;
 use crate::run::StepStatus;
 use crate::usage::Usage;
@@ -38,7 +38,7 @@ fn never_started(step: &str, item: u32, of_step: StepStatus) -> ItemView {
     ItemView {
         item,
         id: item_name(step, Some(item)),
-        status: status.as_str().to_owned(),
+        status: ShownStatus::Own(status),
         skip_reason: (!waits).then(|| NEVER_STARTED.to_owned()),
         metrics: UsageView::of(&Usage::default()),
         ..ItemView::default()

@@ -10,7 +10,7 @@ use serde_json::json;
 use super::details::{EnvelopeDetails, StepDetail};
 use super::{
     BranchView, Envelope, EnvelopeWarning, InvokedView, ItemCountsView, ItemView, REDACTED,
-    StepView, UsageView, WorldSummary, skip_marker, step_kind, world,
+    ShownStatus, StepView, UsageView, WorldSummary, skip_marker, step_kind, world,
 };
 use crate::lineage::item_name;
 use crate::run::{
@@ -53,8 +53,8 @@ impl Shown<'_> {
             workflow: scope.shape.plan.name.clone(),
             version: scope.shape.plan.version.clone(),
             status: match path {
-                "" => self.state.status().as_str().to_owned(),
-                _ => scope.status.as_str().to_owned(),
+                "" => self.state.status(),
+                _ => scope.status,
             },
             branch: self.branch().filter(|_| path.is_empty()),
             effects: match path.is_empty() && self.state.is_created_suppressed() {
@@ -108,7 +108,7 @@ impl Shown<'_> {
                 index: invoked.index,
                 item: invoked.item,
                 run: child.path.clone(),
-                status: child.status.as_str().to_owned(),
+                status: child.status,
                 output: output.map(|held| held.json.clone()),
             })
         };
@@ -157,10 +157,7 @@ impl Shown<'_> {
                 StepView {
                     id: plan.id.clone(),
                     kind: step_kind(&plan.work).to_owned(),
-                    status: match self.state.awaits_people(step) {
-                        true => PENDING_APPROVAL.to_owned(),
-                        false => step.status.as_str().to_owned(),
-                    },
+                    status: ShownStatus::of(step.status, self.state.awaits_people(step)),
                     attempt: step.attempt,
                     started_at: detail.started,
                     ended_at: detail.ended,
@@ -228,9 +225,6 @@ fn item_views(
         .collect()
 }
 
-/// Where a step stands that can go on only after somebody has decided (decision E1).
-const PENDING_APPROVAL: &str = "pending_approval";
-
 fn item_view(step: &str, item: u32, task: &AgentTask, detail: StepDetail) -> ItemView {
     let (status, output, skip_reason) = match &task.ended {
         None => (StepStatus::Running, None, None),
@@ -245,10 +239,7 @@ fn item_view(step: &str, item: u32, task: &AgentTask, detail: StepDetail) -> Ite
     ItemView {
         item,
         id: item_name(step, Some(item)),
-        status: match task.phase == TaskPhase::Suspended {
-            true => PENDING_APPROVAL.to_owned(),
-            false => status.as_str().to_owned(),
-        },
+        status: ShownStatus::of(status, task.phase == TaskPhase::Suspended),
         attempt: task.attempt,
         started_at: detail.started,
         ended_at: detail.ended,

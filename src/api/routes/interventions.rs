@@ -58,7 +58,7 @@ pub(super) async fn fork(
         parent_run_id: branch.parent_run_id,
         fork_position: branch.fork_position,
         shared_prefix_events: branch.fork_position,
-        status: branch.status,
+        status: branch.status.to_string(),
     };
     Ok((StatusCode::CREATED, axum::Json(body)).into_response())
 }

@@ -146,7 +146,7 @@ pub(super) async fn get_run(
         run_id: envelope.run_id,
         workflow: envelope.workflow,
         version: envelope.version,
-        status: envelope.status,
+        status: envelope.status.to_string(),
         branch: envelope.branch,
         error: envelope.error,
         created_at: envelope.created_at,

@@ -5,8 +5,9 @@ use std::fmt::{self, Display, Write};
 use ktsu_ledger::event::{AgentEvent, CallAttempt, LlmResponse, WebhookEvent};
 use ktsu_ledger::{Event, Frame};
 use ktsu_projections::Lineage;
-use ktsu_projections::envelope::UsageView;
+use ktsu_projections::envelope::{ShownStatus, UsageView};
 use ktsu_projections::lineage::{dollars, item_name};
+use ktsu_projections::run::StepStatus;
 use ktsu_projections::step_name::path_in;
 use maud::{Markup, PreEscaped, Render, html};
 
@@ -166,7 +167,7 @@ fn step_details(step: &StepTimeline) -> Markup {
         details {
             summary {
                 (Text(&step.id)) " "
-                span class=(status_class(step.status == "failed")) {
+                span class=(status_class(step.status == ShownStatus::Own(StepStatus::Failed))) {
                     (Text(format_args!("{} {}, {time}{cost}", step.kind, step.status)))
                 }
             }

@@ -2,6 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use ktsu_projections::envelope::ShownStatus;
+use ktsu_projections::run::StepStatus;
+
 use crate::steps::RunTimeline;
 use crate::tools::ToolCallTrace;
 
@@ -24,7 +27,7 @@ pub fn flowchart(run: &RunTimeline, uses: &[ToolCallTrace]) -> String {
         let key = (one.scope.clone(), step.to_owned());
         chart.tools.entry(key).or_default().push(one);
     }
-    let (workflow, status) = (label(&run.workflow), label(&run.status));
+    let (workflow, status) = (label(&run.workflow), run.status.as_str());
     chart.line(format!("  run([\"{workflow} {status}\"])"));
     chart.steps(run, "run", 1);
     chart.line("  classDef failed stroke:#c00,stroke-width:2px".to_owned());
@@ -78,10 +81,10 @@ impl Chart<'_> {
             self.count += 1;
             let name = format!("s{}", self.count);
             let what = format!("{} ({}): {}", step.id, step.kind, step.status);
-            let class = match step.status.as_str() {
-                "failed" => ":::failed",
-                "skipped" => ":::skipped",
-                _ => "",
+            let class = match step.status {
+                ShownStatus::Own(StepStatus::Failed) => ":::failed",
+                ShownStatus::Own(StepStatus::Skipped) => ":::skipped",
+                ShownStatus::Own(_) | ShownStatus::PendingApproval => "",
             };
             self.line(format!("{indent}{name}[\"{}\"]{class}", label(&what)));
             names.insert(step.id.clone(), name.clone());
