@@ -4,6 +4,7 @@
 
 mod circles;
 mod lifecycles;
+mod names;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

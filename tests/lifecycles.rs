@@ -100,7 +100,7 @@ fn the_events_of_lives_are_matched_in_few_files() {
 }
 
 /// The sources that are no tests, from the root.
-fn sources(root: &Path) -> Vec<String> {
+pub(super) fn sources(root: &Path) -> Vec<String> {
     let mut files = Vec::new();
     for folder in ["src", "ledger/src", "projections/src"] {
         collect(&root.join(folder), &mut files);

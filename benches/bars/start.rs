@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use ktsu_ledger::store::{Checkpoint, Entry, IndexRow, Maintenance as _, SqliteStore, Store};
+use ktsu_ledger::store::{Entry, IndexRow, Maintenance as _, SqliteStore, Store, WalCheckpoint};
 use ktsu_projections::index::RunRow;
 use ktsu_workflow::definition::Definition;
 
@@ -68,7 +68,7 @@ pub(crate) fn fill(folder: &Path, definition: &Definition, runs: usize) -> usize
             let outcomes = store.append(epoch, &group).unwrap();
             assert!(outcomes.iter().all(Result::is_ok));
             group.clear();
-            store.checkpoint(Checkpoint::Incremental).unwrap();
+            store.checkpoint(WalCheckpoint::Incremental).unwrap();
         }
     }
     frames

@@ -9,7 +9,7 @@
 use crate::event::{CheckpointSigned, KeyAdded, KeyRevoked, StoreEvent};
 use crate::hash::Hash;
 use crate::merkle::Frontier;
-use crate::note::{self, Checkpoint, Note, PublicKey};
+use crate::note::{self, Checkpoint, PublicKey, SignedNote};
 
 /// The stable name of a ledger, made from the hash of its first frame.
 pub fn origin_of(first: &Hash) -> String {
@@ -151,7 +151,7 @@ impl Keys {
     }
 }
 
-fn read(note: &str) -> Result<Note, String> {
+fn read(note: &str) -> Result<SignedNote, String> {
     note.parse()
         .map_err(|error| format!("the note is damaged: {error}"))
 }

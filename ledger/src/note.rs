@@ -149,13 +149,13 @@ impl FromStr for PublicKey {
 
 /// A text and the signatures below it, none of them checked yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Note {
+pub struct SignedNote {
     /// The signed text, with its final newline.
     pub text: String,
     signatures: Vec<(String, Vec<u8>)>,
 }
 
-impl Note {
+impl SignedNote {
     /// Whether a key has signed this text.
     pub fn is_signed_by(&self, key: &PublicKey) -> bool {
         let verifier = UnparsedPublicKey::new(&ED25519, key.bytes);
@@ -167,7 +167,7 @@ impl Note {
     }
 }
 
-impl FromStr for Note {
+impl FromStr for SignedNote {
     type Err = ParseNoteError;
 
     fn from_str(note: &str) -> Result<Self, ParseNoteError> {
@@ -278,14 +278,14 @@ mod tests {
             root: Node::leaf(b"x"),
         };
         let signed = key.sign("ktsu/ledger/1", &checkpoint.text());
-        let note: Result<Note, _> = signed.parse();
+        let note: Result<SignedNote, _> = signed.parse();
         let Ok(note) = note else { panic!("{signed}") };
         assert_eq!(note.text.parse(), Ok(checkpoint));
         assert!(note.is_signed_by(&public));
         let other = SigningKey::from_seed(&[7; 32]).public("ktsu/ledger/1");
         assert!(!note.is_signed_by(&other));
         assert!(!note.is_signed_by(&key.public("another")));
-        let changed: Result<Note, _> = signed.replacen("\n7\n", "\n8\n", 1).parse();
+        let changed: Result<SignedNote, _> = signed.replacen("\n7\n", "\n8\n", 1).parse();
         assert!(changed.is_ok_and(|note| !note.is_signed_by(&public)));
     }
 
@@ -298,7 +298,7 @@ mod tests {
             "x\n\n\u{2014} name\n",
             "x\n\n\u{2014} name ?\n",
         ] {
-            assert!(text.parse::<Note>().is_err(), "{text:?}");
+            assert!(text.parse::<SignedNote>().is_err(), "{text:?}");
         }
         let root = BASE64.encode([0; 32]);
         for text in [

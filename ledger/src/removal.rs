@@ -2,7 +2,7 @@
 //!
 //! A removal is one transaction: the frame `run.removed` is appended, the frames, the index row and
 //! the blobs that nothing else names are deleted. So there is no step at which a crash leaves half of
-//! it. Planning it means to know which blobs are named by no other stream; [`References`] learns that
+//! it. Planning it means to know which blobs are named by no other stream; [`ReferenceCounts`] learns that
 //! by reading the ledger once, a page at a time, outside of the writer. What is appended between the
 //! plan and the transaction is looked at within the transaction.
 //!
@@ -66,7 +66,7 @@ pub enum PlanRemovalError {
 /// Which blobs and which parents frames refer to. Blobs are counted under the first half of their
 /// hash: two that share it are counted as one, which can only keep a blob.
 #[derive(Debug, Default)]
-pub struct References {
+pub struct ReferenceCounts {
     read_to: u64,
     blobs: HashMap<[u8; 16], u32>,
     /// Of every stream that was forked: how many branches it has, and one of them.
@@ -95,7 +95,7 @@ fn parent_of(frame: &Frame) -> Option<StreamId> {
     branch.parent().ok()
 }
 
-impl References {
+impl ReferenceCounts {
     /// Reads on, by a page of at most so many frames; whether there may be more.
     ///
     /// # Errors

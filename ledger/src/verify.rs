@@ -31,7 +31,7 @@ use crate::frame::Frame;
 use crate::hash::Hash;
 use crate::id::StreamId;
 use crate::store::{Audit, Filter, Reader, StoreError, Tail};
-use frames::Frames;
+use frames::SeenFrames;
 
 /// How many frames are looked at between two reports of progress.
 const PAGE: usize = 1_000;
@@ -108,7 +108,7 @@ pub(crate) fn verify_before(
     onlooker: &mut dyn VerifyObserver,
 ) -> VerifyReport {
     let mut report = VerifyReport::default();
-    let mut frames = Frames::new(options);
+    let mut frames = SeenFrames::new(options);
     frames.scan(reader, &mut report, onlooker);
     frames.blobs.check(reader, &mut report);
     let inspection = reader.audit().map(Audit::inspect).unwrap_or_default();
@@ -129,7 +129,7 @@ pub(crate) fn verify_before(
 /// round. A removal may be newer than the frames that were read: it is looked up then.
 fn check_removals(
     reader: &dyn Reader,
-    frames: &Frames,
+    frames: &SeenFrames,
     removed: &[(String, u64)],
     report: &mut VerifyReport,
 ) {
@@ -160,7 +160,7 @@ fn newer_removal(reader: &dyn Reader, name: &str) -> Option<RunRemoved> {
 }
 
 /// Makes the look-ups that readers make, and compares the results with what was read.
-fn look_up(reader: &dyn Reader, frames: &Frames, report: &mut VerifyReport) {
+fn look_up(reader: &dyn Reader, frames: &SeenFrames, report: &mut VerifyReport) {
     for (name, tail) in frames.tails() {
         let Ok(stream) = name.parse::<StreamId>() else {
             let said = "this does not name a stream".to_owned();
@@ -212,7 +212,7 @@ fn look_up_tail(
 /// Whether every stream that was read is listed.
 fn look_up_names(
     reader: &dyn Reader,
-    frames: &Frames,
+    frames: &SeenFrames,
     report: &mut VerifyReport,
 ) -> Result<(), StoreError> {
     let mut listed = BTreeSet::new();

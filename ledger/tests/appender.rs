@@ -12,8 +12,8 @@ use ktsu_ledger::appender::{AppendError, Appender, Options};
 use ktsu_ledger::canonical::CanonicalJson;
 use ktsu_ledger::disk_space::DiskSpace;
 use ktsu_ledger::store::{
-    AppendRefusal, Audit, Backlog, Checkpoint, Cursor, Entry, Filter, IndexRow, Maintenance,
-    MemoryStore, Page, SqliteStore, Tail, read_all,
+    AppendRefusal, Audit, Backlog, Cursor, Entry, Filter, IndexRow, Maintenance, MemoryStore, Page,
+    SqliteStore, Tail, WalCheckpoint, read_all,
 };
 use ktsu_ledger::{Epoch, Hash, Reader, Record, Store, StoreError, StreamId};
 use support::{completed, ended, entry, payload, run};
@@ -93,7 +93,7 @@ impl Maintenance for Staged {
         u64::MAX
     }
 
-    fn checkpoint(&mut self, kind: Checkpoint) -> Result<Backlog, StoreError> {
+    fn checkpoint(&mut self, kind: WalCheckpoint) -> Result<Backlog, StoreError> {
         if self.stage.fails_at_checkpoint.load(Ordering::SeqCst) {
             return Err(StoreError::Damaged("told to".to_owned()));
         }

@@ -11,8 +11,8 @@ use std::path::Path;
 
 use ktsu_ledger::appender::{AppendError, Appender, Options};
 use ktsu_ledger::store::{
-    AppendRefusal, Checkpoint, Cursor, Entry, Filter, IndexRow, Maintenance, MemoryStore,
-    SqliteReader, SqliteStore, read_all,
+    AppendRefusal, Cursor, Entry, Filter, IndexRow, Maintenance, MemoryStore, SqliteReader,
+    SqliteStore, WalCheckpoint, read_all,
 };
 use ktsu_ledger::{Backend, Blob, Cause, Epoch, Hash, Reader, Record, Store, StoreError, StreamId};
 use late::Remote;
@@ -388,9 +388,9 @@ fn play(history: Vec<Deed>) {
             }
             Deed::Checkpoint(all) => {
                 let kind = if all {
-                    Checkpoint::Full
+                    WalCheckpoint::Full
                 } else {
-                    Checkpoint::Incremental
+                    WalCheckpoint::Incremental
                 };
                 for tried in &mut stores {
                     let maintenance = tried.maintenance();

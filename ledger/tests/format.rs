@@ -5,7 +5,7 @@
 mod support;
 
 use ktsu_ledger::event::RunEvent;
-use ktsu_ledger::event::lock::{self, Entry, Kind, Lock, Prices};
+use ktsu_ledger::event::lock::{self, Kind, Lock, LockEntry, LockedPrices};
 use ktsu_ledger::store::{FORMAT, SqliteStore};
 use ktsu_ledger::{CanonicalJson, Cause, Draft, Event, Hash, Link, Sealed, Timestamp};
 use support::{caused, completed, created, run};
@@ -59,7 +59,7 @@ fn a_lock_is_written_as_the_document_says_and_kept_beside_the_definition() {
     let Event::Run(RunEvent::Created(mut bare)) = created("triage").event else {
         unreachable!("created makes run.created")
     };
-    let entry = |kind, path: &str, digit, definition| Entry {
+    let entry = |kind, path: &str, digit, definition| LockEntry {
         definition,
         digest: digest(digit),
         kind,
@@ -74,7 +74,7 @@ fn a_lock_is_written_as_the_document_says_and_kept_beside_the_definition() {
             entry(Kind::Workflow, workflow, '2', Some(bare.digest.clone())),
         ],
         format: lock::FORMAT,
-        prices: Prices {
+        prices: LockedPrices {
             digest: digest('3'),
             version: "2026-11".to_owned(),
         },

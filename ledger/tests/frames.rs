@@ -562,7 +562,7 @@ fn samples_of_agents(text: &str, value: &CanonicalJson, full: bool) -> Vec<Event
         auth: "none".to_owned(),
         id: name(),
     };
-    let report = || Report {
+    let report = || ReportReference {
         digest: name(),
         n: 1,
     };

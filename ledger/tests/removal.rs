@@ -8,7 +8,7 @@ use std::path::Path;
 
 use ktsu_ledger::event::{BranchCreated, Effects, RunEvent, RunRemoved, StoreEvent};
 use ktsu_ledger::merkle::Node;
-use ktsu_ledger::removal::{PlanRemovalError, PlannedRemoval, References, RemovedLeaves};
+use ktsu_ledger::removal::{PlanRemovalError, PlannedRemoval, ReferenceCounts, RemovedLeaves};
 use ktsu_ledger::store::{AppendRefusal, MemoryStore, SqliteStore, read_all};
 use ktsu_ledger::verify::{VerifyOptions, verify};
 use ktsu_ledger::{Actor, Cause, Draft, Entry, Epoch, Event, Hash, Reader, Store, StreamId};
@@ -60,8 +60,8 @@ fn fill(store: &mut dyn Store) -> Epoch {
     epoch
 }
 
-fn references(store: &dyn Reader) -> References {
-    let mut references = References::default();
+fn references(store: &dyn Reader) -> ReferenceCounts {
+    let mut references = ReferenceCounts::default();
     while references.advance(store, 3).unwrap() {}
     references
 }

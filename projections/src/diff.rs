@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 use crate::envelope::{Envelope, EnvelopeFold};
 use crate::normalize::{self, FrameKey, NormalizedFrame};
 use crate::run::{FoldError, RunState};
-use crate::value_diff::{self, Change};
+use crate::value_diff::{self, ValueDifference};
 
 /// One of the two.
 #[derive(Debug, Clone, Copy)]
@@ -34,7 +34,7 @@ pub struct Diff {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first: Option<FirstDifference>,
     /// The envelopes, field by field; steps by id.
-    pub envelope: Vec<Change>,
+    pub envelope: Vec<ValueDifference>,
     /// Steps whose status differs, children's too, by path.
     pub steps: Vec<StepStatusChange>,
     /// Frames that stand in the first only.
@@ -95,7 +95,7 @@ pub struct FrameChange {
     #[serde(flatten)]
     pub key: FrameKey,
     /// Its `data`, place by place.
-    pub changes: Vec<Change>,
+    pub changes: Vec<ValueDifference>,
 }
 
 /// A step that ended otherwise.
@@ -167,7 +167,9 @@ impl Diff {
     /// The same, seen from the other side.
     #[must_use]
     pub fn inverse(self) -> Self {
-        let turned = |changes: Vec<Change>| changes.into_iter().map(Change::inverse).collect();
+        let turned = |changes: Vec<ValueDifference>| {
+            changes.into_iter().map(ValueDifference::inverse).collect()
+        };
         let mut changed: Vec<FrameChange> = self
             .changed
             .into_iter()
@@ -259,7 +261,7 @@ fn seen(side: Side<'_>, fold: &EnvelopeFold) -> Result<Envelope, CompareError> {
 }
 
 /// What was used stands apart, in [`UsageComparison`].
-fn is_usage_change(change: &Change) -> bool {
+fn is_usage_change(change: &ValueDifference) -> bool {
     let mut path = change.path.split('/').skip(1);
     match path.next() {
         Some("totals") => true,

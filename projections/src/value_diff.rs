@@ -9,7 +9,9 @@ use utoipa::ToSchema;
 
 /// One place where two values differ.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Change {
+#[serde(rename = "Change")]
+#[schema(as = Change)]
+pub struct ValueDifference {
     /// JSON pointer; empty for the value itself.
     pub path: String,
     /// What stood there before; absent: nothing.
@@ -28,7 +30,7 @@ pub struct Change {
     pub after: Option<Value>,
 }
 
-impl Change {
+impl ValueDifference {
     /// The same difference, seen from the other side.
     #[must_use]
     pub fn inverse(self) -> Self {
@@ -46,7 +48,7 @@ fn present<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Value>, D
 }
 
 /// Every place where two values differ: the keys of an object in order, arrays by index.
-pub fn diff(before: &Value, after: &Value) -> Vec<Change> {
+pub fn diff(before: &Value, after: &Value) -> Vec<ValueDifference> {
     let mut changes = Vec::new();
     compare(before, after, &mut String::new(), &mut changes);
     changes
@@ -54,7 +56,7 @@ pub fn diff(before: &Value, after: &Value) -> Vec<Change> {
 
 /// The value that `changes` lead to from `base`, which stays as it is. A change whose place is not
 /// there changes nothing.
-pub fn apply(base: &Value, changes: &[Change]) -> Value {
+pub fn apply(base: &Value, changes: &[ValueDifference]) -> Value {
     let mut value = base.clone();
     for change in changes {
         put(&mut value, change);
@@ -67,7 +69,7 @@ pub fn segment(name: &str) -> String {
     name.replace('~', "~0").replace('/', "~1")
 }
 
-fn compare(before: &Value, after: &Value, path: &mut String, changes: &mut Vec<Change>) {
+fn compare(before: &Value, after: &Value, path: &mut String, changes: &mut Vec<ValueDifference>) {
     match (before, after) {
         (Value::Object(old), Value::Object(new)) => {
             let mut names: Vec<&String> = old.keys().chain(new.keys()).collect();
@@ -85,7 +87,7 @@ fn compare(before: &Value, after: &Value, path: &mut String, changes: &mut Vec<C
             }
         }
         _ if before == after => {}
-        _ => changes.push(Change {
+        _ => changes.push(ValueDifference {
             path: path.clone(),
             before: Some(before.clone()),
             after: Some(after.clone()),
@@ -98,14 +100,14 @@ fn below(
     after: Option<&Value>,
     at: &str,
     path: &mut String,
-    changes: &mut Vec<Change>,
+    changes: &mut Vec<ValueDifference>,
 ) {
     let length = path.len();
     path.push('/');
     path.push_str(at);
     match (before, after) {
         (Some(before), Some(after)) => compare(before, after, path, changes),
-        _ => changes.push(Change {
+        _ => changes.push(ValueDifference {
             path: path.clone(),
             before: before.cloned(),
             after: after.cloned(),
@@ -114,7 +116,7 @@ fn below(
     path.truncate(length);
 }
 
-fn put(value: &mut Value, change: &Change) {
+fn put(value: &mut Value, change: &ValueDifference) {
     let Some((parent, last)) = change.path.rsplit_once('/') else {
         if let Some(after) = &change.after {
             *value = after.clone();

@@ -19,7 +19,7 @@ use ktsu_ledger::event::Principal;
 use parking_lot::RwLock;
 
 use super::judges::JudgeModels;
-use super::routes::policy::{self, Policy};
+use super::routes::policy::{self, AccessPolicy};
 use super::streams::StreamLimits;
 use ktsu_codes::ErrorCode;
 use ktsu_contract::TOKEN_HEADER;
@@ -126,11 +126,11 @@ impl Caller {
     }
 
     /// Whether it may call a route of this policy.
-    pub fn may(&self, policy: Policy) -> bool {
+    pub fn may(&self, policy: AccessPolicy) -> bool {
         match policy {
-            Policy::Public | Policy::Optional => true,
-            Policy::Attempt => false,
-            Policy::Roles(roles) => roles.iter().any(|role| self.roles.contains(role)),
+            AccessPolicy::Public | AccessPolicy::Optional => true,
+            AccessPolicy::Attempt => false,
+            AccessPolicy::Roles(roles) => roles.iter().any(|role| self.roles.contains(role)),
         }
     }
 
@@ -236,13 +236,13 @@ impl Access {
     /// The caller is unknown, or has none of the roles.
     pub fn caller(
         &self,
-        policy: Policy,
+        policy: AccessPolicy,
         headers: &HeaderMap,
     ) -> Result<Option<Caller>, ProblemDetails> {
         let roles = match policy {
-            Policy::Public | Policy::Attempt => return Ok(None),
-            Policy::Optional => return Ok(self.optional_caller(headers)),
-            Policy::Roles(roles) => roles,
+            AccessPolicy::Public | AccessPolicy::Attempt => return Ok(None),
+            AccessPolicy::Optional => return Ok(self.optional_caller(headers)),
+            AccessPolicy::Roles(roles) => roles,
         };
         let principals = self.principals.get();
         if principals.is_empty() {
@@ -277,10 +277,10 @@ impl Access {
 }
 
 /// The response to a caller that has none of a policy's roles.
-pub fn forbidden(policy: Policy) -> ProblemDetails {
+pub fn forbidden(policy: AccessPolicy) -> ProblemDetails {
     let needed: Vec<_> = match policy {
-        Policy::Roles(roles) => roles.iter().map(|role| role.as_str()).collect(),
-        Policy::Public | Policy::Optional | Policy::Attempt => Vec::new(),
+        AccessPolicy::Roles(roles) => roles.iter().map(|role| role.as_str()).collect(),
+        AccessPolicy::Public | AccessPolicy::Optional | AccessPolicy::Attempt => Vec::new(),
     };
     let words = match needed.as_slice() {
         [] => ErrorCode::Forbidden.title().to_owned(),

@@ -42,7 +42,7 @@ pub struct CheckRequest {
 
 /// Why a run was not checked. Nothing was recorded.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum CheckError {
+pub enum RunCheckError {
     /// The spec is not valid: where, and what is wrong.
     #[error("{0}")]
     Spec(String),
@@ -71,7 +71,7 @@ pub enum CheckError {
     Read(#[from] EvalReadError),
 }
 
-impl From<StoreError> for CheckError {
+impl From<StoreError> for RunCheckError {
     fn from(error: StoreError) -> Self {
         Self::Read(error.into())
     }
@@ -80,11 +80,11 @@ impl From<StoreError> for CheckError {
 /// Makes every check of a spec, records the verdict in a stream of its own, and returns it.
 ///
 /// # Errors
-/// [`CheckError`].
+/// [`RunCheckError`].
 pub async fn check(
     orchestrator: &Orchestrator,
     request: CheckRequest,
-) -> Result<EvalReport, CheckError> {
+) -> Result<EvalReport, RunCheckError> {
     let CheckRequest {
         run,
         text,
@@ -101,17 +101,18 @@ pub async fn check(
     let read = readers.with_kind(ReadKind::Search, move |reader| {
         let spec = spec(&file, &text)?;
         if let Some(invariant) = spec.needs_suite() {
-            return Err(CheckError::NeedsSuite(invariant.name.clone()));
+            return Err(RunCheckError::NeedsSuite(invariant.name.clone()));
         }
         if spec.needs_workspace() && !reads_files {
-            return Err(CheckError::NeedsWorkspace);
+            return Err(RunCheckError::NeedsWorkspace);
         }
         let mut started = started(&engine, &spec, (&file, text), by)?;
         if without_sandbox && spec.runs_programs() {
             started.sandbox = Some(WITHOUT_SANDBOX.to_owned());
         }
         let checked = CheckedRun::read(reader, &stream, None);
-        let checked = checked.map_err(|error| CheckError::Run(stream.name().to_owned(), error))?;
+        let checked =
+            checked.map_err(|error| RunCheckError::Run(stream.name().to_owned(), error))?;
         Ok((spec, started, checked))
     });
     let (spec, started, checked) = read.await?;
@@ -139,10 +140,10 @@ pub async fn check(
         };
         let mut checked = evals::check_read(checked, &run, invariants, beside);
         if workspace.is_some_and(is_interrupted) {
-            return Err(CheckError::Interrupted);
+            return Err(RunCheckError::Interrupted);
         }
         redact(&engine, &spec.invariants, &mut checked.results);
-        Ok::<_, CheckError>(checked)
+        Ok::<_, RunCheckError>(checked)
     };
     let checked = match runs_programs {
         false => readers.with_kind(ReadKind::Search, |_| judge()).await?,
@@ -228,17 +229,17 @@ pub fn is_interrupted(workspace: &dyn Workspace) -> bool {
 /// What is recorded of an eval.
 ///
 /// # Errors
-/// [`CheckError`].
+/// [`RunCheckError`].
 pub async fn report(
     orchestrator: &Orchestrator,
     stream: StreamId,
-) -> Result<EvalReport, CheckError> {
+) -> Result<EvalReport, RunCheckError> {
     let read = orchestrator
         .readers()
         .with_kind(ReadKind::Run, move |reader| {
             let report = evals::read(reader, &stream)?;
             let gone = || StoreError::Damaged(format!("{stream}: all its frames are missing"));
-            Ok::<_, CheckError>(report.ok_or_else(gone)?)
+            Ok::<_, RunCheckError>(report.ok_or_else(gone)?)
         });
     read.await
 }
@@ -246,18 +247,18 @@ pub async fn report(
 /// The first event of an eval by a spec.
 ///
 /// # Errors
-/// [`CheckError::HoldsSecret`].
+/// [`RunCheckError::HoldsSecret`].
 pub fn started(
     orchestrator: &Orchestrator,
     spec: &EvalSpec,
     (file, text): (&str, String),
     by: Principal,
-) -> Result<EvalStarted, CheckError> {
+) -> Result<EvalStarted, RunCheckError> {
     // What is read from a text may hold what the text does not: YAML has escapes.
     let holds_secret =
         orchestrator.redacted(&text) != text || orchestrator.holds_secret(&spec.as_json.to_value());
     if holds_secret {
-        return Err(CheckError::HoldsSecret);
+        return Err(RunCheckError::HoldsSecret);
     }
     Ok(EvalStarted {
         by,
@@ -279,9 +280,9 @@ fn name_of(file: &str) -> String {
 }
 
 /// A spec whose checks can all be made.
-fn spec(file: &str, text: &str) -> Result<EvalSpec, CheckError> {
+fn spec(file: &str, text: &str) -> Result<EvalSpec, RunCheckError> {
     let parsed = EvalSpec::parse(Path::new(file), text);
-    let (spec, _) = parsed.map_err(|faults| CheckError::Spec(first_fault(&faults)))?;
+    let (spec, _) = parsed.map_err(|faults| RunCheckError::Spec(first_fault(&faults)))?;
     Ok(spec)
 }
 

@@ -11,8 +11,8 @@ use futures_util::future::{BoxFuture, try_join_all};
 use ktsu_contract::gateway::{ChatMessage, InvokeModel};
 use ktsu_contract::report::{FailureDetails, LlmResponse};
 use ktsu_eval::{
-    EvalRecord, EvalSpec, EvalWriter, JudgeCall, JudgeQuestion, JudgeReplies, JudgeStep,
-    JudgeSubject, RecordedCall, RecordedEvent, ServiceRecords,
+    CausedEvent, EvalRecord, EvalSpec, EvalWriter, JudgeCall, JudgeQuestion, JudgeReplies,
+    JudgeStep, JudgeSubject, RecordedCall, ServiceRecords,
 };
 use ktsu_history::checked_run::CheckedRun;
 use ktsu_ledger::StreamId;
@@ -58,7 +58,7 @@ struct LogState {
 type Working<'s, T> = BoxFuture<'s, Result<T, EvalAppendError>>;
 
 impl LogState {
-    async fn append(&mut self, events: Vec<RecordedEvent>) -> Result<(), EvalAppendError> {
+    async fn append(&mut self, events: Vec<CausedEvent>) -> Result<(), EvalAppendError> {
         let orchestrator = &self.orchestrator;
         orchestrator.append_eval(&mut self.eval, events).await
     }
@@ -195,7 +195,7 @@ impl EvalLog {
         &self,
         started: ScenarioStarted,
         results: Result<Vec<CheckResult>, String>,
-    ) -> Result<Vec<RecordedEvent>, EvalAppendError> {
+    ) -> Result<Vec<CausedEvent>, EvalAppendError> {
         self.with(move |state| {
             let events = state.writer.judged(started, results);
             Box::pin(state.append(events.clone()).map_ok(|()| events))

@@ -2,7 +2,7 @@
 
 use ktsu_ledger::event;
 
-use crate::checks::CheckError;
+use crate::checks::RunCheckError;
 use ktsu_codes::ErrorCode;
 use ktsu_delivery::PatternError;
 use ktsu_history::RunReadError;
@@ -33,36 +33,36 @@ pub(crate) fn run_error(error: RunReadError) -> ProblemDetails {
 }
 
 /// The error for a run that was not checked.
-pub(crate) fn check_error(error: CheckError) -> ProblemDetails {
+pub(crate) fn check_error(error: RunCheckError) -> ProblemDetails {
     let words = error.to_string();
     match error {
-        CheckError::Spec(_) => ProblemDetails::new(ErrorCode::EvalInvalid, words)
+        RunCheckError::Spec(_) => ProblemDetails::new(ErrorCode::EvalInvalid, words)
             .with_hint("ktsu schema eval prints what the file may have"),
-        CheckError::HoldsSecret => ProblemDetails::new(ErrorCode::EvalInvalid, words)
+        RunCheckError::HoldsSecret => ProblemDetails::new(ErrorCode::EvalInvalid, words)
             .with_hint("describe the value by a pattern instead"),
-        CheckError::NeedsWorkspace => ProblemDetails::new(ErrorCode::CheckNotSupported, words)
+        RunCheckError::NeedsWorkspace => ProblemDetails::new(ErrorCode::CheckNotSupported, words)
             .with_hint("where the files are: ktsu check RUN --spec FILE --workspace DIR"),
-        CheckError::NeedsSuite(_) => ProblemDetails::new(ErrorCode::CheckNotSupported, words)
+        RunCheckError::NeedsSuite(_) => ProblemDetails::new(ErrorCode::CheckNotSupported, words)
             .with_hint("on the machine with the kit: ktsu eval run SPEC"),
-        CheckError::Run(_, CheckedRunError::Read(error)) => run_error(error),
-        CheckError::Run(_, CheckedRunError::Missing) => ErrorCode::RunNotFound.into(),
-        CheckError::Run(_, CheckedRunError::Unfinished(_)) => {
+        RunCheckError::Run(_, CheckedRunError::Read(error)) => run_error(error),
+        RunCheckError::Run(_, CheckedRunError::Missing) => ErrorCode::RunNotFound.into(),
+        RunCheckError::Run(_, CheckedRunError::Unfinished(_)) => {
             ProblemDetails::new(ErrorCode::InvalidRunState, words)
                 .with_hint("check it once it has ended")
         }
-        CheckError::Run(_, CheckedRunError::Frame(_) | CheckedRunError::Filter(..)) => {
+        RunCheckError::Run(_, CheckedRunError::Frame(_) | CheckedRunError::Filter(..)) => {
             ProblemDetails::new(ErrorCode::Unreadable, words).with_hint("ktsu verify")
         }
-        CheckError::Append(EvalAppendError::Engine(refused)) => invoke_error(refused),
-        CheckError::Append(EvalAppendError::Removed) => {
+        RunCheckError::Append(EvalAppendError::Engine(refused)) => invoke_error(refused),
+        RunCheckError::Append(EvalAppendError::Removed) => {
             ProblemDetails::new(ErrorCode::RunRemoved, words)
         }
-        CheckError::Append(EvalAppendError::Ledger(_)) => {
+        RunCheckError::Append(EvalAppendError::Ledger(_)) => {
             ProblemDetails::new(ErrorCode::LedgerStopped, words)
         }
         // Requests run no programs.
-        CheckError::Interrupted => ProblemDetails::new(ErrorCode::Draining, words),
-        CheckError::Read(error) => eval_error(error),
+        RunCheckError::Interrupted => ProblemDetails::new(ErrorCode::Draining, words),
+        RunCheckError::Read(error) => eval_error(error),
     }
 }
 

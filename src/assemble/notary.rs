@@ -17,7 +17,7 @@ use super::{LedgerPlace, OpenEngineError, Setup};
 use ktsu_egress as egress;
 use ktsu_environment::Environment;
 use ktsu_evidence::store_stream::StoreStream;
-use ktsu_evidence::witness::{Post, Witness, WitnessTarget};
+use ktsu_evidence::witness::{PostNote, Witness, WitnessTarget};
 use ktsu_evidence::{facts, signing_key};
 use ktsu_orchestrator::MicrosClock;
 
@@ -98,7 +98,7 @@ pub(super) fn witness(place: WitnessTarget, egress: &egress::Client) -> Witness 
 const WITNESS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Posts through the egress client, from a blocking thread.
-fn post(egress: &egress::Client) -> Post {
+fn post(egress: &egress::Client) -> PostNote {
     let (egress, runtime) = (egress.clone(), tokio::runtime::Handle::current());
     Box::new(move |url, note| {
         let request = egress::EgressRequest {

@@ -18,7 +18,7 @@ pub(super) struct BaselineFile {
 }
 
 /// What came of the input of a baseline.
-pub(super) struct Answered {
+pub(super) struct BaselineRunResult {
     pub(super) recorded: RecordedRun,
     pub(super) frames: Vec<Frame>,
 }
@@ -61,7 +61,7 @@ pub(super) async fn answer(
     kit: &Kit,
     given: &BaselineFile,
     results: &[RecordedResult],
-) -> Result<Answered, Failure> {
+) -> Result<BaselineRunResult, Failure> {
     let (definition, found) = step_of(kit, given)?;
     let snapshot = &given.baseline.snapshot;
     let principal = Principal {
@@ -89,5 +89,5 @@ pub(super) async fn answer(
     });
     let frames = read.await?;
     let recorded = RecordedRun::from_frames(&frames).map_err(|error| failed(error.to_string()))?;
-    Ok(Answered { recorded, frames })
+    Ok(BaselineRunResult { recorded, frames })
 }

@@ -15,7 +15,7 @@ use super::owner::{EngineArguments, EngineHandle};
 use super::reading::open_at;
 use super::signals::Signals;
 use super::{Common, Failure, text};
-use ktsu_api::checks::{self, CheckError, CheckRequest, WITHOUT_SANDBOX};
+use ktsu_api::checks::{self, CheckRequest, RunCheckError, WITHOUT_SANDBOX};
 use ktsu_codes::{EXIT_COULD_NOT_RUN, EXIT_VERDICT};
 use ktsu_environment::principals::LOCAL;
 use ktsu_eval::{EvalSpec, Workspace, verdict};
@@ -72,7 +72,7 @@ pub(super) struct Arguments {
 pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
     let file = load(&arguments.spec)?;
     if let Some(invariant) = file.spec.needs_suite() {
-        let error = CheckError::NeedsSuite(invariant.name.clone());
+        let error = RunCheckError::NeedsSuite(invariant.name.clone());
         return Err(not_checked(error));
     }
     let interrupt = Interrupt::default();
@@ -99,7 +99,7 @@ async fn check(
     let spec = &file.spec;
     if let Some(url) = &arguments.orchestrator {
         if spec.needs_workspace() {
-            return Err(not_checked(CheckError::NeedsWorkspace));
+            return Err(not_checked(RunCheckError::NeedsWorkspace));
         }
         let peer = Peer::remote(url.trim_end_matches('/'), client_token()?);
         let report = post(&peer, &arguments.run, &file).await?;
@@ -121,7 +121,7 @@ async fn check(
         });
         let (checked, is_interrupted) = judged.await.map_err(Failure::of)?;
         if is_interrupted {
-            return Err(not_checked(CheckError::Interrupted));
+            return Err(not_checked(RunCheckError::Interrupted));
         }
         let checked = checked.map_err(|error| refusal(error, stream.name(), &place.flag))?;
         let scenario = unrecorded(checked, file.spec.pass_threshold);
@@ -157,7 +157,7 @@ async fn check(
             };
             let checked = checks::check(orchestrator, request).await;
             checked.map_err(|error| match error {
-                CheckError::Run(run, error) => refusal(error, &run, &flag),
+                RunCheckError::Run(run, error) => refusal(error, &run, &flag),
                 error => not_checked(error),
             })
         }

@@ -16,7 +16,7 @@ use super::databases::RunDatabases;
 use super::program_limits::limits;
 use super::spec_files;
 use super::workspace::WorkspaceFolder;
-use ktsu_api::checks::CheckError;
+use ktsu_api::checks::RunCheckError;
 
 /// The most MiB of a script.
 const MAX_SCRIPT_MIB: u64 = 1;
@@ -125,25 +125,25 @@ fn no_sandbox(error: SandboxError) -> Failure {
 }
 
 /// The failure of a run that was not checked.
-pub(super) fn not_checked(error: CheckError) -> Failure {
+pub(super) fn not_checked(error: RunCheckError) -> Failure {
     let hint = match &error {
-        CheckError::NeedsWorkspace => {
+        RunCheckError::NeedsWorkspace => {
             "on the machine with the files: ktsu check RUN --spec FILE --workspace DIR"
         }
-        CheckError::NeedsSuite(_) => "needs a suite: ktsu eval run SPEC",
-        CheckError::HoldsSecret => "describe the value by a pattern instead",
-        CheckError::Spec(_)
-        | CheckError::Run(..)
-        | CheckError::Interrupted
-        | CheckError::Append(_)
-        | CheckError::Read(_) => return Failure::of(error),
+        RunCheckError::NeedsSuite(_) => "needs a suite: ktsu eval run SPEC",
+        RunCheckError::HoldsSecret => "describe the value by a pattern instead",
+        RunCheckError::Spec(_)
+        | RunCheckError::Run(..)
+        | RunCheckError::Interrupted
+        | RunCheckError::Append(_)
+        | RunCheckError::Read(_) => return Failure::of(error),
     };
     Failure::of(error).hint(hint)
 }
 
 fn not_copied(folder: &Path, error: &FolderError) -> Failure {
     if matches!(error, FolderError::Interrupted) {
-        return not_checked(CheckError::Interrupted);
+        return not_checked(RunCheckError::Interrupted);
     }
     let words = format!("cannot copy the workspace {}: {error}", folder.display());
     Failure::could_not_run(words)

@@ -14,12 +14,12 @@ use std::time::{Duration, Instant};
 
 use ktsu_eval::{DatabaseKind, DatabasePlace, DatabaseService, ProgramLimits, SqlCheck};
 use ktsu_sandbox::{
-    Ending, Execution, Limits, PrivateFolder, Program, ProgramEnd, ReachedService, Sandbox,
-    SandboxError, ServingProgram,
+    Ending, Execution, PrivateFolder, Program, ProgramEnd, ReachedService, Sandbox, SandboxError,
+    SandboxLimits, ServingProgram,
 };
 use serde_json::{Map, Value};
 
-use self::engine::{Engine, EngineProgram, ServerPlace};
+use self::engine::{DatabaseEngine, EngineProgram, ServerPlace};
 use self::kept::{Dumped, MAX_SERVICES_JSON};
 use self::mariadb::MariaDb;
 use self::postgres::Postgres;
@@ -46,7 +46,7 @@ pub(super) struct Databases {
 }
 
 struct PreparedDatabase {
-    engine: Arc<dyn Engine>,
+    engine: Arc<dyn DatabaseEngine>,
     /// What each run begins with.
     data: PreparedData,
     /// What a dump is restored in, once one is.
@@ -70,12 +70,12 @@ struct RunDatabase {
     server: ServingProgram,
     folder: PrivateFolder,
     sandbox: Sandbox,
-    engine: Arc<dyn Engine>,
+    engine: Arc<dyn DatabaseEngine>,
     name: String,
     /// The folder with its socket, as programs see it.
     socket: String,
     /// What preparing the data, dumping them, and restoring them may take.
-    limits: Limits,
+    limits: SandboxLimits,
     /// A digest of what a new server holds that a dump leaves out.
     beside: String,
     /// What it was restored from: that is what it holds until checks are made.
@@ -209,7 +209,7 @@ impl RunDatabase {
     fn run(
         &self,
         program: &EngineProgram,
-        limits: Limits,
+        limits: SandboxLimits,
         folder: &PrivateFolder,
     ) -> Result<Execution, SandboxError> {
         let arguments: Vec<&str> = program.arguments.iter().map(String::as_str).collect();
@@ -222,7 +222,7 @@ impl RunDatabase {
     fn finished(
         &self,
         program: &EngineProgram,
-        limits: Limits,
+        limits: SandboxLimits,
     ) -> Result<Option<Execution>, Failure> {
         match self.run(program, limits, &self.folder) {
             Ok(ran) => Ok((ran.end() == ProgramEnd::Exited(0)).then_some(ran)),
@@ -246,7 +246,7 @@ impl RunDatabase {
         if self.server.ending().wait(Duration::ZERO).is_some() {
             return Ok(Dumped::Nothing);
         }
-        let limits = Limits {
+        let limits = SandboxLimits {
             output: usize::try_from(MAX_SERVICES_JSON).unwrap_or(usize::MAX),
             ..self.limits
         };
@@ -363,7 +363,7 @@ fn not_started(name: &str, why: &str) -> Failure {
 }
 
 /// What runs databases of a kind here.
-fn found(kind: DatabaseKind, sandbox: &Sandbox) -> Result<Arc<dyn Engine>, Failure> {
+fn found(kind: DatabaseKind, sandbox: &Sandbox) -> Result<Arc<dyn DatabaseEngine>, Failure> {
     let (engine, name, install) = match kind {
         DatabaseKind::Postgres => {
             let found = Postgres::find().map(shared);
@@ -385,7 +385,7 @@ fn found(kind: DatabaseKind, sandbox: &Sandbox) -> Result<Arc<dyn Engine>, Failu
     })
 }
 
-fn shared(engine: impl Engine + 'static) -> Arc<dyn Engine> {
+fn shared(engine: impl DatabaseEngine + 'static) -> Arc<dyn DatabaseEngine> {
     Arc::new(engine)
 }
 
@@ -403,9 +403,9 @@ fn init_files(service: &DatabaseService, above: &Path) -> Result<Vec<(String, Ve
 /// Makes the data of a database; why that failed, in words.
 fn prepare(
     name: &str,
-    (engine, files): (&dyn Engine, &[(String, Vec<u8>)]),
+    (engine, files): (&dyn DatabaseEngine, &[(String, Vec<u8>)]),
     sandbox: &Sandbox,
-    limits: Limits,
+    limits: SandboxLimits,
 ) -> Result<PreparedData, String> {
     let folder = sandbox.empty_folder().map_err(|error| error.to_string())?;
     let (_, made) = sandbox.places(&folder);

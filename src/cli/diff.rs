@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use ktsu_ledger::StreamId;
 use ktsu_projections::diff::{ComparedFrame, Diff, FrameChange, UnmatchedFrame, UsageTotals};
-use ktsu_projections::value_diff::Change;
+use ktsu_projections::value_diff::ValueDifference;
 use serde_json::{Value, json};
 
 use super::layout::{columns, fold, padded};
@@ -78,7 +78,7 @@ enum Part {
 }
 
 impl Part {
-    fn of(change: &Change) -> Self {
+    fn of(change: &ValueDifference) -> Self {
         match change.path.split('/').nth(1) {
             Some("output") => Self::Output,
             Some("status" | "error") => Self::Status,
@@ -101,7 +101,7 @@ impl Part {
 const REPLY: &str = "llm.response";
 
 /// The words of a reply, if they differ.
-fn words_of(frame: &FrameChange) -> Option<(&FrameChange, &Change)> {
+fn words_of(frame: &FrameChange) -> Option<(&FrameChange, &ValueDifference)> {
     let mut changes = frame.changes.iter();
     let words = changes.find(|change| change.path == "/content")?;
     (frame.key.kind == REPLY).then_some((frame, words))
@@ -157,7 +157,7 @@ impl DiffPage {
 
     /// The words of model calls that both runs made.
     fn replies(&self, diff: &Diff) {
-        let replies: Vec<(&FrameChange, &Change)> =
+        let replies: Vec<(&FrameChange, &ValueDifference)> =
             diff.changed.iter().filter_map(words_of).collect();
         if replies.is_empty() {
             return;
@@ -224,7 +224,7 @@ impl DiffPage {
         }
     }
 
-    fn change(&self, change: &Change) {
+    fn change(&self, change: &ValueDifference) {
         self.row(
             &text::line(&change.path),
             &value_text(change.before.as_ref()),

@@ -13,7 +13,7 @@ use ktsu_ledger::event::plan::AuthScheme;
 use super::approval_prompt::is_attended;
 use super::envelope::{self, EnvelopeView};
 use super::explain;
-use super::follow::{Invocation, Watch, invoke};
+use super::follow::{StartRequest, Watch, invoke};
 use super::layout::columns;
 use super::location::LedgerLocation;
 use super::logging::warn_of;
@@ -122,7 +122,7 @@ async fn run_and_follow(
     signals: &mut Signals,
 ) -> Result<Option<(String, String)>, Failure> {
     let peer = peer_of(engine, token);
-    let asked = Invocation {
+    let asked = StartRequest {
         workflow: &job.workflow,
         input: job.input.clone(),
         key: job.key.as_deref(),

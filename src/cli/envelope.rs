@@ -11,7 +11,7 @@ use super::layout::Column;
 use super::output::{
     BAD, BOLD, DIM, GOOD, WARN, line, line_dim, painted, sheet, symbols, words as print_words,
 };
-use super::table::{Reason, Rows};
+use super::table::{FailureReason, Rows};
 use super::{Failure, agents, json, text};
 use ktsu_history::steering::SteeringView;
 
@@ -193,7 +193,7 @@ fn steps(value: &Value) {
     }
     let failed = steps.iter().enumerate();
     let failed = failed.filter(|(_, step)| !step["error"].is_null());
-    let failed = failed.map(|(row, step)| Reason {
+    let failed = failed.map(|(row, step)| FailureReason {
         row,
         name: text::line(step["id"].as_str().unwrap_or_default()).into_owned(),
         words: ended(step),

@@ -15,7 +15,7 @@ use super::reading::{open, open_seeing_all};
 use super::verify::read_checkpoints;
 use super::{Common, Failure, text};
 use ktsu_assemble::keys;
-use ktsu_evidence::check::{self, ClaimVerdict, EvidenceReport, VerifyOptions};
+use ktsu_evidence::check::{self, ArchiveVerifyOptions, ClaimVerdict, EvidenceReport};
 use ktsu_evidence::export::{self, ExportError, ExportSelection};
 use ktsu_opening::files::unwritable;
 use ktsu_opening::find::find_record;
@@ -227,7 +227,7 @@ fn exists(path: &Path) -> Failure {
 }
 
 fn verify(common: &Common, arguments: &VerifyArguments) -> Result<ExitCode, Failure> {
-    let against = VerifyOptions {
+    let against = ArchiveVerifyOptions {
         held: match &arguments.checkpoint {
             Some(path) => read_checkpoints(path)?,
             None => Vec::new(),

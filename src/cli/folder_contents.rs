@@ -16,7 +16,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 pub(super) use self::change::apply;
-use self::listing::{Bounds, Entry, Listing};
+use self::listing::{FolderEntry, FolderListing, ListingBounds};
 
 /// The most bytes of a file whose content a difference has.
 const MAX_CONTENT: u64 = 1 << 20;
@@ -28,7 +28,7 @@ const MAX_DIFFERENCE: u64 = 4 << 20;
 #[derive(Debug, Clone, Default)]
 pub(super) struct FolderContents {
     root: PathBuf,
-    entries: BTreeMap<String, Entry>,
+    entries: BTreeMap<String, FolderEntry>,
     /// Entries, folders and contents of files that are not looked at.
     left_out: u64,
     /// That of all entries, once it was asked for.
@@ -42,11 +42,11 @@ impl FolderContents {
     /// # Errors
     /// The folder itself cannot be read, or the interrupt is set.
     pub(super) fn read(root: &Path, interrupt: &Interrupt) -> io::Result<Self> {
-        Self::within(root, Bounds::default(), interrupt)
+        Self::within(root, ListingBounds::default(), interrupt)
     }
 
-    fn within(root: &Path, bounds: Bounds, interrupt: &Interrupt) -> io::Result<Self> {
-        let listing = Listing::read(&OpenFolder::open(root)?, bounds, interrupt)?;
+    fn within(root: &Path, bounds: ListingBounds, interrupt: &Interrupt) -> io::Result<Self> {
+        let listing = FolderListing::read(&OpenFolder::open(root)?, bounds, interrupt)?;
         Ok(Self {
             root: root.to_path_buf(),
             entries: listing.entries,
@@ -142,12 +142,12 @@ impl Kept {
     }
 
     /// An entry, with its content.
-    fn shown(&mut self, root: &OpenFolder, path: &str, entry: &Entry) -> Option<Value> {
+    fn shown(&mut self, root: &OpenFolder, path: &str, entry: &FolderEntry) -> Option<Value> {
         let mut shown = entry.shown();
         if !self.has_room(path, &shown) {
             return None;
         }
-        if let Entry::File {
+        if let FolderEntry::File {
             digest: Some(digest),
             bytes,
             ..
@@ -387,9 +387,9 @@ mod tests {
     #[test]
     fn two_versions_that_are_not_looked_at_are_not_the_same() {
         let folder = folder(&[("a", b"12")]);
-        let bounds = Bounds {
+        let bounds = ListingBounds {
             bytes: 1,
-            ..Bounds::default()
+            ..ListingBounds::default()
         };
         let read = || FolderContents::within(folder.path(), bounds, &Interrupt::default());
         let before = read().unwrap();

@@ -32,7 +32,7 @@ const REDRAW_INTERVAL: Duration = Duration::from_millis(120);
 pub(super) const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What to start.
-pub(super) struct Invocation<'a> {
+pub(super) struct StartRequest<'a> {
     /// The workflow.
     pub(super) workflow: &'a str,
     /// The params, as JSON.
@@ -52,7 +52,7 @@ pub(super) struct Invocation<'a> {
 }
 
 /// Starts a run, and gives its id.
-pub(super) async fn invoke(peer: &Peer, invocation: Invocation<'_>) -> Result<String, Failure> {
+pub(super) async fn invoke(peer: &Peer, invocation: StartRequest<'_>) -> Result<String, Failure> {
     let query = match (invocation.no_cache, invocation.effects) {
         (true, Effects::Suppress) => "?no_cache=true&effects=suppress",
         (true, Effects::Execute) => "?no_cache=true",

@@ -13,7 +13,7 @@ use ktsu_projections::step_name::path_in;
 use super::output::{BOLD, DIM, line, note, painted, row, sheet};
 use super::reading::open;
 use super::{Common, Failure, json, text};
-use ktsu_eval::Filter;
+use ktsu_eval::FrameFilter;
 use ktsu_history::checked_run::{self, CheckedRunError};
 use ktsu_history::frame_page::{self, FramePage, FrameSelection, PageLimit};
 use ktsu_history::frame_types::FrameTypes;
@@ -111,8 +111,8 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
     Ok(ExitCode::SUCCESS)
 }
 
-fn filter(words: &[String]) -> Result<Filter, Failure> {
-    Filter::from_words(words).map_err(|error| {
+fn filter(words: &[String]) -> Result<FrameFilter, Failure> {
+    FrameFilter::from_words(words).map_err(|error| {
         let failure = Failure::could_not_run(format!("--where: {error}"));
         match error.hint {
             Some(hint) => failure.hint(hint),

@@ -13,7 +13,7 @@ use ktsu_ledger::store::{Filter, Reader as _};
 use serde_json::json;
 
 use super::embedded::{self, EmbeddedRun};
-use super::follow::{Invocation, SILENCE_TIMEOUT, Watch, invoke};
+use super::follow::{SILENCE_TIMEOUT, StartRequest, Watch, invoke};
 use super::input::effects_words;
 use super::location::{LedgerLocation, ledger_location, nearby_ledger};
 use super::output::{line, note, print_failure};
@@ -132,7 +132,7 @@ async fn remote(
 ) -> Result<ExitCode, Failure> {
     let mut signals = Signals::new()?;
     let peer = Peer::remote(url.trim_end_matches('/'), client_token()?);
-    let asked = Invocation {
+    let asked = StartRequest {
         workflow: &arguments.workflow,
         input,
         key: arguments.idempotency_key.as_deref(),

@@ -24,7 +24,7 @@ use ktsu_projections::lineage::item_name;
 use ktsu_projections::step_name::path_in;
 
 use self::responders::WaitingResponders;
-use self::tally::{Items, Tally};
+use self::tally::{Items, TaskTally};
 use self::tools::ToolNote;
 use self::waits::Waits;
 use super::layout::{columns, fit};
@@ -68,7 +68,7 @@ struct Running {
     /// The webhook call and its status.
     call: String,
     /// What its agents do and use.
-    tally: Tally,
+    tally: TaskTally,
     /// For a fan-out.
     items: Option<Items>,
 }
@@ -155,7 +155,7 @@ impl Live {
                 at,
                 since: Instant::now(),
                 call: String::new(),
-                tally: Tally::default(),
+                tally: TaskTally::default(),
                 items: started.items.map(u64::from).map(Items::of),
             }),
             StepEvent::ReservedEvaluated(evaluated) => self.flagged(task, evaluated),
@@ -273,7 +273,7 @@ impl Live {
     }
 
     /// Something about a task: it counts for its item and for its step.
-    fn each(&mut self, task: LiveTask<'_>, change: impl Fn(&mut Tally)) {
+    fn each(&mut self, task: LiveTask<'_>, change: impl Fn(&mut TaskTally)) {
         let Some(running) = self.running(task) else {
             return;
         };
@@ -308,7 +308,7 @@ impl Live {
         };
         let end = match event {
             ItemEvent::Started(started) => {
-                items.open.insert(started.item, Tally::since(at));
+                items.open.insert(started.item, TaskTally::since(at));
                 return;
             }
             ItemEvent::Completed(done) => match &done.skipped {

@@ -13,7 +13,7 @@ use super::reading::open_at;
 use super::signals::Signals;
 use super::{Common, Failure};
 use ktsu_assemble::tool_server;
-use ktsu_mcp_server::{Console, McpServer, PATH, ServerSetup};
+use ktsu_mcp_server::{Console, EngineMcpServer, PATH, ServerSetup};
 use ktsu_opening::engine::start_failure;
 use ktsu_opening::peer::token_header;
 
@@ -37,7 +37,7 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
     environment.iter().for_each(|file| warn_of(&file.warnings));
     let ledger = EngineHandle::ledger_location(common, &arguments.engine)?;
     let setup = setup(ledger, arguments.engine);
-    let server = McpServer::new(setup?, environment.as_ref(), arguments.http.is_some())?;
+    let server = EngineMcpServer::new(setup?, environment.as_ref(), arguments.http.is_some())?;
     match arguments.http {
         Some(listen) => {
             let opened = tool_server::open(listen, server.router(), environment.as_ref()).await;

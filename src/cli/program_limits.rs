@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use ktsu_eval::ProgramLimits;
-use ktsu_sandbox::Limits;
+use ktsu_sandbox::SandboxLimits;
 
 /// What a program may take that ends by itself.
-pub(super) fn limits(given: ProgramLimits) -> Limits {
-    let usual = Limits::default();
-    Limits {
+pub(super) fn limits(given: ProgramLimits) -> SandboxLimits {
+    let usual = SandboxLimits::default();
+    SandboxLimits {
         time: given.time_ms.map_or(usual.time, Duration::from_millis),
         memory: given.memory.unwrap_or(usual.memory),
         processes: given.processes.unwrap_or(usual.processes),
@@ -19,9 +19,9 @@ pub(super) fn limits(given: ProgramLimits) -> Limits {
 }
 
 /// What a service may take: any time, and what its suite says.
-pub(super) fn service_limits(given: ProgramLimits) -> Limits {
+pub(super) fn service_limits(given: ProgramLimits) -> SandboxLimits {
     let time = given.time_ms.map_or(Duration::MAX, Duration::from_millis);
-    Limits {
+    SandboxLimits {
         time,
         ..limits(given)
     }

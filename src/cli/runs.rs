@@ -11,7 +11,7 @@ use super::envelope::{self, EnvelopeView};
 use super::layout::Column;
 use super::output::{is_terminal, note, note_commands, note_dim, print_json};
 use super::reading::open;
-use super::table::{Reason, Rows};
+use super::table::{FailureReason, Rows};
 use super::{Common, Failure, text};
 use ktsu_config::read::duration_ms;
 use ktsu_history as history;
@@ -148,7 +148,7 @@ fn list(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
         };
         let error = field("error");
         if !error.is_empty() {
-            reasons.push(Reason {
+            reasons.push(FailureReason {
                 row: place,
                 name: field("run_id"),
                 words: error.clone(),

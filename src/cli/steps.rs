@@ -10,7 +10,7 @@ use super::output::{
     BAD, BOLD, DIM, line, painted, row as cut_line, sheet, symbols, words as print_words,
 };
 use super::step_row::{StepRow, branch};
-use super::table::{Reason, Rows};
+use super::table::{FailureReason, Rows};
 use super::{agents, text, world_tree};
 use ktsu_history::steps::{ItemTimeline, RunTimeline, StepTimeline, TimelineEntry};
 use ktsu_history::webhooks::WebhookRequest;
@@ -55,7 +55,7 @@ pub(super) fn print(run: &RunTimeline) {
         table.push(row.cells());
     }
     let wrong = rows.iter().enumerate().filter(|(_, row)| row.wrong);
-    let reasons = wrong.map(|(position, row)| Reason {
+    let reasons = wrong.map(|(position, row)| FailureReason {
         row: position,
         name: row.name.clone(),
         words: text::line(&row.note).into_owned(),

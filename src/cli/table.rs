@@ -75,7 +75,7 @@ pub(super) struct Rows {
 }
 
 /// Why what a row is about failed.
-pub(super) struct Reason {
+pub(super) struct FailureReason {
     /// The row, counted from 0.
     pub(super) row: usize,
     /// What it is about.
@@ -135,14 +135,14 @@ impl Rows {
     }
 
     /// Prints the table, followed by the reasons that do not fit in their rows.
-    pub(super) fn print_with(&self, reasons: &[Reason]) {
+    pub(super) fn print_with(&self, reasons: &[FailureReason]) {
         let shown = self.shown(&sheet());
         for one in &shown.lines {
             if !line(one) {
                 return;
             }
         }
-        for Reason { row, name, words } in reasons {
+        for FailureReason { row, name, words } in reasons {
             if !shown.holds(*row, words) {
                 let mark = painted(BAD, sheet().symbols.bad());
                 print_words(&format!("  {mark} {name} {}", painted(DIM, words)), 4);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
-use super::baseline_run::{Answered, BaselineFile, answer, step_of};
+use super::baseline_run::{BaselineFile, BaselineRunResult, answer, step_of};
 use super::comparison::{OutputFormat, markdown, print_named, print_repeated, status_text};
 use super::location::ledger_location;
 use super::logging::{self, LogFormat};
@@ -208,7 +208,7 @@ async fn ask(
     engine: &Engine,
     kit: &Kit,
     given: &BaselineFile,
-) -> Result<(BaselineResult, Answered), Failure> {
+) -> Result<(BaselineResult, BaselineRunResult), Failure> {
     let results = given.baseline.results();
     let results = results.map_err(|unfit| given.failed(&unfit.to_string()))?;
     let answered = answer(engine, kit, given, &results).await?;

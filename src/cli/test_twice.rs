@@ -13,7 +13,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::Failure;
-use super::baseline_run::{Answered, BaselineFile, answer, step_of};
+use super::baseline_run::{BaselineFile, BaselineRunResult, answer, step_of};
 use ktsu_assemble::{LedgerPlace, Setup};
 use ktsu_baseline::{Baseline, CaptureOptions, RepeatedRun, capture, compare};
 use ktsu_environment::Environment;
@@ -45,7 +45,7 @@ impl FirstRuns {
     }
 
     /// Takes the next run. One that gave no output is not repeated.
-    pub(super) fn take(&mut self, answered: &Answered) -> Result<(), Failure> {
+    pub(super) fn take(&mut self, answered: &BaselineRunResult) -> Result<(), Failure> {
         let (mut captured, _) = capture(&answered.recorded, &CaptureOptions::default());
         captured.truncate(1);
         self.captured.push(captured.pop());

@@ -10,11 +10,11 @@ use super::report::{Report, ReportAck};
 use super::runtime::{InvokeAgent, TaskAccepted, TaskRefused};
 
 /// What a service gives once it is ready.
-pub type Answer<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+pub type ServiceFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// An answer other than a success.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal<T> {
+pub struct ErrorResponse<T> {
     /// The HTTP status it has over a socket.
     pub status: u16,
     /// Its body.
@@ -28,7 +28,7 @@ pub trait ModelGateway: Send + Sync {
         &'a self,
         call: InvokeModel,
         key: &'a str,
-    ) -> Answer<'a, Result<ModelReply, Refusal<Box<ModelCallFailure>>>>;
+    ) -> ServiceFuture<'a, Result<ModelReply, ErrorResponse<Box<ModelCallFailure>>>>;
 }
 
 /// Orchestrator → runtime.
@@ -38,7 +38,7 @@ pub trait AgentRuntime: Send + Sync {
     ///
     /// # Errors
     /// As the route has them.
-    fn start(&self, task: InvokeAgent) -> Result<TaskAccepted, Refusal<TaskRefused>>;
+    fn start(&self, task: InvokeAgent) -> Result<TaskAccepted, ErrorResponse<TaskRefused>>;
 }
 
 /// Runtime → orchestrator.
@@ -53,5 +53,5 @@ pub trait ReportReceiver: Send + Sync {
         step_id: &'a str,
         report: Report,
         body: &'a [u8],
-    ) -> Answer<'a, Result<ReportAck, Refusal<String>>>;
+    ) -> ServiceFuture<'a, Result<ReportAck, ErrorResponse<String>>>;
 }

@@ -5,7 +5,7 @@ use ktsu_workflow::expression::{
 };
 use serde_json::Value;
 
-use crate::filter::Filter;
+use crate::filter::FrameFilter;
 use crate::frames::FrameView;
 use crate::pattern::{MAX_MATCHING, TextPattern};
 
@@ -82,7 +82,10 @@ impl<'r, 't> Bench<'r, 't> {
     }
 
     /// The frames that match a filter.
-    pub(crate) fn matches(&mut self, filter: &Filter) -> Result<Vec<&'r FrameView>, CheckError> {
+    pub(crate) fn matches(
+        &mut self,
+        filter: &FrameFilter,
+    ) -> Result<Vec<&'r FrameView>, CheckError> {
         let frames = self.frames;
         self.spend(filter.cost().saturating_mul(frames.len() as u64), "frames")?;
         let mut found = Vec::new();

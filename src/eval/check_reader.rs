@@ -10,7 +10,7 @@ use crate::conditions::OutputCheck;
 use crate::field_reader::{
     conditions, limits, missing_one, only_one, pattern, refuse, shaped, text, value,
 };
-use crate::filter::{self, Filter, GLOB_KEYS};
+use crate::filter::{self, FrameFilter, GLOB_KEYS};
 use crate::glob::{Glob, MAX_GLOB_BYTES};
 use crate::http_mock_reader;
 use crate::judge_reader;
@@ -95,10 +95,10 @@ fn unknown_type<T>(reader: &mut ConfigReader<'_>, node: &YamlNode, word: &str) -
 }
 
 /// Reads a filter of frames.
-pub(crate) fn filter(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<Filter> {
+pub(crate) fn filter(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<FrameFilter> {
     let fields = shaped(reader, node, &shapes::FILTER)?;
     let before = reader.faults.len();
-    let mut filter = Filter::default();
+    let mut filter = FrameFilter::default();
     for key in GLOB_KEYS.into_iter().chain(["expr"]) {
         let Some(node) = fields.get(key) else {
             continue;
@@ -188,7 +188,7 @@ fn of_matches(
     reader: &mut ConfigReader<'_>,
     fields: &Fields<'_>,
     (key, node): (&str, &YamlNode),
-    matching: Filter,
+    matching: FrameFilter,
 ) -> Option<TraceCheck> {
     Some(match key {
         "count" => TraceCheck::Count(matching, count(reader, node)?),

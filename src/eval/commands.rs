@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::bench::CheckError;
 use crate::content::{Workspace, given};
 use crate::programs::{CheckProgram, CommandCheck, ProgramRun, Programs};
-use crate::results::{Finding, end_of, printed, value_looked_at};
+use crate::results::{CheckFinding, end_of, printed, value_looked_at};
 
 /// The most characters of what a command printed in a reason.
 pub(crate) const MAX_PRINTED: usize = 4_096;
@@ -16,7 +16,7 @@ pub(crate) const MAX_PRINTED: usize = 4_096;
 pub(crate) fn find(
     check: &CommandCheck,
     workspace: Option<&dyn Workspace>,
-) -> Result<Finding, CheckError> {
+) -> Result<CheckFinding, CheckError> {
     let ran = programs(workspace)?.run(&CheckProgram::Command(check));
     let ran = ran.map_err(not_run)?;
     let said = end_of(&printed(&ran.output), MAX_PRINTED);
@@ -42,7 +42,7 @@ pub(crate) fn find(
         true => EvalStatus::Passed,
         false => EvalStatus::Failed,
     };
-    Ok(Finding {
+    Ok(CheckFinding {
         status,
         score: None,
         reason,
@@ -62,15 +62,15 @@ pub(crate) fn not_run(words: String) -> CheckError {
 }
 
 /// An error because of a limit.
-fn ended(limit: &str, said: &str) -> Finding {
-    Finding {
+fn ended(limit: &str, said: &str) -> CheckFinding {
+    CheckFinding {
         reason: with(format!("the program was ended: {limit}"), said),
-        ..Finding::error("")
+        ..CheckFinding::error("")
     }
 }
 
 /// An error because of how a program ended that has to end with 0; none if it did. `what`: what it is, in words.
-pub(crate) fn not_ended_well(ran: &ProgramRun, what: &str) -> Option<Finding> {
+pub(crate) fn not_ended_well(ran: &ProgramRun, what: &str) -> Option<CheckFinding> {
     match &ran.end {
         Ok(0) => None,
         Ok(code) => Some(failed(ran, format!("{what} ended with exit code {code}"))),
@@ -79,10 +79,10 @@ pub(crate) fn not_ended_well(ran: &ProgramRun, what: &str) -> Option<Finding> {
 }
 
 /// An error with what a program printed to its standard error.
-pub(crate) fn failed(ran: &ProgramRun, words: String) -> Finding {
-    Finding {
+pub(crate) fn failed(ran: &ProgramRun, words: String) -> CheckFinding {
+    CheckFinding {
         reason: with(words, &errors(ran)),
-        ..Finding::error("")
+        ..CheckFinding::error("")
     }
 }
 

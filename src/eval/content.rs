@@ -7,7 +7,7 @@ use crate::bench::{Bench, CheckError};
 use ktsu_ledger::event::LookedAt;
 
 use crate::programs::Programs;
-use crate::results::{Finding, shown, value_looked_at};
+use crate::results::{CheckFinding, shown, value_looked_at};
 use crate::spec::Content;
 
 /// The files that a run left. An implementation bounds what is read, and keeps to the folder.
@@ -43,7 +43,7 @@ pub(crate) fn exists(
     path: &str,
     wanted: bool,
     workspace: Option<&dyn Workspace>,
-) -> Result<Finding, CheckError> {
+) -> Result<CheckFinding, CheckError> {
     let exists = given(workspace)?.exists(path);
     let exists = exists.map_err(|error| CheckError::new(format!("{path} {error}")))?;
     let reason = match exists {
@@ -51,7 +51,7 @@ pub(crate) fn exists(
         false => format!("{path} does not exist"),
     };
     let looked_at = value_looked_at(&json!({"exists": exists, "path": path}));
-    Ok(Finding::of(exists == wanted, reason, looked_at))
+    Ok(CheckFinding::of(exists == wanted, reason, looked_at))
 }
 
 /// Whether a file holds what it has to.
@@ -59,13 +59,13 @@ pub(crate) fn find(
     check: &Content,
     workspace: Option<&dyn Workspace>,
     bench: &mut Bench<'_, '_>,
-) -> Result<Finding, CheckError> {
+) -> Result<CheckFinding, CheckError> {
     let path = &check.path;
     let bytes = read(path, workspace)?;
     let looked_at = looked_at(path, bytes.as_deref());
     let Some(bytes) = bytes else {
         let reason = format!("{path} does not exist");
-        return Ok(Finding::of(false, reason, looked_at));
+        return Ok(CheckFinding::of(false, reason, looked_at));
     };
     let text = std::str::from_utf8(&bytes);
     let text = text.map_err(|_| CheckError::new(format!("{path} is not text (UTF-8)")))?;
@@ -74,7 +74,7 @@ pub(crate) fn find(
         Some(missed) => format!("{path} {missed}"),
         None => format!("{path} is as expected"),
     };
-    Ok(Finding::of(missed.is_none(), reason, looked_at))
+    Ok(CheckFinding::of(missed.is_none(), reason, looked_at))
 }
 
 /// The first condition that a text does not meet, in words.

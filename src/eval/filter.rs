@@ -22,7 +22,7 @@ pub(crate) const GLOB_KEYS: [&str; 9] = [
 
 /// Which frames are meant: those for which every condition holds.
 #[derive(Debug, Clone, Default)]
-pub struct Filter {
+pub struct FrameFilter {
     /// Those with globs come first.
     conditions: Vec<Condition>,
 }
@@ -67,7 +67,7 @@ impl FilterError {
     }
 }
 
-impl Filter {
+impl FrameFilter {
     /// Reads words of the form `KEY=GLOB`. A word may have several globs, with commas, one of which
     /// has to fit; `expr=EXPRESSION` is JMESPath over the frame.
     ///
@@ -116,7 +116,7 @@ impl Filter {
         self.matches_within(frame, &mut Evaluator::new(&mut Tracker::default()))
     }
 
-    /// As [`Filter::matches`], on an evaluator shared with other evaluations.
+    /// As [`FrameFilter::matches`], on an evaluator shared with other evaluations.
     pub(crate) fn matches_within(
         &self,
         frame: &FrameView,

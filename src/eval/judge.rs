@@ -12,7 +12,7 @@ use crate::http_mock::assertions;
 use crate::http_mock::record::ServiceRecords;
 use crate::model_judge::finding::{self, JudgeReplies};
 use crate::output;
-use crate::results::Finding;
+use crate::results::CheckFinding;
 use crate::scripts;
 use crate::spec::{CheckKind, EvalSpec, Invariant};
 use crate::sql;
@@ -68,7 +68,7 @@ pub fn judge_each<'i>(
         {
             error.message = "the expressions of all checks take too much work together".to_owned();
         }
-        let found = found.unwrap_or_else(|error| Finding::error(&error.message));
+        let found = found.unwrap_or_else(|error| CheckFinding::error(&error.message));
         take(result(invariant, found));
     }
 }
@@ -77,7 +77,7 @@ fn find(
     invariant: &Invariant,
     subject: &Subject<'_>,
     bench: &mut Bench<'_, '_>,
-) -> Result<Finding, CheckError> {
+) -> Result<CheckFinding, CheckError> {
     match &invariant.check {
         CheckKind::Output(check) => output::find(check, subject.envelope, bench),
         CheckKind::Trace(check) => trace::find(check, subject.envelope, bench),
@@ -101,7 +101,7 @@ fn find(
 }
 
 /// What a check found, as a result of the first scenario; how long it took is not known here.
-fn result(invariant: &Invariant, found: Finding) -> CheckResult {
+fn result(invariant: &Invariant, found: CheckFinding) -> CheckResult {
     let score = match (found.status, found.score) {
         (EvalStatus::Passed | EvalStatus::Failed, Some(score)) => score,
         (EvalStatus::Passed, None) => 1.0,

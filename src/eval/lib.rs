@@ -54,7 +54,7 @@ pub use answers::{ANSWERS, Answer, Answers};
 pub use check_reader::micro_usd;
 pub use conditions::OutputCheck;
 pub use content::Workspace;
-pub use filter::{Filter, FilterError};
+pub use filter::{FilterError, FrameFilter};
 pub use frames::{FrameFold, FrameView, FrameViewError};
 pub use held::Held;
 pub use http_mock::check::MockCheck;
@@ -71,11 +71,11 @@ pub use programs::{
     ProgramRun, Programs, SqlCheck,
 };
 pub use record::{
-    EvalRecord, EvalWriter, JudgedAgain, JudgedRun, RecordFault, RecordedCall, RecordedEvent,
+    CausedEvent, EvalRecord, EvalWriter, JudgedAgain, JudgedRun, RecordFault, RecordedCall,
     judge_again,
 };
 pub use results::MAX_FRAMES_NAMED;
-pub use score::{Verdict, rounded, verdict};
+pub use score::{ScenarioVerdict, rounded, verdict};
 pub use shapes::EVAL;
 pub use spec::{
     CheckKind, Content, CountRange, EvalSpec, Invariant, MAX_FILE, MAX_INVARIANTS, ToolPattern,

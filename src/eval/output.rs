@@ -9,14 +9,14 @@ use serde_json::{Number, Value};
 use crate::bench::{Bench, CheckError};
 use crate::conditions::OutputCheck;
 use crate::numbers::{compare, equal};
-use crate::results::{Finding, shown, value_looked_at};
+use crate::results::{CheckFinding, shown, value_looked_at};
 
 /// Whether the value is what it has to be.
 pub(crate) fn find(
     check: &OutputCheck,
     envelope: &Value,
     bench: &mut Bench<'_, '_>,
-) -> Result<Finding, CheckError> {
+) -> Result<CheckFinding, CheckError> {
     let value = into_value(bench.value_of(&check.expression, envelope)?);
     let missed = missed(check, &value, bench)?;
     let found = format!("{} is {}", check.expression.source(), shown(&value));
@@ -25,7 +25,7 @@ pub(crate) fn find(
         None => found,
     };
     let looked_at = value_looked_at(&value);
-    Ok(Finding::of(missed.is_none(), reason, looked_at))
+    Ok(CheckFinding::of(missed.is_none(), reason, looked_at))
 }
 
 /// What the first condition expects that the value does not meet.

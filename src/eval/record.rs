@@ -24,7 +24,7 @@ use crate::model_judge::finding::JudgeReplies;
 use crate::model_judge::open::{OpenCalls, scope_of};
 use crate::model_judge::question::seal_answer;
 use crate::rests_on::{RestsOn, is_made_up, rests_on};
-use crate::score::{Verdict, verdict};
+use crate::score::{ScenarioVerdict, verdict};
 use crate::spec::EvalSpec;
 use crate::tally::Tally;
 
@@ -110,7 +110,7 @@ struct RecordedType {
 }
 
 /// An event, with what it follows from.
-pub type RecordedEvent = (Vec<Cause>, EvalEvent);
+pub type CausedEvent = (Vec<Cause>, EvalEvent);
 
 /// A model call of a check, with what it follows from, in the scope of the run that it is about.
 pub type RecordedCall = (String, Vec<Cause>, AgentEvent);
@@ -125,7 +125,7 @@ pub struct EvalWriter {
 
 impl EvalWriter {
     /// Begins an eval.
-    pub fn begin(started: EvalStarted, pass_threshold: f64) -> (Self, Vec<RecordedEvent>) {
+    pub fn begin(started: EvalStarted, pass_threshold: f64) -> (Self, Vec<CausedEvent>) {
         let writer = Self {
             tally: Tally::new(started.suite.clone(), Score::new(pass_threshold)),
             next: 1,
@@ -187,7 +187,7 @@ impl EvalWriter {
         &mut self,
         mut started: ScenarioStarted,
         results: Result<Vec<CheckResult>, String>,
-    ) -> Vec<RecordedEvent> {
+    ) -> Vec<CausedEvent> {
         let place = self.next_run();
         (started.scenario, started.replica) = place;
         let last_of_run = Cause::There(started.run.clone(), started.frames.saturating_sub(1));
@@ -235,7 +235,7 @@ impl EvalWriter {
     }
 
     /// The end of the eval, which follows from all verdicts.
-    pub fn finish(&self) -> Vec<RecordedEvent> {
+    pub fn finish(&self) -> Vec<CausedEvent> {
         let cause = self.tally.verdicts().map(Cause::Here).collect();
         vec![(cause, EvalEvent::Finished(self.totals()))]
     }
@@ -249,7 +249,7 @@ fn verdict_on<'r>(
     pass_threshold: f64,
 ) -> ScenarioFinished {
     let found = match error {
-        Some(_) => Verdict {
+        Some(_) => ScenarioVerdict {
             status: EvalStatus::Error,
             composite: 0.0,
         },

@@ -43,7 +43,7 @@ fn digest(value: &Value) -> Hash {
 
 /// What a check found, before its place in the spec is added.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Finding {
+pub(crate) struct CheckFinding {
     pub(crate) status: EvalStatus,
     /// From 0 to 1; without one, it follows from the status.
     pub(crate) score: Option<f64>,
@@ -51,7 +51,7 @@ pub(crate) struct Finding {
     pub(crate) looked_at: LookedAt,
 }
 
-impl Finding {
+impl CheckFinding {
     /// Passed or failed.
     pub(crate) fn of(holds: bool, reason: String, looked_at: LookedAt) -> Self {
         let status = match holds {

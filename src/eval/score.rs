@@ -4,7 +4,7 @@ use ktsu_ledger::event::{CheckResult, EvalStatus};
 
 /// The verdict on a scenario.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Verdict {
+pub struct ScenarioVerdict {
     /// How it ended.
     pub status: EvalStatus,
     /// The composite score, rounded to 12 decimals. A check that could not be made counts as 0.
@@ -15,7 +15,7 @@ pub struct Verdict {
 pub fn verdict<'r>(
     results: impl IntoIterator<Item = &'r CheckResult>,
     pass_threshold: f64,
-) -> Verdict {
+) -> ScenarioVerdict {
     let mut ordered: Vec<&CheckResult> = results.into_iter().collect();
     ordered.sort_by_key(|result| result.index);
     let composite = composite(&ordered);
@@ -27,7 +27,7 @@ pub fn verdict<'r>(
         Some(composite) if composite >= pass_threshold => EvalStatus::Passed,
         Some(_) => EvalStatus::Failed,
     };
-    Verdict {
+    ScenarioVerdict {
         status,
         composite: composite.unwrap_or(0.0),
     }

@@ -10,7 +10,7 @@ use crate::content::Workspace;
 use crate::frames::FrameView;
 use crate::http_mock::record::ServiceRecords;
 use crate::programs::{CheckProgram, CustomCheck, DatabasePlace, ProgramPlaces, ProgramRun};
-use crate::results::{Finding, MAX_REASON_CHARS, printed, shortened, shown, value_looked_at};
+use crate::results::{CheckFinding, MAX_REASON_CHARS, printed, shortened, shown, value_looked_at};
 use crate::run_files;
 
 /// The score from which a number alone passes.
@@ -30,7 +30,7 @@ pub(crate) fn find(
     workspace: Option<&dyn Workspace>,
     services: Option<&ServiceRecords>,
     frames: &[FrameView],
-) -> Result<Finding, CheckError> {
+) -> Result<CheckFinding, CheckError> {
     let programs = programs(workspace)?;
     let input = context(frames, &programs.places()).to_string();
     let (audit_log, trace) = (run_files::audit(frames, services), run_files::trace(frames));
@@ -54,7 +54,7 @@ pub(crate) fn find(
         true => EvalStatus::Passed,
         false => EvalStatus::Failed,
     };
-    Ok(Finding {
+    Ok(CheckFinding {
         status,
         score: Some(said.score),
         reason: said.reason,

@@ -8,7 +8,7 @@ use ktsu_workflow::expression::Expression;
 use serde_json::Value;
 
 use crate::conditions::OutputCheck;
-use crate::filter::Filter;
+use crate::filter::FrameFilter;
 use crate::glob::Glob;
 use crate::http_mock::check::MockCheck;
 use crate::model_judge::check::{JudgeCheck, JudgeInput};
@@ -65,7 +65,7 @@ pub enum CheckKind {
     /// The frames.
     Trace(Box<TraceCheck>),
     /// No frame may match.
-    Forbidden(Filter),
+    Forbidden(FrameFilter),
     /// A file is there.
     FileExists(String),
     /// A file is not there.
@@ -88,15 +88,15 @@ pub enum CheckKind {
 #[derive(Debug, Clone)]
 pub enum TraceCheck {
     /// How many frames match.
-    Count(Filter, CountRange),
+    Count(FrameFilter, CountRange),
     /// No frame matches.
-    None(Filter),
+    None(FrameFilter),
     /// Every match of the first comes before the first match of the second.
-    Before(Filter, Filter),
+    Before(FrameFilter, FrameFilter),
     /// Every match of the first comes after the last match of the second.
-    After(Filter, Filter),
+    After(FrameFilter, FrameFilter),
     /// An expression is true of every match.
-    All(Filter, Expression),
+    All(FrameFilter, Expression),
     /// Every call of these tools was approved before it was sent.
     ApprovedTools(ToolPattern),
     /// Which tools were called.

@@ -8,7 +8,7 @@ use crate::commands::{not_ended_well, not_run};
 use crate::content::Workspace;
 use crate::numbers::{equal, is_same_decimal};
 use crate::programs::{CheckProgram, ProgramRun, SqlCheck};
-use crate::results::{Finding, printed, shortened, shown, value_looked_at};
+use crate::results::{CheckFinding, printed, shortened, shown, value_looked_at};
 
 /// The most characters of a number in a reason.
 const MAX_NUMBER_CHARS: usize = 200;
@@ -17,7 +17,7 @@ const MAX_NUMBER_CHARS: usize = 200;
 pub(crate) fn find(
     check: &SqlCheck,
     workspace: Option<&dyn Workspace>,
-) -> Result<Finding, CheckError> {
+) -> Result<CheckFinding, CheckError> {
     let needed = "queries need the database of a suite: ktsu eval run";
     let programs = workspace.and_then(Workspace::programs);
     let programs = programs.ok_or_else(|| CheckError::new(needed))?;
@@ -43,7 +43,7 @@ pub(crate) fn find(
         true => found,
         false => format!("{found}, expected {}", shown(&check.equals)),
     };
-    Ok(Finding::of(holds, reason, looked_at))
+    Ok(CheckFinding::of(holds, reason, looked_at))
 }
 
 /// The value as JSON; none if there is no row.

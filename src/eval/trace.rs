@@ -5,16 +5,16 @@ use ktsu_workflow::expression::Expression;
 use serde_json::Value;
 
 use crate::bench::{Bench, CheckError};
-use crate::filter::{Filter, is_tool};
+use crate::filter::{FrameFilter, is_tool};
 use crate::frames::FrameView;
 use crate::glob::Glob;
-use crate::results::{Finding, frames_looked_at, value_looked_at};
+use crate::results::{CheckFinding, frames_looked_at, value_looked_at};
 use crate::spec::{CountRange, ToolPattern, ToolUse, TraceCheck};
 
 /// The type of the frames that send a call.
 const TOOL_CALLED: &str = "tool.called";
 
-type Found = Result<Finding, CheckError>;
+type Found = Result<CheckFinding, CheckError>;
 
 /// Whether the frames are as they have to be.
 pub(crate) fn find(check: &TraceCheck, envelope: &Value, bench: &mut Bench<'_, '_>) -> Found {
@@ -33,26 +33,31 @@ pub(crate) fn find(check: &TraceCheck, envelope: &Value, bench: &mut Bench<'_, '
 }
 
 /// Whether no frame matches.
-pub(crate) fn none(filter: &Filter, bench: &mut Bench<'_, '_>) -> Found {
+pub(crate) fn none(filter: &FrameFilter, bench: &mut Bench<'_, '_>) -> Found {
     let matches = bench.matches(filter)?;
     let reason = match matches.first() {
         Some(first) => format!("{}, expected none: {}", frames(&matches), named(first)),
         None => "no frame matches".to_owned(),
     };
     let looked_at = frames_looked_at(&matches);
-    Ok(Finding::of(matches.is_empty(), reason, looked_at))
+    Ok(CheckFinding::of(matches.is_empty(), reason, looked_at))
 }
 
-fn count(filter: &Filter, range: &CountRange, bench: &mut Bench<'_, '_>) -> Found {
+fn count(filter: &FrameFilter, range: &CountRange, bench: &mut Bench<'_, '_>) -> Found {
     let matches = bench.matches(filter)?;
     let wanted = range.words(|bound| bound.to_string());
     let holds = range.has(matches.len() as u64);
     let reason = format!("{}, expected {wanted}", frames(&matches));
-    Ok(Finding::of(holds, reason, frames_looked_at(&matches)))
+    Ok(CheckFinding::of(holds, reason, frames_looked_at(&matches)))
 }
 
 /// Whether every match of one filter comes before the first match of another, or after the last.
-fn order(filter: &Filter, other: &Filter, before: bool, bench: &mut Bench<'_, '_>) -> Found {
+fn order(
+    filter: &FrameFilter,
+    other: &FrameFilter,
+    before: bool,
+    bench: &mut Bench<'_, '_>,
+) -> Found {
     let matches = bench.matches(filter)?;
     let others = bench.matches(other)?;
     let (border, word) = match before {
@@ -77,10 +82,14 @@ fn order(filter: &Filter, other: &Filter, before: bool, bench: &mut Bench<'_, '_
     let mut looked_at: Vec<&FrameView> = matches.iter().chain(&others).copied().collect();
     looked_at.sort_by_key(|frame| frame.seq);
     looked_at.dedup_by_key(|frame| frame.seq);
-    Ok(Finding::of(holds, reason, frames_looked_at(&looked_at)))
+    Ok(CheckFinding::of(
+        holds,
+        reason,
+        frames_looked_at(&looked_at),
+    ))
 }
 
-fn all(filter: &Filter, expression: &Expression, bench: &mut Bench<'_, '_>) -> Found {
+fn all(filter: &FrameFilter, expression: &Expression, bench: &mut Bench<'_, '_>) -> Found {
     let matches = bench.matches(filter)?;
     let mut wrong = None;
     for frame in &matches {
@@ -95,7 +104,7 @@ fn all(filter: &Filter, expression: &Expression, bench: &mut Bench<'_, '_>) -> F
         None => format!("{}, and {source} is true of all", frames(&matches)),
     };
     let holds = wrong.is_none();
-    Ok(Finding::of(holds, reason, frames_looked_at(&matches)))
+    Ok(CheckFinding::of(holds, reason, frames_looked_at(&matches)))
 }
 
 fn approved(pattern: &ToolPattern, bench: &mut Bench<'_, '_>) -> Found {
@@ -109,7 +118,7 @@ fn approved(pattern: &ToolPattern, bench: &mut Bench<'_, '_>) -> Found {
         ),
     };
     let holds = wrong.is_none();
-    Ok(Finding::of(holds, reason, frames_looked_at(&calls)))
+    Ok(CheckFinding::of(holds, reason, frames_looked_at(&calls)))
 }
 
 fn tools_used(tools: &ToolUse, bench: &mut Bench<'_, '_>) -> Found {
@@ -122,7 +131,7 @@ fn tools_used(tools: &ToolUse, bench: &mut Bench<'_, '_>) -> Found {
     let reason = missed.clone();
     let reason = reason.unwrap_or_else(|| format!("{}, as expected", calls_in_words(calls.len())));
     let looked_at = frames_looked_at(&calls);
-    Ok(Finding::of(missed.is_none(), reason, looked_at))
+    Ok(CheckFinding::of(missed.is_none(), reason, looked_at))
 }
 
 /// The first rule that calls break, in words.
@@ -155,7 +164,7 @@ fn cost(range: &CountRange, bench: &mut Bench<'_, '_>) -> Found {
     );
     let counted = bench.frames.iter().filter(|frame| frame.cost_micro_usd > 0);
     let looked_at = frames_looked_at(&counted.collect::<Vec<_>>());
-    Ok(Finding::of(range.has(cost), reason, looked_at))
+    Ok(CheckFinding::of(range.has(cost), reason, looked_at))
 }
 
 fn model_calls(range: &CountRange, bench: &mut Bench<'_, '_>) -> Found {
@@ -170,7 +179,7 @@ fn model_calls(range: &CountRange, bench: &mut Bench<'_, '_>) -> Found {
     let reason = format!("{words}, expected {wanted}");
     let counted = bench.frames.iter().filter(|frame| frame.model_calls > 0);
     let looked_at = frames_looked_at(&counted.collect::<Vec<_>>());
-    Ok(Finding::of(range.has(calls), reason, looked_at))
+    Ok(CheckFinding::of(range.has(calls), reason, looked_at))
 }
 
 /// Whether the run was at work for no longer, as its envelope has it.
@@ -184,7 +193,7 @@ fn duration(most_ms: u64, envelope: &Value) -> Found {
     };
     let reason = format!("the run was at work for {spent_ms} ms, expected at most {most_ms} ms");
     let looked_at = value_looked_at(&spent);
-    Ok(Finding::of(spent_ms <= most_ms, reason, looked_at))
+    Ok(CheckFinding::of(spent_ms <= most_ms, reason, looked_at))
 }
 
 /// The frames that send a call of these tools; of any, if no globs are given.

@@ -19,7 +19,7 @@ pub mod tar;
 pub mod transfer;
 pub mod witness;
 
-use ktsu_ledger::note::{Checkpoint, Note, ParseNoteError};
+use ktsu_ledger::note::{Checkpoint, ParseNoteError, SignedNote};
 
 /// The checkpoints of a text that holds signed notes one after another, empty lines between them or
 /// not. Their signatures are not checked: whoever kept them knows where they are from.
@@ -35,7 +35,7 @@ pub fn notes(text: &str) -> Result<Vec<Checkpoint>, ParseNoteError> {
             .split_inclusive('\n')
             .take_while(|line| line.starts_with('\u{2014}'));
         let (signatures, behind) = below.split_at(signatures.map(str::len).sum());
-        let note: Note = format!("{head}\n\n{signatures}").parse()?;
+        let note: SignedNote = format!("{head}\n\n{signatures}").parse()?;
         found.push(note.text.parse()?);
         rest = behind.trim_start_matches('\n');
         if rest.is_empty() {

@@ -59,12 +59,12 @@ impl fmt::Display for WitnessTarget {
 }
 
 /// Posts a note to a URL, and waits for the answer.
-pub type Post = Box<dyn Fn(&str, String) -> Result<(), String> + Send>;
+pub type PostNote = Box<dyn Fn(&str, String) -> Result<(), String> + Send>;
 
 /// A witness, and what it has not taken yet.
 pub struct Witness {
     place: WitnessTarget,
-    post: Post,
+    post: PostNote,
     waiting: Option<String>,
     failed: Option<Instant>,
     /// Whether the last one to fail took all the time there is.
@@ -73,7 +73,7 @@ pub struct Witness {
 
 impl Witness {
     /// A witness at a place.
-    pub fn new(place: WitnessTarget, post: Post) -> Self {
+    pub fn new(place: WitnessTarget, post: PostNote) -> Self {
         Self {
             place,
             post,

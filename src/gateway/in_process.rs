@@ -4,14 +4,14 @@ use super::error::{Code, GatewayError};
 use super::http::MAX_BODY;
 use super::{Gateway, digest, identity};
 use ktsu_contract::gateway::{InvokeModel, ModelCallFailure, ModelReply};
-use ktsu_contract::in_process::{Answer, ModelGateway, Refusal};
+use ktsu_contract::in_process::{ErrorResponse, ModelGateway, ServiceFuture};
 
 impl ModelGateway for Gateway {
     fn invoke<'a>(
         &'a self,
         mut call: InvokeModel,
         key: &'a str,
-    ) -> Answer<'a, Result<ModelReply, Refusal<Box<ModelCallFailure>>>> {
+    ) -> ServiceFuture<'a, Result<ModelReply, ErrorResponse<Box<ModelCallFailure>>>> {
         Box::pin(async move {
             self.check(&mut call).map_err(refusal)?;
             let identity = identity(key, &mut call);
@@ -24,17 +24,17 @@ impl ModelGateway for Gateway {
     }
 }
 
-fn refusal(failure: GatewayError) -> Refusal<Box<ModelCallFailure>> {
-    Refusal {
+fn refusal(failure: GatewayError) -> ErrorResponse<Box<ModelCallFailure>> {
+    ErrorResponse {
         status: failure.code.status(),
         body: Box::new(failure.body()),
     }
 }
 
 /// As a socket refuses it, before it is read.
-fn too_large() -> Refusal<Box<ModelCallFailure>> {
+fn too_large() -> ErrorResponse<Box<ModelCallFailure>> {
     let words = format!("a body may have at most {MAX_BODY} bytes");
-    Refusal {
+    ErrorResponse {
         status: 413,
         ..refusal(GatewayError::new(Code::InvalidRequest, words))
     }

@@ -53,7 +53,7 @@ use error::{Code, GatewayError};
 pub use http::{MAX_BODY, openapi, router};
 use provider::ProviderReply;
 pub use provider::scripted::shape::RULES;
-use replay::{CallKey, ReplyCache};
+use replay::{CallDigest, GatewayReplyCache};
 use route::Route;
 
 /// A gateway, ready to be asked. Cloning is cheap.
@@ -67,7 +67,7 @@ struct Inner {
     /// The keys of providers, and every other secret of the gateway's file.
     secrets: Vec<Secret>,
     redactor: Redactor,
-    replies: Arc<ReplyCache>,
+    replies: Arc<GatewayReplyCache>,
     /// The calls that came over HTTP.
     calls: InFlight,
 }
@@ -220,7 +220,7 @@ impl Gateway {
     /// Makes a call once for all who ask for it by the same name.
     async fn ask_once(
         &self,
-        name: CallKey,
+        name: CallDigest,
         invoke: InvokeModel,
     ) -> Result<ModelReply, GatewayError> {
         let gateway = self.clone();
@@ -309,7 +309,7 @@ fn identity(key: &str, invoke: &mut InvokeModel) -> Vec<u8> {
     text
 }
 
-fn digest(identity: &[u8]) -> CallKey {
+fn digest(identity: &[u8]) -> CallDigest {
     *blake3::hash(identity).as_bytes()
 }
 

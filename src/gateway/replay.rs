@@ -25,19 +25,19 @@ const MAX_REPLIES: usize = 4096;
 const MAX_BYTES: usize = 64 << 20;
 
 /// The digest of a call's name together with what it asks for.
-pub(super) type CallKey = [u8; 32];
+pub(super) type CallDigest = [u8; 32];
 
 type ReplyOutcome = Result<Arc<ModelReply>, GatewayError>;
 
 /// The replies, and the calls under way.
 #[derive(Default)]
-pub(super) struct ReplyCache(Mutex<CacheState>);
+pub(super) struct GatewayReplyCache(Mutex<CacheState>);
 
 #[derive(Default)]
 struct CacheState {
-    slots: HashMap<CallKey, CacheSlot>,
+    slots: HashMap<CallDigest, CacheSlot>,
     /// Kept replies, the oldest first, with their bytes.
-    order: VecDeque<(CallKey, Instant, usize)>,
+    order: VecDeque<(CallDigest, Instant, usize)>,
     bytes: usize,
 }
 
@@ -47,7 +47,7 @@ enum CacheSlot {
 }
 
 impl CacheState {
-    fn keep(&mut self, name: CallKey, outcome: &ReplyOutcome, now: Instant) {
+    fn keep(&mut self, name: CallDigest, outcome: &ReplyOutcome, now: Instant) {
         let bytes = match outcome {
             Ok(reply) => size(reply),
             Err(failure) => 512 + failure.message.len() + failure.bill.size(),
@@ -72,11 +72,11 @@ impl CacheState {
     }
 }
 
-impl ReplyCache {
+impl GatewayReplyCache {
     /// The reply to a call of this name, and whether it cost no call.
     pub(super) async fn ask<F>(
         self: &Arc<Self>,
-        name: CallKey,
+        name: CallDigest,
         call: F,
     ) -> Result<(Arc<ModelReply>, bool), GatewayError>
     where
@@ -96,7 +96,7 @@ impl ReplyCache {
         }
     }
 
-    fn enter<F>(self: &Arc<Self>, name: CallKey, call: F) -> CacheLookup
+    fn enter<F>(self: &Arc<Self>, name: CallDigest, call: F) -> CacheLookup
     where
         F: Future<Output = Result<ModelReply, GatewayError>> + Send + 'static,
     {
@@ -142,8 +142,8 @@ enum CacheLookup {
 
 /// The place of a call under way; given up even if the call panics.
 struct InFlightGuard {
-    replies: Arc<ReplyCache>,
-    name: CallKey,
+    replies: Arc<GatewayReplyCache>,
+    name: CallDigest,
 }
 
 impl InFlightGuard {
@@ -205,7 +205,7 @@ mod tests {
         }
     }
 
-    fn name(n: u16) -> CallKey {
+    fn name(n: u16) -> CallDigest {
         let mut name = [0; 32];
         name[..2].copy_from_slice(&n.to_be_bytes());
         name
@@ -213,7 +213,7 @@ mod tests {
 
     #[tokio::test]
     async fn calls_of_one_name_at_the_same_time_are_one_call() {
-        let replies = Arc::new(ReplyCache::default());
+        let replies = Arc::new(GatewayReplyCache::default());
         let calls = Arc::new(AtomicUsize::new(0));
         let (open, door) = watch::channel(false);
         let ask = || {
@@ -239,7 +239,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_call_continues_when_no_one_waits_any_more() {
-        let replies = Arc::new(ReplyCache::default());
+        let replies = Arc::new(GatewayReplyCache::default());
         let (open, mut door) = watch::channel(false);
         let call = async move {
             door.wait_for(|open| *open).await.unwrap();
@@ -257,7 +257,7 @@ mod tests {
 
     #[tokio::test]
     async fn failures_and_panics_are_reported_and_not_kept() {
-        let replies = Arc::new(ReplyCache::default());
+        let replies = Arc::new(GatewayReplyCache::default());
         let fails = async { Err(GatewayError::upstream(500, "no")) };
         let failure = replies.ask(name(1), fails).await.unwrap_err();
         assert_eq!(failure.message, "upstream returned 500: no");
@@ -276,7 +276,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_failure_that_was_paid_for_is_reported_again_and_not_paid_for_again() {
-        let replies = Arc::new(ReplyCache::default());
+        let replies = Arc::new(GatewayReplyCache::default());
         let fails = async {
             let mut failure = GatewayError::new(Code::InternalError, "empty");
             failure.bill.total.tokens_in = 5;

@@ -24,7 +24,9 @@ const PAGE: usize = 1000;
 
 /// A run that failed because its agent wants a person to look.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Review {
+#[serde(rename = "Review")]
+#[schema(as = Review)]
+pub struct RunReview {
     /// The run.
     pub run_id: String,
     /// Its workflow.
@@ -198,7 +200,7 @@ pub fn reviews_page(
     workflow: Option<&str>,
     from: Option<&Cursor>,
     limit: usize,
-) -> Result<(Vec<Review>, Option<Cursor>), StoreError> {
+) -> Result<(Vec<RunReview>, Option<Cursor>), StoreError> {
     let filter = Filter {
         status: Some(RunStatus::Failed.as_str().to_owned()),
         ..runs_of(workflow)
@@ -207,7 +209,7 @@ pub fn reviews_page(
     let next = each_row(reader, &filter, from, limit, |row| {
         let wanted =
             |row: &RunRow| row.error.as_deref() == Some(ErrorCode::NeedsHumanReview.as_str());
-        found.extend(read(row).filter(wanted).map(|row| Review {
+        found.extend(read(row).filter(wanted).map(|row| RunReview {
             run_id: row.run_id,
             workflow: row.workflow,
             created_at: row.created_at.to_string(),

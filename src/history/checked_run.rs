@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use ktsu_eval::{Filter, FrameFold, FrameView, FrameViewError};
+use ktsu_eval::{FrameFilter, FrameFold, FrameView, FrameViewError};
 use ktsu_ledger::branch::Ancestry;
 use ktsu_ledger::store::{MAX_PAGE, Reader, StoreError};
 use ktsu_ledger::{Frame, Hash, Record, StreamId};
@@ -86,7 +86,7 @@ impl CheckedRun {
 pub fn matching(
     reader: &dyn Reader,
     stream: &StreamId,
-    filter: &Filter,
+    filter: &FrameFilter,
 ) -> Result<BTreeSet<u64>, CheckedRunError> {
     let frames = super::frames(reader, stream)?;
     let mut matching = BTreeSet::new();

@@ -3,7 +3,7 @@
 
 use ktsu_ledger::event::{
     AgentEvent, AgentFinished, ClaimedMetrics, ContinueReason, Effects, FinishReason, LlmRequest,
-    ObjectCreated, Post, Principal, Purpose, Report, WorldEvent,
+    ObjectCreated, Post, Principal, Purpose, ReportReference, WorldEvent,
 };
 use ktsu_ledger::{Actor, CanonicalJson, Draft, Event, Frame, StreamId, Timestamp};
 use ktsu_projections::diff::{self, Diff, Side};
@@ -104,7 +104,7 @@ impl WorldRun {
             metrics: Some(ClaimedMetrics::default()),
             outcome: CanonicalJson::from_value(&outcome).unwrap(),
             reason: FinishReason::Completed,
-            report: Some(Report {
+            report: Some(ReportReference {
                 digest: ktsu_ledger::Hash::of(address.as_bytes()).to_string(),
                 n: 0,
             }),
@@ -128,7 +128,7 @@ impl WorldRun {
             max_tokens: 10,
             messages: CanonicalJson::from_value(&messages).unwrap(),
             purpose: Purpose::Turn,
-            report: Report {
+            report: ReportReference {
                 digest: ktsu_ledger::Hash::of(b"asks").to_string(),
                 n: 1,
             },

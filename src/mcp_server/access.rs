@@ -160,7 +160,7 @@ pub(super) fn remote(url: &str, caller: &CallerAccess) -> Peer {
     Peer::remote(url, token.map(str::to_owned))
 }
 
-fn policy_of((method, path): ToolRoute) -> Result<policy::Policy, ProblemDetails> {
+fn policy_of((method, path): ToolRoute) -> Result<policy::AccessPolicy, ProblemDetails> {
     let method = Method::from_bytes(method.as_bytes()).unwrap_or_default();
     policy::of(&method, path).ok_or_else(|| ErrorCode::Forbidden.into())
 }

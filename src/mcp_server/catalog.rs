@@ -423,7 +423,7 @@ fn schema(inputs: &[InputSpec]) -> JsonObject {
 mod tests {
     use super::*;
     use axum::http::Method;
-    use ktsu_api::routes::policy::{self, Policy};
+    use ktsu_api::routes::policy::{self, AccessPolicy};
 
     #[test]
     fn every_tool_has_one_name_and_describes_what_it_takes() {
@@ -447,7 +447,7 @@ mod tests {
         for entry in CATALOG {
             let (method, path) = entry.route;
             let policy = policy::of(&Method::from_bytes(method.as_bytes()).unwrap(), path);
-            let Some(Policy::Roles(roles)) = policy else {
+            let Some(AccessPolicy::Roles(roles)) = policy else {
                 panic!("{}: {policy:?}", entry.name);
             };
             let roles: Vec<_> = roles.iter().map(|role| role.as_str()).collect();
@@ -471,7 +471,10 @@ mod tests {
         }
         let (method, path) = DECIDE_REVIEW;
         let method = Method::from_bytes(method.as_bytes()).unwrap();
-        assert!(matches!(policy::of(&method, path), Some(Policy::Roles(_))));
+        assert!(matches!(
+            policy::of(&method, path),
+            Some(AccessPolicy::Roles(_))
+        ));
         let page = include_str!("../../docs/mcp.md");
         assert!(page.contains(&format!("`POST {path}`")));
         for tool in [AgentTool::StartRun, AgentTool::ListApprovals] {

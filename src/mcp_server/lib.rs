@@ -49,12 +49,12 @@ use ktsu_opening::engine::start_failure;
 use ktsu_opening::environment::process_environment;
 
 /// A tool server, and the engines behind it.
-pub struct McpServer {
+pub struct EngineMcpServer {
     context: Arc<ToolContext>,
     stop: watch::Sender<bool>,
 }
 
-impl McpServer {
+impl EngineMcpServer {
     /// Without an engine, until a call needs one. `is_http`: callers are asked for a token, so the
     /// tokens of the environment's principals need values; a process that started this one may know
     /// its engine by a token alone.

@@ -5,7 +5,7 @@ mod error;
 mod events;
 
 use ktsu_ledger::branch::frames;
-use ktsu_ledger::event::{AgentEvent, LlmResponse, Report, Role};
+use ktsu_ledger::event::{AgentEvent, LlmResponse, ReportReference, Role};
 use ktsu_ledger::store::StoreError;
 use ktsu_ledger::{Event, Frame, Hash, Sealed, StreamId};
 use serde::de::DeserializeOwned;
@@ -113,7 +113,7 @@ impl Orchestrator {
             attempt: sample,
             item: None,
             step: check,
-            report: Report {
+            report: ReportReference {
                 digest: String::new(),
                 n: 1,
             },
@@ -187,7 +187,7 @@ impl Orchestrator {
             attempt,
             item: task.item,
             step: &task.step,
-            report: Report {
+            report: ReportReference {
                 digest: Hash::of(bytes).to_string(),
                 n,
             },

@@ -20,7 +20,7 @@ use ktsu_ledger::StreamId;
 use ktsu_ledger::event::{
     EvalEvent, HoldLifted, HoldPlaced, Principal, RETENTION, RecomputeEvent, StoreEvent,
 };
-use ktsu_ledger::removal::{PlanRemovalError, PlannedRemoval, References};
+use ktsu_ledger::removal::{PlanRemovalError, PlannedRemoval, ReferenceCounts};
 use ktsu_ledger::store::{Cursor, Filter, Reader, StoreError};
 use ktsu_ledger::{Cause, Event, Timestamp};
 use ktsu_projections::index::RunRow;
@@ -68,7 +68,7 @@ pub(super) struct Retention {
     /// somebody places a hold on it. Empty until the recorded holds are read.
     holds: tokio::sync::Mutex<Option<Holds>>,
     /// Held during a sweep.
-    references: tokio::sync::Mutex<Arc<Mutex<References>>>,
+    references: tokio::sync::Mutex<Arc<Mutex<ReferenceCounts>>>,
     /// Until when nothing is removed, since the clock may be wrong; set by the start.
     postponed: OnceLock<Postponed>,
 }
@@ -340,7 +340,7 @@ async fn sweep(shared: &Arc<Shared>) -> Result<u64, String> {
 /// time. The first time that is the whole ledger, so it pauses in between.
 async fn read_references(
     shared: &Arc<Shared>,
-    references: &Arc<Mutex<References>>,
+    references: &Arc<Mutex<ReferenceCounts>>,
 ) -> Result<(), StoreError> {
     let last = |reader: &dyn Reader| reader.last_position();
     let last = shared.readers.with(last).await?;
@@ -428,7 +428,7 @@ fn recomputed(reader: &dyn Reader, stream: &StreamId) -> Result<Option<StreamId>
 /// A sweep in progress.
 struct Sweep<'a> {
     shared: &'a Arc<Shared>,
-    references: Arc<Mutex<References>>,
+    references: Arc<Mutex<ReferenceCounts>>,
     families: Arc<Families>,
     now: Timestamp,
     removed: u64,
@@ -499,7 +499,7 @@ impl Sweep<'_> {
                 let carried_out = self.carry_out(planned.removals).await;
                 if carried_out.is_err() {
                     // What was forgotten is not what was removed: learned again next time.
-                    *self.references.lock() = References::default();
+                    *self.references.lock() = ReferenceCounts::default();
                 }
                 carried_out?;
             }

@@ -39,7 +39,7 @@ use tokio::sync::Notify;
 use self::callbacks::UnreachableWarning;
 use self::deadline::PausableDeadline;
 use self::record::TaskRecorder;
-use self::task::TaskContext;
+use self::task::AgentTaskContext;
 use self::tasks::{StartOutcome, TaskRegistry};
 use ktsu_contract::runtime::InvokeAgent;
 use ktsu_server::{InFlight, InFlightGuard};
@@ -134,9 +134,9 @@ impl Runtime {
         self.0.tasks.start(key, attempt, time, running)
     }
 
-    fn work(&self, invoke: InvokeAgent, in_flight: InFlightGuard) -> TaskContext {
+    fn work(&self, invoke: InvokeAgent, in_flight: InFlightGuard) -> AgentTaskContext {
         let orchestrator = self.0.orchestrator.clone();
-        TaskContext {
+        AgentTaskContext {
             record: TaskRecorder::of(&invoke, orchestrator.clone()),
             time: PausableDeadline::of(task::time_limit(&invoke)),
             invoke,

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use self::local::LocalRecorder;
 use super::callbacks::{Backoff, Callbacks, DeliveryOutcome, UnreachableWarning, is_passing};
-use ktsu_contract::in_process::{Refusal, ReportReceiver};
+use ktsu_contract::in_process::{ErrorResponse, ReportReceiver};
 use ktsu_contract::report::{Report, ReportAck, ReportEvent};
 use ktsu_contract::runtime::InvokeAgent;
 
@@ -104,10 +104,10 @@ impl Reporter {
             let answer = receiver.report(&self.run_id, &self.step_id, report, &bytes);
             match answer.await {
                 Ok(ack) => return Ok(ack),
-                Err(Refusal { status, body }) if is_passing(status) => {
+                Err(ErrorResponse { status, body }) if is_passing(status) => {
                     tracing::debug!(status, body, "retrying a report");
                 }
-                Err(Refusal { status, .. }) => return Err(refused(status)),
+                Err(ErrorResponse { status, .. }) => return Err(refused(status)),
             }
             backoff.wait().await;
             report = serde_json::from_slice(&bytes).map_err(|_| RecordError::Unwanted)?;

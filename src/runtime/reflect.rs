@@ -17,14 +17,14 @@ const CONFIDENCE: &str = "ktsu_confidence";
 
 /// The rule of a task.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Trigger {
+pub(super) enum ReflectionTrigger {
     /// The agent does not say how sure it is, or nobody says how sure is enough.
     Always,
     /// Only where the draft is less sure than this.
     Below(f64),
 }
 
-impl Trigger {
+impl ReflectionTrigger {
     /// The rule of a task that may reflect.
     pub(super) fn of(task: &InvokeAgent) -> Self {
         let properties = task
@@ -61,12 +61,12 @@ mod tests {
 
     use super::*;
 
-    fn trigger(schema: &Value, threshold: Option<f64>) -> Trigger {
+    fn trigger(schema: &Value, threshold: Option<f64>) -> ReflectionTrigger {
         let task = json!({
             "run_id": "r", "step_id": "s", "system": "", "user_message": "", "callback_url": "",
             "model": {"group": "g"}, "output_schema": schema, "confidence_threshold": threshold,
         });
-        Trigger::of(&serde_json::from_value(task).unwrap())
+        ReflectionTrigger::of(&serde_json::from_value(task).unwrap())
     }
 
     #[test]
@@ -107,7 +107,7 @@ mod tests {
                 (Value::Null, false),
             ] {
                 let draft = json!({name: value});
-                assert_eq!(Trigger::Always.fires(&draft), !fatal, "{draft}");
+                assert_eq!(ReflectionTrigger::Always.fires(&draft), !fatal, "{draft}");
             }
         }
     }

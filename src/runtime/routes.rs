@@ -15,7 +15,7 @@ use utoipa_axum::routes;
 
 use super::Runtime;
 use super::tasks::StartOutcome;
-use ktsu_contract::in_process::Refusal;
+use ktsu_contract::in_process::ErrorResponse;
 use ktsu_contract::runtime::{InvokeAgent, TaskAccepted, TaskRefused};
 use ktsu_peer as peer;
 use ktsu_server::{self as server, document, json_words, pointer_errors};
@@ -137,7 +137,7 @@ pub(super) fn accepted(runtime: &Runtime, task: &InvokeAgent) -> TaskAccepted {
 }
 
 /// Why a task is not taken; nothing if it is.
-pub(super) fn refusal(started: StartOutcome) -> Option<Refusal<TaskRefused>> {
+pub(super) fn refusal(started: StartOutcome) -> Option<ErrorResponse<TaskRefused>> {
     match started {
         StartOutcome::Running => None,
         StartOutcome::Superseded(attempt) => {
@@ -178,8 +178,8 @@ fn invalid(message: String) -> Response {
     respond(refused(StatusCode::BAD_REQUEST, "invalid_request", message))
 }
 
-fn refused(status: StatusCode, error: &str, message: String) -> Refusal<TaskRefused> {
-    Refusal {
+fn refused(status: StatusCode, error: &str, message: String) -> ErrorResponse<TaskRefused> {
+    ErrorResponse {
         status: status.as_u16(),
         body: TaskRefused {
             error: error.to_owned(),
@@ -189,7 +189,7 @@ fn refused(status: StatusCode, error: &str, message: String) -> Refusal<TaskRefu
     }
 }
 
-fn respond(refusal: Refusal<TaskRefused>) -> Response {
+fn respond(refusal: ErrorResponse<TaskRefused>) -> Response {
     let status = StatusCode::from_u16(refusal.status);
     let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     (status, Json(refusal.body)).into_response()

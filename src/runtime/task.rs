@@ -38,7 +38,7 @@ const UNKNOWN_GROUP: &str = "unknown_group";
 const FINAL_REPORT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What a task works with.
-pub(super) struct TaskContext {
+pub(super) struct AgentTaskContext {
     pub(super) invoke: InvokeAgent,
     pub(super) time: PausableDeadline,
     pub(super) record: TaskRecorder,
@@ -95,7 +95,7 @@ struct Toolbox {
 }
 
 /// Works, and sees to it that every end is reported: a timeout and a panic, too.
-pub(super) async fn run(work: TaskContext) {
+pub(super) async fn run(work: AgentTaskContext) {
     let late = async {
         work.time.elapsed().await;
         tokio::time::sleep(FINAL_REPORT_TIMEOUT).await;
@@ -122,7 +122,7 @@ pub(super) async fn run(work: TaskContext) {
     }
 }
 
-impl TaskContext {
+impl AgentTaskContext {
     /// The conversation to its end. What the orchestrator refuses for good would be refused in every
     /// attempt: the task is ended by that, with an error that is short enough to be taken.
     async fn work(&self) {

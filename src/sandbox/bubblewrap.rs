@@ -11,7 +11,7 @@ use crate::execution::{self, Execution, Process, Program};
 use crate::folder::{FIRST_USER, FolderError, LAST_USER, PrivateFolder, USERS};
 use crate::interrupt::Interrupt;
 use crate::left_behind;
-use crate::limits::{Limit, Limits};
+use crate::limits::{Limit, SandboxLimits};
 use crate::serving::{ServingPlace, ServingProgram};
 use crate::status::StatusFile;
 use crate::usage::FolderUsage;
@@ -122,9 +122,9 @@ impl Sandbox {
         };
         left_behind::remove(&std::env::temp_dir());
         let folder = sandbox.empty_folder()?;
-        let limits = Limits {
+        let limits = SandboxLimits {
             time: FIND_TIMEOUT,
-            ..Limits::default()
+            ..SandboxLimits::default()
         };
         let program = Program::new(&["true"], limits);
         let ran = sandbox.run(&folder, &program)?;

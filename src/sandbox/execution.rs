@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::folder::PrivateFolder;
 use crate::interrupt::Interrupt;
-use crate::limits::{Limit, Limits};
+use crate::limits::{Limit, SandboxLimits};
 use crate::process_group::ProcessGroup;
 use crate::usage::{FolderUsage, ProcessUsage};
 
@@ -37,7 +37,7 @@ const MAX_REWRITES: u64 = 8;
 pub struct Program<'p> {
     /// The program and its arguments.
     pub(crate) arguments: &'p [&'p str],
-    pub(crate) limits: Limits,
+    pub(crate) limits: SandboxLimits,
     input: &'p [u8],
     is_apart: bool,
     is_read_only: bool,
@@ -96,7 +96,7 @@ pub struct ProgramOutput {
 
 impl<'p> Program<'p> {
     /// A program without input, that may write to its workspace.
-    pub fn new(arguments: &'p [&'p str], limits: Limits) -> Self {
+    pub fn new(arguments: &'p [&'p str], limits: SandboxLimits) -> Self {
         Self {
             arguments,
             limits,
@@ -210,7 +210,7 @@ impl Execution {
 pub(crate) type Drain = Arc<Mutex<ProgramOutput>>;
 
 /// What threads report of a process.
-pub(crate) enum Report {
+pub(crate) enum ProcessEvent {
     Ended(io::Result<ExitStatus>),
     Drained,
 }
@@ -261,7 +261,7 @@ fn feed(stdin: Option<ChildStdin>, input: Vec<u8>) {
 }
 
 /// Reads all that comes, and keeps the end of it.
-pub(crate) fn drain(mut reader: PipeReader, kept: usize, sender: Sender<Report>) -> Drain {
+pub(crate) fn drain(mut reader: PipeReader, kept: usize, sender: Sender<ProcessEvent>) -> Drain {
     let drained = Drain::default();
     let shared = Arc::clone(&drained);
     thread::spawn(move || {
@@ -276,7 +276,7 @@ pub(crate) fn drain(mut reader: PipeReader, kept: usize, sender: Sender<Report>)
             let mut output = shared.lock().unwrap_or_else(PoisonError::into_inner);
             output.take(buffer.get(..read).unwrap_or_default(), kept);
         }
-        let _ = sender.send(Report::Drained);
+        let _ = sender.send(ProcessEvent::Drained);
     });
     drained
 }
@@ -290,24 +290,24 @@ impl ProgramOutput {
     }
 }
 
-fn wait_for_output(reports: &Receiver<Report>, mut open: usize) {
+fn wait_for_output(reports: &Receiver<ProcessEvent>, mut open: usize) {
     let until = Instant::now() + OUTPUT_TIMEOUT;
     while open > 0 {
         match reports.recv_timeout(until.saturating_duration_since(Instant::now())) {
-            Ok(Report::Drained) => open -= 1,
-            Ok(Report::Ended(_)) => {}
+            Ok(ProcessEvent::Drained) => open -= 1,
+            Ok(ProcessEvent::Ended(_)) => {}
             Err(_) => return,
         }
     }
 }
 
 /// A process that is watched.
-pub(crate) struct Watch<'w> {
+pub(crate) struct ProcessWatch<'w> {
     id: Pid,
     /// The group that it is in, without a sandbox.
     group: Option<ProcessGroup>,
     process: &'w Process,
-    limits: &'w Limits,
+    limits: &'w SandboxLimits,
     /// What was in the workspace when it began.
     before: FolderUsage,
     began: Instant,
@@ -317,17 +317,17 @@ pub(crate) struct Watch<'w> {
 
 /// A process that was started: its watch, and what it reports.
 pub(crate) struct Started<'w> {
-    pub(crate) watch: Watch<'w>,
+    pub(crate) watch: ProcessWatch<'w>,
     pub(crate) input: Option<ChildStdin>,
-    pub(crate) sender: Sender<Report>,
-    reports: Receiver<Report>,
+    pub(crate) sender: Sender<ProcessEvent>,
+    reports: Receiver<ProcessEvent>,
 }
 
 /// Starts a process, whose output goes to these pipes. The thread that calls this has to live as long as
 /// the process.
 pub(crate) fn start<'w>(
     process: &'w mut Process,
-    limits: &'w Limits,
+    limits: &'w SandboxLimits,
     (output, errors): (io::PipeWriter, io::PipeWriter),
     pause: Duration,
 ) -> io::Result<Started<'w>> {
@@ -348,8 +348,8 @@ pub(crate) fn start<'w>(
     let input = child.stdin.take();
     let (sender, reports) = channel();
     let ended = sender.clone();
-    thread::spawn(move || ended.send(Report::Ended(child.wait())));
-    let watch = Watch {
+    thread::spawn(move || ended.send(ProcessEvent::Ended(child.wait())));
+    let watch = ProcessWatch {
         id,
         group,
         process,
@@ -378,21 +378,21 @@ impl Started<'_> {
     }
 }
 
-impl Watch<'_> {
+impl ProcessWatch<'_> {
     /// Waits for the end of the process, and brings it about if it meets a limit or is interrupted. Also
     /// how many outputs have ended before.
-    fn wait(&self, reports: &Receiver<Report>) -> io::Result<(ProgramEnd, usize)> {
+    fn wait(&self, reports: &Receiver<ProcessEvent>) -> io::Result<(ProgramEnd, usize)> {
         let (mut stopped, mut drained) = (None, 0);
         let mut next_look = Instant::now();
         loop {
             let left = self.limits.time.saturating_sub(self.began.elapsed());
             let pause = LOOK_INTERVAL.min(left.max(Duration::from_millis(1)));
             match reports.recv_timeout(pause) {
-                Ok(Report::Drained) => {
+                Ok(ProcessEvent::Drained) => {
                     drained += 1;
                     continue;
                 }
-                Ok(Report::Ended(status)) => {
+                Ok(ProcessEvent::Ended(status)) => {
                     let status = status?;
                     self.end_others();
                     let end = match stopped {

@@ -29,7 +29,7 @@ pub use bubblewrap::{Sandbox, SandboxError};
 pub use execution::{Execution, Program, ProgramEnd, ProgramOutput, ReachedService};
 pub use folder::{FolderError, PrivateFolder};
 pub use interrupt::Interrupt;
-pub use limits::{Limit, Limits};
+pub use limits::{Limit, SandboxLimits};
 pub use open_folder::{EntryKind, EntryStatus, OpenFolder};
 pub use serving::{Ending, ServingProgram};
 

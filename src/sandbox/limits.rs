@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// What a program may take. Each has a default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct SandboxLimits {
     /// From its start to its end.
     pub time: Duration,
     /// Bytes of memory: of each process, and of all together.
@@ -19,7 +19,7 @@ pub struct Limits {
     pub output: usize,
 }
 
-impl Default for Limits {
+impl Default for SandboxLimits {
     fn default() -> Self {
         Self {
             time: Duration::from_secs(600),
@@ -35,15 +35,15 @@ impl Default for Limits {
 /// The limit that ended a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
-    /// [`Limits::time`].
+    /// [`SandboxLimits::time`].
     Time(Duration),
-    /// [`Limits::memory`].
+    /// [`SandboxLimits::memory`].
     Memory(u64),
-    /// [`Limits::processes`].
+    /// [`SandboxLimits::processes`].
     Processes(u64),
-    /// [`Limits::disk`].
+    /// [`SandboxLimits::disk`].
     Disk(u64),
-    /// [`Limits::files`], and how deep folders are within each other.
+    /// [`SandboxLimits::files`], and how deep folders are within each other.
     Files(u64),
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::execution::{self, Drain, Process, ProgramEnd};
 use crate::interrupt::Interrupt;
-use crate::limits::Limits;
+use crate::limits::SandboxLimits;
 use crate::occupancy::Occupant;
 use crate::status::StatusFile;
 
@@ -52,7 +52,7 @@ impl ServingProgram {
     /// Starts a process. `interrupt` ends it.
     pub(crate) fn start(
         process: Process,
-        limits: Limits,
+        limits: SandboxLimits,
         interrupt: Interrupt,
         place: ServingPlace,
     ) -> io::Result<Self> {
@@ -113,7 +113,7 @@ impl Ending {
 /// Runs a process to its end.
 fn watch(
     mut process: Process,
-    limits: &Limits,
+    limits: &SandboxLimits,
     output: io::PipeWriter,
     began: &Sender<Began>,
 ) -> Option<ProgramEnd> {

@@ -17,13 +17,13 @@ use tempfile::TempDir;
 
 use crate::left_behind;
 use crate::{
-    Execution, FolderError, Interrupt, Limit, Limits, PrivateFolder, Program, ProgramEnd, Sandbox,
-    SandboxError,
+    Execution, FolderError, Interrupt, Limit, PrivateFolder, Program, ProgramEnd, Sandbox,
+    SandboxError, SandboxLimits,
 };
 
 /// Small limits, so that hostile programs meet them soon.
-fn limits() -> Limits {
-    Limits {
+fn limits() -> SandboxLimits {
+    SandboxLimits {
         time: Duration::from_secs(20),
         memory: 256 << 20,
         processes: 40,
@@ -66,7 +66,7 @@ impl Bench {
         })
     }
 
-    fn sh(&self, script: &str, limits: Limits) -> Execution {
+    fn sh(&self, script: &str, limits: SandboxLimits) -> Execution {
         let arguments = ["sh", "-c", script];
         let program = Program::new(&arguments, limits);
         self.sandbox.run(&self.folder, &program).unwrap()
@@ -188,7 +188,7 @@ fn a_program_reaches_no_network_not_even_a_listener_of_this_machine() {
 #[test]
 fn a_program_that_hangs_ends_with_all_that_it_has_started() {
     let Some(bench) = Bench::new() else { return };
-    let soon = Limits {
+    let soon = SandboxLimits {
         time: Duration::from_millis(300),
         ..limits()
     };
@@ -214,7 +214,7 @@ fn daemons_end_with_the_program_that_left_them() {
 #[test]
 fn processes_without_end_meet_their_limit() {
     let Some(bench) = Bench::new() else { return };
-    let soon = Limits {
+    let soon = SandboxLimits {
         time: Duration::from_secs(5),
         ..limits()
     };
@@ -275,7 +275,7 @@ fn files_that_a_program_adds_are_counted_and_not_those_that_were_there() {
     for at in 0..200 {
         fs::write(bench.folder.workspace().join(format!("f{at}")), "").unwrap();
     }
-    let few = Limits {
+    let few = SandboxLimits {
         files: 100,
         ..limits()
     };
@@ -397,14 +397,14 @@ fn rustix_fifo(path: &Path) {
 fn without_a_sandbox_a_program_has_its_limits_and_its_group_ends_with_it() {
     let none = Sandbox::none();
     let folder = none.empty_folder().unwrap();
-    let run = |script: &str, limits: Limits| {
+    let run = |script: &str, limits: SandboxLimits| {
         let arguments = ["sh", "-c", script];
         none.run(&folder, &Program::new(&arguments, limits))
             .unwrap()
     };
     assert_eq!(exited(&run("sleep 86399.4 & pwd; exit 5", limits())), 5);
     assert!(!is_left("86399.4"));
-    let soon = Limits {
+    let soon = SandboxLimits {
         time: Duration::from_millis(100),
         ..limits()
     };

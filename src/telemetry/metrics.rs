@@ -16,7 +16,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::labels::PerLabel;
-use super::milestone::{Count, Milestone, RunEnd, StepKind, StepOutcome, name};
+use super::milestone::{Milestone, MilestoneCount, RunEnd, StepKind, StepOutcome, name};
 use super::person_waits::PersonWaitMetrics;
 
 /// The most workflows that are told apart.
@@ -203,14 +203,14 @@ impl Metrics {
         let (families, fields) = (&self.families, &milestone.fields);
         let (counts, seconds, kind, outcome) = match milestone.count {
             None => return,
-            Some(Count::Step) => {
+            Some(MilestoneCount::Step) => {
                 let (kind, outcome) = (fields.kind.unwrap_or(""), fields.status.unwrap_or(""));
                 (&families.steps, &families.step_seconds, kind, outcome)
             }
-            Some(Count::Call(kind, outcome)) => {
+            Some(MilestoneCount::Call(kind, outcome)) => {
                 (&families.calls, &families.call_seconds, kind, outcome)
             }
-            Some(Count::Model {
+            Some(MilestoneCount::Model {
                 tokens_cached,
                 tokens_reasoning,
             }) => {

@@ -65,7 +65,7 @@ impl StepOutcome {
 
 /// What metrics count of a milestone, together with its fields.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Count {
+pub(super) enum MilestoneCount {
     /// A step ended that is not a transform; those are counted by the turn. Where its beginning was
     /// not seen, the time it took is not known.
     Step,
@@ -110,7 +110,7 @@ pub(super) struct Milestone {
     pub(super) level: Level,
     pub(super) words: &'static str,
     pub(super) fields: MilestoneFields,
-    pub(super) count: Option<Count>,
+    pub(super) count: Option<MilestoneCount>,
 }
 
 /// The end of a run, or of what a person made of it.
@@ -206,7 +206,7 @@ pub(super) fn step_ended(
         kind: Some(kind.as_str()),
         ..at(frame, event.step(), None)
     };
-    debug("step ended", fields, Some(Count::Step))
+    debug("step ended", fields, Some(MilestoneCount::Step))
 }
 
 /// What operators hear of a frame; the ends of steps and of the run aside.
@@ -295,7 +295,7 @@ fn agent(frame: &Frame, event: &AgentEvent) -> Option<Milestone> {
             if response.repeats.is_some() {
                 return Some(debug("model reply repeated", fields, None));
             }
-            let count = Count::Model {
+            let count = MilestoneCount::Model {
                 tokens_cached: response.tokens_cached,
                 tokens_reasoning: response.tokens_reasoning,
             };
@@ -315,7 +315,11 @@ fn agent(frame: &Frame, event: &AgentEvent) -> Option<Milestone> {
             };
             fields.status = Some(outcome);
             fields.duration_ms = sent.then_some(returned.duration_ms);
-            debug("tool returned", fields, Some(Count::Call("tool", outcome)))
+            debug(
+                "tool returned",
+                fields,
+                Some(MilestoneCount::Call("tool", outcome)),
+            )
         }
         AgentEvent::ToolInDoubt(doubt) => {
             let reason = match doubt.reason {
@@ -325,7 +329,7 @@ fn agent(frame: &Frame, event: &AgentEvent) -> Option<Milestone> {
             };
             fields.code = Some(reason.to_owned());
             let mut milestone = info("whether a tool call happened is not known", fields);
-            milestone.count = Some(Count::Call("tool", "in_doubt"));
+            milestone.count = Some(MilestoneCount::Call("tool", "in_doubt"));
             milestone
         }
         AgentEvent::ApprovalRequested(asked) => {
@@ -393,7 +397,7 @@ fn webhook(frame: &Frame, event: &WebhookEvent) -> Milestone {
     debug(
         "webhook answered",
         fields,
-        Some(Count::Call("webhook", outcome)),
+        Some(MilestoneCount::Call("webhook", outcome)),
     )
 }
 
@@ -406,7 +410,7 @@ fn info(words: &'static str, fields: MilestoneFields) -> Milestone {
     }
 }
 
-fn debug(words: &'static str, fields: MilestoneFields, count: Option<Count>) -> Milestone {
+fn debug(words: &'static str, fields: MilestoneFields, count: Option<MilestoneCount>) -> Milestone {
     Milestone {
         level: Level::DEBUG,
         words,

@@ -1,5 +1,6 @@
 use ktsu_ledger::event::{
-    CallError, DoubtReason, LlmResponse, Report, RunCommand, RunResumed, ToolInDoubt, WorkerLost,
+    CallError, DoubtReason, LlmResponse, ReportReference, RunCommand, RunResumed, ToolInDoubt,
+    WorkerLost,
 };
 use ktsu_ledger::frame::Link;
 use ktsu_ledger::{Actor, CanonicalJson, Draft, Hash, StreamId};
@@ -28,8 +29,8 @@ fn person() -> Principal {
     }
 }
 
-fn report() -> Report {
-    Report {
+fn report() -> ReportReference {
+    ReportReference {
         digest: "d".to_owned(),
         n: 1,
     }
@@ -72,7 +73,7 @@ fn a_reply_is_reported_by_its_numbers_and_not_by_its_words() {
     assert_eq!((told.fields.item, told.fields.attempt), (Some(3), Some(2)));
     assert_eq!(told.fields.tokens_out, Some(20));
     assert!(!format!("{told:?}").contains("what was said"));
-    let counted = Count::Model {
+    let counted = MilestoneCount::Model {
         tokens_cached: 1,
         tokens_reasoning: 2,
     };

@@ -10,8 +10,8 @@ use ktsu_ledger::event::plan::{ApprovalPolicy, OnReject, Plan};
 use ktsu_ledger::event::{
     AgentDecided, AgentEvent, AgentFinished, ApprovalRequested, CallError, ClaimedMetrics,
     ContinueReason, DoubtReason, Effects, FinishReason, LlmRequest, LlmResponse, LostReason,
-    PersonEvent, Principal, Purpose, Report, Role, RunEvent, TimerKind, ToolCalled, ToolInDoubt,
-    ToolReturned, UnsentReason, WebhookAnswer, WebhookEvent, WorkerEvent, WorkerLost,
+    PersonEvent, Principal, Purpose, ReportReference, Role, RunEvent, TimerKind, ToolCalled,
+    ToolInDoubt, ToolReturned, UnsentReason, WebhookAnswer, WebhookEvent, WorkerEvent, WorkerLost,
 };
 use ktsu_ledger::{CanonicalJson, Draft, Event, Frame, StreamId, Timestamp};
 use ktsu_projections::envelope::{DetailedRun, EnvelopeDetails, EnvelopeFold};
@@ -227,7 +227,7 @@ impl Driven {
         let (_, step, item) = place(name);
         let task = self.task(name);
         let digest = ktsu_ledger::Hash::of(format!("{says:?}").as_bytes()).to_string();
-        let report = Report { digest, n };
+        let report = ReportReference { digest, n };
         let response = task.calls.as_ref().map_or(0, |calls| calls.response);
         let returned = |response: u64, call: u32, not_sent: Option<UnsentReason>| {
             AgentEvent::ToolReturned(Box::new(ToolReturned {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ktsu_ledger::event::Report;
+use ktsu_ledger::event::ReportReference;
 use ktsu_ledger::{Draft, Event, Frame, Timestamp};
 use ktsu_projections::run::RunState;
 
@@ -63,7 +63,7 @@ pub(crate) fn split_input(recorded: &[Frame]) -> (&[Frame], &[Frame]) {
 #[derive(PartialEq)]
 enum RequestKey {
     /// The task that is reported about, and the report.
-    Report(String, (String, Option<u32>, u32), Report),
+    Report(String, (String, Option<u32>, u32), ReportReference),
     /// Who posted, the number of the post, and its digest.
     Post(String, u64, String),
 }

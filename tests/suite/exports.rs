@@ -177,7 +177,7 @@ fn the_golden_verdicts_are_read_and_judged_again() {
     let report = ktsu_history::verify::ledger(&path, &Default::default(), &mut |_| {}).unwrap();
     assert_eq!(report.problems, []);
     let archive = ktsu_evidence::export::export(&reader, &everything()).unwrap();
-    let report = check::verify(&archive.bytes, &check::VerifyOptions::default()).unwrap();
+    let report = check::verify(&archive.bytes, &check::ArchiveVerifyOptions::default()).unwrap();
     let claim = report
         .claims
         .iter()

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::queue::CommitGroup;
 use super::settle::{Unsettled, answer_each};
 use super::{AppendCallback, AppendError, Commit, Committed, OnCommit, OnFatal, OnWritten, Shared};
-use crate::store::{AppendRefusal, Checkpoint, Entry, Store, StoreError};
+use crate::store::{AppendRefusal, Entry, Store, StoreError, WalCheckpoint};
 
 /// A log of this size is truncated when the appender is idle.
 const WORTH_SHRINKING: u64 = 32 * 1024 * 1024;
@@ -45,14 +45,14 @@ impl AppendWorker {
             self.append(group)?;
             let failed = shared.queue.failure().is_some();
             if !failed && self.backlog() >= self.checkpoint_bytes {
-                self.checkpoint(Checkpoint::Incremental)?;
+                self.checkpoint(WalCheckpoint::Incremental)?;
             }
         }
         if shared.queue.failure().is_some() {
             self.store.abandon();
             return Ok(());
         }
-        self.checkpoint(Checkpoint::Full)
+        self.checkpoint(WalCheckpoint::Full)
     }
 
     fn backlog(&mut self) -> u64 {
@@ -121,15 +121,15 @@ impl AppendWorker {
         Ok((unsettled.settle(self.store.as_mut())?, false))
     }
 
-    fn checkpoint(&mut self, kind: Checkpoint) -> Result<(), StoreError> {
+    fn checkpoint(&mut self, kind: WalCheckpoint) -> Result<(), StoreError> {
         let Some(maintenance) = self.store.maintenance() else {
             return Ok(());
         };
         let started = Instant::now();
         let mut left = maintenance.checkpoint(kind)?;
         let idle = left.left == 0 && self.shared.queue.is_empty();
-        if kind == Checkpoint::Incremental && idle && left.log >= WORTH_SHRINKING {
-            left = maintenance.checkpoint(Checkpoint::Full)?;
+        if kind == WalCheckpoint::Incremental && idle && left.log >= WORTH_SHRINKING {
+            left = maintenance.checkpoint(WalCheckpoint::Full)?;
         }
         let took = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
         let counts = &self.shared.counts;

@@ -10,7 +10,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::Role;
-use super::report::Report;
+use super::report::ReportReference;
 use super::tool::{
     ApprovalDecided, ApprovalExpired, ApprovalRequested, ToolCalled, ToolInDoubt, ToolReturned,
 };
@@ -116,7 +116,7 @@ impl AgentEvent {
     }
 
     /// The report it came with.
-    pub fn report(&self) -> Option<&Report> {
+    pub fn report(&self) -> Option<&ReportReference> {
         match self {
             Self::Request(event) => Some(&event.report),
             Self::Response(event) => event.report.as_ref(),
@@ -167,7 +167,7 @@ pub struct LlmRequest {
     /// What it is for.
     pub purpose: Purpose,
     /// The report.
-    pub report: Report,
+    pub report: ReportReference,
     /// The digest of how the gateway routes calls of the group. Present where an earlier reply of the
     /// run may answer the request, and its own reply a later one: a reply of other models, or at
     /// another temperature, answers neither.
@@ -228,7 +228,7 @@ pub struct LlmResponse {
     pub repeats: Option<u64>,
     /// The report; absent from a repeated reply, which is a decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub report: Option<Report>,
+    pub report: Option<ReportReference>,
     /// The request this answers.
     pub request: u64,
     /// Of a repeated reply: what the reply it repeats used.
@@ -313,7 +313,7 @@ pub struct AgentDecided {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item: Option<u32>,
     /// The report.
-    pub report: Report,
+    pub report: ReportReference,
     /// The reply whose tools it decided to call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub response: Option<u64>,
@@ -348,7 +348,7 @@ pub struct BudgetExhausted {
     /// What it may cost.
     pub limit_micro_usd: u64,
     /// The report that requested it.
-    pub report: Report,
+    pub report: ReportReference,
     /// The step.
     #[serde(alias = "responder")]
     pub step: String,
@@ -407,7 +407,7 @@ pub struct AgentFinished {
     pub reason: FinishReason,
     /// The report; absent where the engine ended the task itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub report: Option<Report>,
+    pub report: Option<ReportReference>,
     /// The step.
     #[serde(alias = "responder")]
     pub step: String,

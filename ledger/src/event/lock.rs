@@ -17,16 +17,17 @@ pub const FORMAT: u32 = 1;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lock {
     /// By path, each once.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<LockEntry>,
     /// [`FORMAT`].
     pub format: u32,
     /// What model calls cost.
-    pub prices: Prices,
+    pub prices: LockedPrices,
 }
 
 /// One file of a kit, or one that comes with ktsu.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
+#[serde(rename = "Entry")]
+pub struct LockEntry {
     /// Of a root workflow: the digest of its resolved definition, as `run.created` names it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub definition: Option<String>,
@@ -72,7 +73,8 @@ impl Kind {
 
 /// The prices that costs are counted by.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Prices {
+#[serde(rename = "Prices")]
+pub struct LockedPrices {
     /// BLAKE3 of the table.
     pub digest: String,
     /// Its version, as `llm.response` has it.

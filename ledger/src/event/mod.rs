@@ -52,7 +52,7 @@ pub use person::{OverlaySet, PersonEvent};
 pub use place::{Derivation, Reference};
 pub use recompute::{ComparedTask, RecomputeCompared, RecomputeEvent, Sameness, ValueChange};
 pub use recorded::{RecomputeOf, RecordedAt, RecordedResult, UnsentReason};
-pub use report::Report;
+pub use report::ReportReference;
 pub use review::{
     CommandsDeferred, CommandsDiscarded, ReviewDecided, ReviewDecision, ReviewRequested,
 };

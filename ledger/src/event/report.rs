@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 /// The report a frame came with (decision W2).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Report {
+#[serde(rename = "Report")]
+pub struct ReportReference {
     /// BLAKE3 of its bytes.
     pub digest: String,
     /// Counted from 1 in an attempt; 0 for a `complete`, and for a dispatch that was refused.

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use super::place::Reference;
 use super::plan::ApprovalPolicy;
 use super::recorded::{RecordedAt, UnsentReason};
-use super::report::Report;
+use super::report::ReportReference;
 use super::start::Principal;
 use crate::canonical::CanonicalJson;
 
@@ -47,7 +47,7 @@ pub struct ToolCalled {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item: Option<u32>,
     /// The report.
-    pub report: Report,
+    pub report: ReportReference,
     /// The `llm.response` that requested it.
     pub response: u64,
     /// The server, by the name the agent has for it.
@@ -87,7 +87,7 @@ pub struct ToolReturned {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recorded: Option<Box<RecordedAt>>,
     /// The report.
-    pub report: Report,
+    pub report: ReportReference,
     /// The `llm.response` that requested it.
     pub response: u64,
     /// The step.
@@ -123,7 +123,7 @@ pub struct ToolInDoubt {
     pub reason: DoubtReason,
     /// The report; absent where the engine decided it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub report: Option<Report>,
+    pub report: Option<ReportReference>,
     /// The step.
     pub step: String,
 }
@@ -145,7 +145,7 @@ pub struct ApprovalRequested {
     /// The policy in the definition.
     pub policy: ApprovalPolicy,
     /// The report.
-    pub report: Report,
+    pub report: ReportReference,
     /// The `llm.response` that requested the call.
     pub response: u64,
     /// The server, by the name the agent has for it.

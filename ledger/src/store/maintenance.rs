@@ -9,7 +9,7 @@ pub trait Maintenance {
 
     /// Moves durable data from the log to its final place, as far as readers allow; never waits for
     /// one.
-    fn checkpoint(&mut self, kind: Checkpoint) -> Result<Backlog, StoreError>;
+    fn checkpoint(&mut self, kind: WalCheckpoint) -> Result<Backlog, StoreError>;
 
     /// From now on closing does not move the log to its place either: nothing more is written.
     fn abandon(&mut self);
@@ -54,7 +54,7 @@ impl dyn Store + '_ {
 
 /// How far a checkpoint goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Checkpoint {
+pub enum WalCheckpoint {
     /// Moves what it can.
     Incremental,
     /// Moves everything and truncates the log, unless a reader is active.

@@ -7,8 +7,9 @@ use parking_lot::Mutex;
 
 use super::precondition::{StoreView, check, unnamed_blobs};
 use super::{
-    AppendRefusal, Audit, Backlog, Checkpoint, Cursor, Entry, Epoch, Filter, IndexRow, Inspection,
-    MAX_PAGE, Maintenance, PAGE_BYTES, Page, RawBlob, RawFrame, Reader, Store, StoreError, Tail,
+    AppendRefusal, Audit, Backlog, Cursor, Entry, Epoch, Filter, IndexRow, Inspection, MAX_PAGE,
+    Maintenance, PAGE_BYTES, Page, RawBlob, RawFrame, Reader, Store, StoreError, Tail,
+    WalCheckpoint,
 };
 use crate::canonical::CanonicalJson;
 use crate::event::{Event, StoreEvent};
@@ -416,7 +417,7 @@ impl Maintenance for MemoryStore {
         0
     }
 
-    fn checkpoint(&mut self, _kind: Checkpoint) -> Result<Backlog, StoreError> {
+    fn checkpoint(&mut self, _kind: WalCheckpoint) -> Result<Backlog, StoreError> {
         Ok(Backlog::default())
     }
 

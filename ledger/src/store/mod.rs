@@ -30,7 +30,7 @@ pub use audit::{Audit, Inspection, RawBlob, RawFrame, RemovedStream};
 pub use entry::{Entry, EntryError};
 pub use error::{AppendRefusal, StoreError};
 pub use index::{Cursor, Filter, IndexRow, Page, ParseCursorError};
-pub use maintenance::{Backlog, Checkpoint, Maintenance};
+pub use maintenance::{Backlog, Maintenance, WalCheckpoint};
 pub use memory::MemoryStore;
 pub use sqlite::{FORMAT, SIDE_FILES, SqliteReader, SqliteStore, stored_bytes};
 

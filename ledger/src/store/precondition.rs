@@ -6,7 +6,7 @@ use crate::event::RunRemoved;
 use crate::frame::Record;
 use crate::hash::Hash;
 use crate::id::{Cause, StreamId};
-use crate::removal::{References, Removal};
+use crate::removal::{ReferenceCounts, Removal};
 
 /// The state of a store that an entry is checked against.
 pub(super) trait StoreView {
@@ -168,8 +168,11 @@ fn check_removal(
 }
 
 /// What was appended since a removal was planned refers to.
-fn late_references(removal: &Removal, view: &mut dyn StoreView) -> Result<References, StoreError> {
-    let mut late = References::default();
+fn late_references(
+    removal: &Removal,
+    view: &mut dyn StoreView,
+) -> Result<ReferenceCounts, StoreError> {
+    let mut late = ReferenceCounts::default();
     for body in view.bodies_after(removal.read_to)? {
         late.note(&body);
     }

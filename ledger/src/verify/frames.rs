@@ -17,7 +17,7 @@ use crate::store::{RawFrame, Reader, Tail};
 use crate::strict;
 
 /// What was read so far.
-pub(super) struct Frames {
+pub(super) struct SeenFrames {
     streams: Vec<SeenStream>,
     by_name: HashMap<String, usize>,
     /// Blobs that frames name.
@@ -41,7 +41,7 @@ struct SeenStream {
     broken: bool,
 }
 
-impl Frames {
+impl SeenFrames {
     pub(super) fn new(options: &VerifyOptions) -> Self {
         let mut heads: HashMap<String, Vec<(Head, bool)>> = HashMap::new();
         for head in &options.heads {

@@ -150,7 +150,7 @@ fn names(offered: &Value) -> Option<(&str, &str, &str)> {
 
 #[cfg(test)]
 mod tests {
-    use ktsu_ledger::event::Report;
+    use ktsu_ledger::event::ReportReference;
     use serde_json::json;
 
     use super::super::call::CallState;
@@ -200,7 +200,7 @@ mod tests {
             item: None,
             not_sent: None,
             recorded: recorded.then(|| Box::new(at.clone())),
-            report: Report {
+            report: ReportReference {
                 digest: String::new(),
                 n: 1,
             },

@@ -1,13 +1,13 @@
 //! The reports of a runtime about one attempt of a task: each is taken once, in order (seed 000,
 //! invariants 15 and 19).
 
-use ktsu_ledger::event::Report;
+use ktsu_ledger::event::ReportReference;
 
 /// A report that was taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AcceptedReport {
     /// Number and digest.
-    pub report: Report,
+    pub report: ReportReference,
     /// Its first frame.
     pub first: u64,
     /// Its last frame.
@@ -29,7 +29,7 @@ pub(crate) fn numbered(reports: &[AcceptedReport], n: u32) -> Option<&AcceptedRe
 }
 
 /// Whether a report is the next one, or another frame of the last.
-pub(crate) fn is_next(reports: &[AcceptedReport], report: &Report) -> bool {
+pub(crate) fn is_next(reports: &[AcceptedReport], report: &ReportReference) -> bool {
     match reports.last() {
         // The end is the only frame of a `complete`.
         Some(last) if last.report.n == 0 => false,
@@ -42,7 +42,7 @@ pub(crate) fn is_next(reports: &[AcceptedReport], report: &Report) -> bool {
 }
 
 /// Takes a frame of a report.
-pub(crate) fn take(reports: &mut Vec<AcceptedReport>, seq: u64, report: &Report) {
+pub(crate) fn take(reports: &mut Vec<AcceptedReport>, seq: u64, report: &ReportReference) {
     match reports.last_mut() {
         Some(last) if last.report == *report => last.last = seq,
         _ => reports.push(AcceptedReport {

@@ -27,7 +27,7 @@ use crate::life::reports::AcceptedReport;
 use crate::life::task::AgentTask;
 use crate::life::tasks::{TaskAction, Tasks};
 use crate::world::steps::member;
-use crate::world::{ResponderTaskPhase as TaskPhase, Responding, WorldTask};
+use crate::world::{ResponderTaskPhase, Responding, WorldTask};
 
 /// What a responder asked or ran, once it has begun.
 #[derive(Debug, Clone)]
@@ -136,7 +136,7 @@ impl RunState {
             false => *task.context.responder == *name,
         };
         let task = tasks.find(|task| {
-            task.phase == TaskPhase::SetAside && of.is_none_or(|name| wanted(name, task))
+            task.phase == ResponderTaskPhase::SetAside && of.is_none_or(|name| wanted(name, task))
         })?;
         Some(&task.context.address)
     }
@@ -233,7 +233,7 @@ impl RunState {
         let task = task.ok_or_else(|| TransitionError::Step(address.to_owned()))?;
         let status = self.scope(0).map_or(RunStatus::Pending, |root| root.status);
         let open = status == RunStatus::Running && !self.is_parked() && self.failing().is_none();
-        let waits = task.phase == TaskPhase::Waiting;
+        let waits = task.phase == ResponderTaskPhase::Waiting;
         let allowed = holds(Rule::TaskOrder, open && waits);
         self.require(allowed, frame, address, task.phase.as_str())?;
         Ok(task.attempts + 1)
@@ -312,7 +312,7 @@ impl RunState {
         for (at, address) in all {
             // A reply that is recorded stays one.
             let task = self.responding().and_then(|all| all.task(&address));
-            if !task.is_some_and(|task| matches!(task.phase, TaskPhase::Ended { .. })) {
+            if !task.is_some_and(|task| matches!(task.phase, ResponderTaskPhase::Ended { .. })) {
                 self.end_ask(&address);
             }
             let children = (0u32..).zip(&self.scopes);
@@ -342,7 +342,7 @@ impl RunState {
             && is_address(&end.step)
         {
             let task = self.responding().and_then(|all| all.task(&end.step));
-            if task.is_some_and(|task| task.phase == TaskPhase::SetAside) {
+            if task.is_some_and(|task| task.phase == ResponderTaskPhase::SetAside) {
                 self.end_ask(&end.step);
             }
         } else if let Event::Run(RunEvent::Completed(_)) = &frame.event

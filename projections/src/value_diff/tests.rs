@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{Change, apply, diff};
+use super::{ValueDifference, apply, diff};
 
 fn values() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
@@ -27,7 +27,7 @@ proptest! {
         let changes = diff(&a, &b);
         prop_assert_eq!(apply(&a, &changes), b.clone());
         prop_assert_eq!(changes.is_empty(), a == b);
-        let back: Vec<Change> = changes.into_iter().map(Change::inverse).collect();
+        let back: Vec<ValueDifference> = changes.into_iter().map(ValueDifference::inverse).collect();
         prop_assert_eq!(&back, &diff(&b, &a));
         prop_assert_eq!(apply(&b, &back), a);
     }
@@ -36,7 +36,7 @@ proptest! {
     fn a_change_is_read_as_it_was_written(a in values(), b in values()) {
         let changes = diff(&a, &b);
         let text = serde_json::to_string(&changes).unwrap();
-        prop_assert_eq!(serde_json::from_str::<Vec<Change>>(&text).unwrap(), changes);
+        prop_assert_eq!(serde_json::from_str::<Vec<ValueDifference>>(&text).unwrap(), changes);
     }
 }
 
@@ -64,7 +64,7 @@ fn every_leaf_that_differs_is_named_by_its_place_in_order() {
 fn a_change_whose_place_is_not_there_changes_nothing() {
     let base = json!({"list": [1]});
     for path in ["/no/where", "/list/7", "/list/x", "x"] {
-        let change = Change {
+        let change = ValueDifference {
             path: path.to_owned(),
             before: None,
             after: path.contains('/').then(|| json!(2)),

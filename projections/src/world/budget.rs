@@ -5,14 +5,14 @@ use ktsu_ledger::event::plan::world::WorldBudget;
 
 /// The last value that was given for each limit.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct RaisedLimits {
+pub(super) struct LatestLimits {
     events: Option<u64>,
     cost_micro_usd: Option<u64>,
     depth: Option<u32>,
     wall_ms: Option<u64>,
 }
 
-impl RaisedLimits {
+impl LatestLimits {
     pub(super) fn take(&mut self, raised: &BudgetRaised) {
         self.events = raised.max_events.or(self.events);
         self.cost_micro_usd = raised.max_llm_cost_micro_usd.or(self.cost_micro_usd);

@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 use super::diff::WorldDiff;
 use super::graph::World;
 use super::object::{WorldObject, WorldRelation};
-use crate::value_diff::{self, Change};
+use crate::value_diff::{self, ValueDifference};
 
 /// How the second of two worlds differs from the first. Ids ascend.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -34,7 +34,7 @@ pub struct PatchedEntry {
     /// Its id.
     pub id: String,
     /// Its type, its ends and its data, place by place.
-    pub changes: Vec<Change>,
+    pub changes: Vec<ValueDifference>,
 }
 
 impl WorldComparison {

@@ -50,7 +50,7 @@ pub use object::{WorldObject, WorldRelation};
 pub use posts::PostRecord;
 pub use reactions::Reactions;
 pub use responding::{MAX_TIMERS, ResponderTimer, Responding};
-pub use tasks::{MAX_TASKS, TaskPhase as ResponderTaskPhase, WorldTask};
+pub use tasks::{MAX_TASKS, ResponderTaskPhase, WorldTask};
 pub use trigger::{TaskContext, Trigger, TriggerSubject};
 
 #[cfg(test)]

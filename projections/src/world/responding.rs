@@ -42,14 +42,16 @@ use queue::{KeySource, QueuedFrame, QueuedSubject, QueuedTrigger, subject_of, ta
 use timers::Timers;
 
 use super::activity::{Activity, is_address};
-use super::budget::RaisedLimits;
+use super::budget::LatestLimits;
 use super::derivation::{GOAL_ACTOR, TriggerKey};
 use super::failures::Failures;
 use super::graph::{World, WorldChange};
 use super::posts::Posts;
 use super::reactions::Reactions;
 use super::steps::{STEP_OBJECT, member};
-use super::tasks::{TaskOrder, TaskPhase, Tasks, WorldTask, came_to_nothing, has_no_gateway};
+use super::tasks::{
+    ResponderTaskPhase, TaskOrder, WorldTask, WorldTasks, came_to_nothing, has_no_gateway,
+};
 use super::trigger::{TaskContext, Trigger, TriggerSubject};
 use super::wall_time::WallTime;
 
@@ -66,7 +68,7 @@ pub struct Responding {
     current: Option<Arc<Trigger>>,
     /// Of the current trigger, once its candidates are evaluated; of a reply from the beginning.
     firing: Option<Firing>,
-    tasks: Tasks,
+    tasks: WorldTasks,
     timers: Timers,
     activity: Activity,
     posts: Posts,
@@ -79,7 +81,7 @@ pub struct Responding {
     /// Entries of the goal before this one are made, or make nothing.
     next_of_goal: u32,
     /// Limits that people raised.
-    raised: RaisedLimits,
+    raised: LatestLimits,
     /// The end of the budget, until limits are raised.
     exhausted: Option<Box<WorldBudgetExhausted>>,
     wall: WallTime,
@@ -102,7 +104,7 @@ impl Responding {
             queued_triggers: 0,
             current: None,
             firing: None,
-            tasks: Tasks::default(),
+            tasks: WorldTasks::default(),
             timers: Timers::default(),
             activity: Activity::default(),
             posts: Posts::default(),
@@ -111,7 +113,7 @@ impl Responding {
             is_loaded: false,
             rejected: None,
             next_of_goal: 0,
-            raised: RaisedLimits::default(),
+            raised: LatestLimits::default(),
             exhausted: None,
             wall: WallTime::default(),
             is_time_up: false,
@@ -173,7 +175,7 @@ impl Responding {
     /// Whether something that was asked or run is still to end.
     pub fn has_open_tasks(&self) -> bool {
         let mut phases = self.tasks.all().map(|task| task.phase);
-        phases.any(|phase| phase != TaskPhase::SetAside)
+        phases.any(|phase| phase != ResponderTaskPhase::SetAside)
     }
 
     /// What responders asked and no gateway can answer, since it does not know the model group. It is
@@ -335,7 +337,7 @@ impl Responding {
     /// Whether something that was asked or run has not begun.
     fn is_waiting(&self, address: Option<&str>) -> bool {
         let task = address.and_then(|address| self.tasks.get(address));
-        task.is_some_and(|task| task.phase == TaskPhase::Waiting)
+        task.is_some_and(|task| task.phase == ResponderTaskPhase::Waiting)
     }
 
     /// Whether what is left of the current trigger may make nothing: of a reply, its responder says

@@ -20,7 +20,7 @@ pub struct WorldTask {
     /// Where it came from.
     pub context: Arc<TaskContext>,
     /// Where it stands.
-    pub phase: TaskPhase,
+    pub phase: ResponderTaskPhase,
     /// How often it was begun.
     pub attempts: u32,
     /// Whether it is set aside because no gateway knows its model group.
@@ -31,7 +31,7 @@ pub struct WorldTask {
 
 /// Where a task stands. It is forgotten when its responder has reacted to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TaskPhase {
+pub enum ResponderTaskPhase {
     /// Not announced.
     Waiting,
     /// Announced by this frame.
@@ -49,7 +49,7 @@ pub enum TaskPhase {
     SetAside,
 }
 
-impl TaskPhase {
+impl ResponderTaskPhase {
     /// As messages call it.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -65,7 +65,7 @@ impl TaskPhase {
 pub(super) type TaskOrder = (u64, u32, u32);
 
 #[derive(Debug, Clone, Default)]
-pub(super) struct Tasks {
+pub(super) struct WorldTasks {
     all: BTreeMap<TaskOrder, WorldTask>,
     by_address: HashMap<Arc<str>, TaskOrder>,
     by_responder: BTreeMap<Arc<str>, TasksOfResponder>,
@@ -78,14 +78,14 @@ struct TasksOfResponder {
     announced: u32,
 }
 
-impl Tasks {
+impl WorldTasks {
     pub(super) fn add(&mut self, order: TaskOrder, context: TaskContext) {
         let context = Arc::new(context);
         self.by_address.insert(Arc::clone(&context.address), order);
         let responder = Arc::clone(&context.responder);
         let of_responder = self.by_responder.entry(responder).or_default();
         of_responder.waiting.insert(order, Arc::clone(&context));
-        let phase = TaskPhase::Waiting;
+        let phase = ResponderTaskPhase::Waiting;
         let task = WorldTask {
             context,
             phase,
@@ -125,7 +125,7 @@ impl Tasks {
 
     /// It begins, for the first time or again: as attempt `attempt`, or as the next one.
     pub(super) fn announce(&mut self, address: &str, seq: u64, attempt: Option<u32>) {
-        self.change(address, TaskPhase::Announced { seq });
+        self.change(address, ResponderTaskPhase::Announced { seq });
         let order = self.by_address.get(address);
         if let Some(task) = order.and_then(|order| self.all.get_mut(order)) {
             task.attempts = attempt.unwrap_or(task.attempts + 1);
@@ -134,7 +134,7 @@ impl Tasks {
 
     /// This frame says that it came to nothing.
     pub(super) fn set_aside(&mut self, address: &str, seq: u64) {
-        self.change(address, TaskPhase::SetAside);
+        self.change(address, ResponderTaskPhase::SetAside);
         if let Some(task) = self.get_mut(address) {
             task.set_aside_by = Some(seq);
         }
@@ -153,20 +153,23 @@ impl Tasks {
     }
 
     /// Those that are at such a phase wait to begin anew.
-    pub(super) fn wait_again(&mut self, holds: impl Fn(TaskPhase) -> bool) {
+    pub(super) fn wait_again(&mut self, holds: impl Fn(ResponderTaskPhase) -> bool) {
         let again = self.all.values().filter(|task| holds(task.phase));
         let again: Vec<_> = again.map(|task| task.context.address.clone()).collect();
         for address in again {
-            self.change(&address, TaskPhase::Waiting);
+            self.change(&address, ResponderTaskPhase::Waiting);
         }
     }
 
     pub(super) fn end(&mut self, address: &str, seq: u64) -> Option<Arc<TaskContext>> {
-        self.change(address, TaskPhase::Ended { seq })
+        self.change(address, ResponderTaskPhase::Ended { seq })
     }
 
     pub(super) fn forget(&mut self, address: &str) {
-        if self.change(address, TaskPhase::Ended { seq: 0 }).is_none() {
+        if self
+            .change(address, ResponderTaskPhase::Ended { seq: 0 })
+            .is_none()
+        {
             return;
         }
         if let Some(order) = self.by_address.remove(address) {
@@ -174,19 +177,23 @@ impl Tasks {
         }
     }
 
-    fn change(&mut self, address: &str, phase: TaskPhase) -> Option<Arc<TaskContext>> {
+    fn change(&mut self, address: &str, phase: ResponderTaskPhase) -> Option<Arc<TaskContext>> {
         let order = self.by_address.get(address)?;
         let task = self.all.get_mut(order)?;
         let before = std::mem::replace(&mut task.phase, phase);
         (task.is_unanswered, task.set_aside_by) = (false, None);
         let responder = &task.context.responder;
         let one = self.by_responder.entry(Arc::clone(responder)).or_default();
-        let was = u32::from(matches!(before, TaskPhase::Announced { .. }));
-        let is = u32::from(matches!(phase, TaskPhase::Announced { .. }));
+        let was = u32::from(matches!(before, ResponderTaskPhase::Announced { .. }));
+        let is = u32::from(matches!(phase, ResponderTaskPhase::Announced { .. }));
         one.announced = (one.announced + is).saturating_sub(was);
         match phase {
-            TaskPhase::Waiting => drop(one.waiting.insert(*order, Arc::clone(&task.context))),
-            TaskPhase::Announced { .. } | TaskPhase::Ended { .. } | TaskPhase::SetAside => {
+            ResponderTaskPhase::Waiting => {
+                drop(one.waiting.insert(*order, Arc::clone(&task.context)))
+            }
+            ResponderTaskPhase::Announced { .. }
+            | ResponderTaskPhase::Ended { .. }
+            | ResponderTaskPhase::SetAside => {
                 one.waiting.remove(order);
             }
         }

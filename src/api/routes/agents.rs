@@ -9,7 +9,7 @@ use axum::response::{IntoResponse as _, Response};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::parameter::{Kind, Parameter};
+use super::parameter::{Parameter, ParameterKind};
 use super::paths::PathNames;
 use super::query::{NoParameters, Query, QueryParameters, RawQuery};
 use super::shape::{DtoSchema, in_words};
@@ -39,7 +39,7 @@ pub(super) struct AttemptToken {
 /// Without one, or with a wrong one, the answer is 401.
 pub(super) const TOKEN: Parameter = Parameter::new(
     "token",
-    Kind::Any,
+    ParameterKind::Any,
     "The token of the attempt, as in the URLs of the dispatch.",
 )
 .required();

@@ -15,7 +15,7 @@ use serde::Serialize;
 use serde_json::{Value, json as value};
 
 use super::command::{self, invalid};
-use super::parameter::{Kind, Parameter};
+use super::parameter::{Parameter, ParameterKind};
 use super::paths::PathNames;
 use super::query::{NoParameters, Query, QueryParameters, RawQuery};
 use super::{RunTarget, StepPath, find_run, wire};
@@ -53,10 +53,11 @@ enum ApprovalPage {
     All(Option<Cursor>),
 }
 
-const WORKFLOW: Parameter = Parameter::new("workflow", Kind::Text, "Of this workflow only.");
+const WORKFLOW: Parameter =
+    Parameter::new("workflow", ParameterKind::Text, "Of this workflow only.");
 const CURSOR: Parameter = Parameter::new(
     "cursor",
-    Kind::Cursor,
+    ParameterKind::Cursor,
     "Where the page begins: as in the header `Link` of the page before.",
 );
 
@@ -64,14 +65,14 @@ impl QueryParameters for ApprovalListQuery {
     const PARAMETERS: &'static [Parameter] = &[
         Parameter::new(
             "status",
-            Kind::Words(&["pending", "all"]),
+            ParameterKind::Words(&["pending", "all"]),
             "`pending` if absent: those that wait, of all runs, the oldest first. `all`: those of \
              the newest runs, whatever became of them.",
         ),
         WORKFLOW,
         Parameter::new(
             "limit",
-            Kind::Number(1..=MAX_LIMIT),
+            ParameterKind::Number(1..=MAX_LIMIT),
             "At most this many records; all of them if absent. For `all`: how many runs are looked \
              at; 1000 if absent.",
         ),
@@ -147,18 +148,18 @@ pub(super) async fn list(
 
 /// Which runs.
 #[derive(Debug)]
-pub(super) struct ReviewQuery {
+pub(super) struct ReviewListQuery {
     workflow: Option<String>,
     limit: usize,
     cursor: Option<Cursor>,
 }
 
-impl QueryParameters for ReviewQuery {
+impl QueryParameters for ReviewListQuery {
     const PARAMETERS: &'static [Parameter] = &[
         WORKFLOW,
         Parameter::new(
             "limit",
-            Kind::Number(1..=MAX_LIMIT),
+            ParameterKind::Number(1..=MAX_LIMIT),
             "How many failed runs are looked at; 1000 if absent.",
         ),
         CURSOR,
@@ -174,13 +175,13 @@ impl QueryParameters for ReviewQuery {
 }
 
 /// Runs that failed because an agent wants a person to look.
-#[utoipa::path(get, path = "/reviews", params(Query::<ReviewQuery>), responses(
-    (status = 200, body = Vec<approvals::Review>),
+#[utoipa::path(get, path = "/reviews", params(Query::<ReviewListQuery>), responses(
+    (status = 200, body = Vec<approvals::RunReview>),
 ))]
 pub(super) async fn reviews(
     State(orchestrator): State<Orchestrator>,
     uri: Uri,
-    Query(query): Query<ReviewQuery>,
+    Query(query): Query<ReviewListQuery>,
 ) -> Result<Response, ProblemDetails> {
     let read = orchestrator
         .readers()
@@ -201,7 +202,7 @@ pub(super) struct ApprovalQuery {
 impl QueryParameters for ApprovalQuery {
     const PARAMETERS: &'static [Parameter] = &[Parameter::new(
         "approval_id",
-        Kind::Text,
+        ParameterKind::Text,
         "This one. If absent what has waited longest; if nothing waits, the last.",
     )];
 

@@ -5,7 +5,7 @@ use axum::extract::State;
 use ktsu_projections::step_name::scoped_run;
 use serde_json::{Value, json as value};
 
-use super::parameter::{Kind, Parameter};
+use super::parameter::{Parameter, ParameterKind};
 use super::query::{Query, QueryParameters, RawQuery, invalid};
 use super::{find_run, wire};
 use crate::problems;
@@ -24,11 +24,11 @@ impl QueryParameters for DiffQuery {
     const PARAMETERS: &'static [Parameter] = &[
         Parameter::new(
             "a",
-            Kind::Run,
+            ParameterKind::Run,
             "A run or a branch, or `R/call` for an inline child.",
         )
         .required(),
-        Parameter::new("b", Kind::Run, "The one it is compared with.").required(),
+        Parameter::new("b", ParameterKind::Run, "The one it is compared with.").required(),
     ];
 
     fn read(given: &RawQuery) -> Result<Self, ProblemDetails> {

@@ -5,11 +5,11 @@ use axum::{Extension, Json};
 use serde_json::{Value, json as value};
 
 use super::command::{CommandBody, invalid};
-use super::parameter::{Kind, Parameter};
+use super::parameter::{Parameter, ParameterKind};
 use super::query::{NoParameters, Query, QueryParameters, RawQuery};
 use super::{find_eval, find_run, wire};
 use crate::access::Caller;
-use crate::checks::{self, CheckError, CheckRequest};
+use crate::checks::{self, CheckRequest, RunCheckError};
 use crate::judges::JudgeModels;
 use crate::problems;
 use ktsu_codes::ErrorCode;
@@ -68,7 +68,8 @@ pub(super) async fn check(
     // has gone.
     let checking = async move { checks::check(&orchestrator, request).await };
     let checked = tokio::spawn(checking).await;
-    let stopped = |error: JoinError| CheckError::Append(EvalAppendError::Ledger(error.to_string()));
+    let stopped =
+        |error: JoinError| RunCheckError::Append(EvalAppendError::Ledger(error.to_string()));
     let checked = checked.map_err(stopped).and_then(|checked| checked);
     checked.map(Json).map_err(problems::check_error)
 }
@@ -82,10 +83,10 @@ pub(super) struct EvalFilter {
 
 impl QueryParameters for EvalFilter {
     const PARAMETERS: &'static [Parameter] = &[
-        Parameter::new("run", Kind::Text, "Of this run only."),
+        Parameter::new("run", ParameterKind::Text, "Of this run only."),
         Parameter::new(
             "limit",
-            Kind::Number(1..=MAX_LISTED),
+            ParameterKind::Number(1..=MAX_LISTED),
             "How many; 50 if absent.",
         ),
     ];

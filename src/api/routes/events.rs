@@ -8,7 +8,7 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
 use futures_util::stream::{self, Stream};
 
-use super::parameter::{Kind, LastEventId, MAX_NUMBER, Parameter, whole};
+use super::parameter::{LastEventId, MAX_NUMBER, Parameter, ParameterKind, whole};
 use super::query::{Query, QueryParameters, RawQuery};
 use crate::problems;
 use crate::stream_opener::StreamOpener;
@@ -33,17 +33,17 @@ impl QueryParameters for EventsQuery {
     const PARAMETERS: &'static [Parameter] = &[
         Parameter::new(
             "pattern",
-            Kind::Pattern,
+            ParameterKind::Pattern,
             "Types of frames: `run.completed`, `object.*`, `*`, or several with commas; all if absent.",
         ),
         Parameter::new(
             "from",
-            Kind::Number(0..=MAX_NUMBER),
+            ParameterKind::Number(0..=MAX_NUMBER),
             "The first position in the ledger; its beginning if absent. `Last-Event-ID` goes before.",
         ),
         Parameter::new(
             "live",
-            Kind::Flag,
+            ParameterKind::Flag,
             "Begins at the end of the ledger, where no position is given.",
         ),
     ];

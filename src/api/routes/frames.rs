@@ -10,7 +10,7 @@ use axum::response::{IntoResponse as _, Response};
 use futures_util::stream::{self, Stream};
 use tokio::sync::watch;
 
-use super::parameter::{Kind, LastEventId, MAX_NUMBER, Parameter, whole};
+use super::parameter::{LastEventId, MAX_NUMBER, Parameter, ParameterKind, whole};
 use super::query::{Query, QueryParameters, RawQuery};
 use super::{RecordTarget, RunTarget, wire};
 use crate::stream_opener::StreamOpener;
@@ -35,27 +35,27 @@ impl QueryParameters for FramesQuery {
     const PARAMETERS: &'static [Parameter] = &[
         Parameter::new(
             "from",
-            Kind::Number(0..=MAX_NUMBER),
+            ParameterKind::Number(0..=MAX_NUMBER),
             "The first number; 0 if absent. A stream of events continues after `Last-Event-ID`.",
         ),
         Parameter::new(
             "limit",
-            Kind::Number(1..=frame_page::MAX_FRAMES as u64),
+            ParameterKind::Number(1..=frame_page::MAX_FRAMES as u64),
             "How many at the most; a page has at most 10,000 frames or 8 MiB.",
         ),
         Parameter::new(
             "world",
-            Kind::Flag,
+            ParameterKind::Flag,
             "Only the frames of responders that a budget of events counts.",
         ),
         Parameter::new(
             "type",
-            Kind::Text,
+            ParameterKind::Text,
             "Only frames of this type: `review.decided`; or of several, with commas.",
         ),
         Parameter::new(
             "expand",
-            Kind::Flag,
+            ParameterKind::Flag,
             "Puts values that are kept as blobs back into `data`.",
         ),
     ];

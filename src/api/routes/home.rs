@@ -16,12 +16,12 @@ use maud::{PreEscaped, html};
 use sha2::{Digest as _, Sha256};
 
 use super::media_ranges::MediaRanges;
-use super::policy::{self, Policy};
+use super::policy::{self, AccessPolicy};
 use super::query::{NoParameters, Query};
 use super::{openapi_document, wire};
 use crate::access::Caller;
 use ktsu_environment::principals::PrincipalRole;
-use ktsu_history::report::{Text, row};
+use ktsu_history::report::{HtmlText, row};
 use ktsu_kit::KitWorkflow;
 use ktsu_orchestrator::{LedgerState, Orchestrator};
 
@@ -95,15 +95,15 @@ fn workflow(name: &str, workflow: &KitWorkflow) -> wire::HomeWorkflow {
 
 /// Whether to list a route for the caller: not this page, and not routes between services.
 fn is_shown(
-    (method, path, policy): (&str, &str, Policy),
+    (method, path, policy): (&str, &str, AccessPolicy),
     caller: Option<&Caller>,
     only_reads: bool,
 ) -> bool {
     let may = match policy {
-        Policy::Public => true,
-        Policy::Optional | Policy::Attempt => false,
-        Policy::Roles(roles) if roles.contains(&PrincipalRole::Runtime) => false,
-        Policy::Roles(_) => caller.is_some_and(|caller| caller.may(policy)),
+        AccessPolicy::Public => true,
+        AccessPolicy::Optional | AccessPolicy::Attempt => false,
+        AccessPolicy::Roles(roles) if roles.contains(&PrincipalRole::Runtime) => false,
+        AccessPolicy::Roles(_) => caller.is_some_and(|caller| caller.may(policy)),
     };
     may && (!only_reads || method == "GET" || path == "/runs/{id}/replay")
 }
@@ -152,18 +152,18 @@ fn html(home: &wire::Home) -> String {
             head {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width";
-                title { (Text(&title)) }
+                title { (HtmlText(&title)) }
                 style { (PreEscaped(STYLE)) }
             }
             body {
-                h1 { (Text(&title)) }
+                h1 { (HtmlText(&title)) }
                 p {
-                    "The ledger is " (Text(home.ledger.replace('_', " "))) "."
+                    "The ledger is " (HtmlText(home.ledger.replace('_', " "))) "."
                     @match (&authentication.how, &authentication.principal) {
                         (Some(how), _) => {
-                            " Principals see more: " (Text(how)) "."
+                            " Principals see more: " (HtmlText(how)) "."
                         }
-                        (None, Some(principal)) => { " You are " (Text(principal)) "." }
+                        (None, Some(principal)) => { " You are " (HtmlText(principal)) "." }
                         (None, None) => {}
                     }
                 }

@@ -2,7 +2,7 @@
 
 use super::agents::{MAX_REPORT, address};
 use crate::problems;
-use ktsu_contract::in_process::{Answer, Refusal, ReportReceiver};
+use ktsu_contract::in_process::{ErrorResponse, ReportReceiver, ServiceFuture};
 use ktsu_contract::report::{Report, ReportAck};
 use ktsu_orchestrator::{Orchestrator, ReportOrigin};
 use ktsu_server::ProblemDetails;
@@ -18,10 +18,10 @@ impl ReportReceiver for InProcessReports {
         step_id: &'a str,
         report: Report,
         body: &'a [u8],
-    ) -> Answer<'a, Result<ReportAck, Refusal<String>>> {
+    ) -> ServiceFuture<'a, Result<ReportAck, ErrorResponse<String>>> {
         Box::pin(async move {
             let answer = self.take(run_id, step_id, report, body).await;
-            answer.map_err(|problem| Refusal {
+            answer.map_err(|problem| ErrorResponse {
                 status: problem.code.status(),
                 body: problem.detail,
             })

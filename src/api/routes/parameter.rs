@@ -25,13 +25,13 @@ const MAX_KEY: u64 = 255;
 pub(super) struct Parameter {
     /// Its name.
     pub(super) name: &'static str,
-    kind: Kind,
+    kind: ParameterKind,
     about: &'static str,
     required: bool,
 }
 
 /// What a parameter may be.
-pub(super) enum Kind {
+pub(super) enum ParameterKind {
     /// Any text.
     Any,
     /// Any text that is not empty.
@@ -65,7 +65,7 @@ static FRAME_PATTERN: LazyLock<Regex> =
 
 impl Parameter {
     /// One that may be left out.
-    pub(super) const fn new(name: &'static str, kind: Kind, about: &'static str) -> Self {
+    pub(super) const fn new(name: &'static str, kind: ParameterKind, about: &'static str) -> Self {
         Self {
             name,
             kind,
@@ -85,15 +85,17 @@ impl Parameter {
     /// Whether a value is one of this parameter.
     pub(super) fn fits(&self, value: &str) -> bool {
         match &self.kind {
-            Kind::Any => true,
-            Kind::Text => !value.is_empty(),
-            Kind::Words(words) => words.contains(&value),
-            Kind::Number(bounds) => whole(value).is_some_and(|number| bounds.contains(&number)),
-            Kind::Flag => matches!(value, "true" | "false"),
-            Kind::Run => RunPath::parse(value).is_some(),
-            Kind::Cursor => CURSOR_PATTERN.is_match(value),
-            Kind::Pattern => FRAME_PATTERN.is_match(value),
-            Kind::Key => {
+            ParameterKind::Any => true,
+            ParameterKind::Text => !value.is_empty(),
+            ParameterKind::Words(words) => words.contains(&value),
+            ParameterKind::Number(bounds) => {
+                whole(value).is_some_and(|number| bounds.contains(&number))
+            }
+            ParameterKind::Flag => matches!(value, "true" | "false"),
+            ParameterKind::Run => RunPath::parse(value).is_some(),
+            ParameterKind::Cursor => CURSOR_PATTERN.is_match(value),
+            ParameterKind::Pattern => FRAME_PATTERN.is_match(value),
+            ParameterKind::Key => {
                 let visible = value.bytes().all(|byte| byte.is_ascii_graphic());
                 visible && (1..=MAX_KEY).contains(&(value.len() as u64))
             }
@@ -104,20 +106,20 @@ impl Parameter {
     pub(super) fn words(&self) -> String {
         let name = self.name;
         match &self.kind {
-            Kind::Any => format!("{name} may be any text"),
-            Kind::Text => format!("{name} is empty: give it a value or omit it"),
-            Kind::Words(words) => format!("{name} must be one of {}", words.join(", ")),
-            Kind::Number(bounds) => match (*bounds.start(), *bounds.end()) {
+            ParameterKind::Any => format!("{name} may be any text"),
+            ParameterKind::Text => format!("{name} is empty: give it a value or omit it"),
+            ParameterKind::Words(words) => format!("{name} must be one of {}", words.join(", ")),
+            ParameterKind::Number(bounds) => match (*bounds.start(), *bounds.end()) {
                 (0, MAX_NUMBER) => format!("{name} must be an integer"),
                 (least, most) => format!("{name} must be an integer from {least} to {most}"),
             },
-            Kind::Flag => format!("{name} must be true or false"),
-            Kind::Run => format!("{name} must be a run"),
-            Kind::Cursor => format!("{name} must be the `next` of another page"),
-            Kind::Pattern => {
+            ParameterKind::Flag => format!("{name} must be true or false"),
+            ParameterKind::Run => format!("{name} must be a run"),
+            ParameterKind::Cursor => format!("{name} must be the `next` of another page"),
+            ParameterKind::Pattern => {
                 format!("{name} must be a type of frames, object.*, * or some of these with commas")
             }
-            Kind::Key => {
+            ParameterKind::Key => {
                 format!("{name} must have 1 to {MAX_KEY} visible ASCII characters and no spaces")
             }
         }
@@ -147,7 +149,7 @@ impl Parameter {
 
     /// The description of a segment of a path.
     pub(super) fn in_path(name: &'static str, about: &'static str) -> path::Parameter {
-        let segment = Self::new(name, Kind::Any, about).required();
+        let segment = Self::new(name, ParameterKind::Any, about).required();
         segment.described(ParameterIn::Path)
     }
 
@@ -168,18 +170,18 @@ impl Parameter {
     fn schema(&self) -> ObjectBuilder {
         let text = || ObjectBuilder::new().schema_type(Type::String);
         match &self.kind {
-            Kind::Any => text(),
-            Kind::Text => text().min_length(Some(1)),
-            Kind::Words(words) => text().enum_values(Some(words.iter().copied())),
-            Kind::Number(bounds) => ObjectBuilder::new()
+            ParameterKind::Any => text(),
+            ParameterKind::Text => text().min_length(Some(1)),
+            ParameterKind::Words(words) => text().enum_values(Some(words.iter().copied())),
+            ParameterKind::Number(bounds) => ObjectBuilder::new()
                 .schema_type(Type::Integer)
                 .minimum(usize::try_from(*bounds.start()).ok())
                 .maximum(usize::try_from(*bounds.end()).ok()),
-            Kind::Flag => ObjectBuilder::new().schema_type(Type::Boolean),
-            Kind::Run => text().pattern(Some(RUN.as_str())),
-            Kind::Cursor => text().pattern(Some(CURSOR)),
-            Kind::Pattern => text().pattern(Some(PATTERN_SYNTAX)),
-            Kind::Key => text()
+            ParameterKind::Flag => ObjectBuilder::new().schema_type(Type::Boolean),
+            ParameterKind::Run => text().pattern(Some(RUN.as_str())),
+            ParameterKind::Cursor => text().pattern(Some(CURSOR)),
+            ParameterKind::Pattern => text().pattern(Some(PATTERN_SYNTAX)),
+            ParameterKind::Key => text()
                 .min_length(Some(1))
                 .max_length(usize::try_from(MAX_KEY).ok())
                 .pattern(Some(KEY)),
@@ -206,7 +208,7 @@ pub(super) struct IdempotencyKey;
 impl IdempotencyKey {
     pub(super) const PARAMETER: Parameter = Parameter::new(
         "Idempotency-Key",
-        Kind::Key,
+        ParameterKind::Key,
         "Requests with the same key and body start one run",
     );
 }
@@ -217,7 +219,7 @@ pub(super) struct IfMatch;
 impl IfMatch {
     pub(super) const PARAMETER: Parameter = Parameter::new(
         "If-Match",
-        Kind::Number(0..=MAX_NUMBER),
+        ParameterKind::Number(0..=MAX_NUMBER),
         "The number of the last frame known",
     );
 }
@@ -228,7 +230,7 @@ pub(super) struct PostKey;
 impl PostKey {
     pub(super) const PARAMETER: Parameter = Parameter::new(
         "Idempotency-Key",
-        Kind::Key,
+        ParameterKind::Key,
         "Requests of a principal with the same key and events are recorded once in a run",
     );
 }
@@ -239,7 +241,7 @@ pub(super) struct SubjectIfMatch;
 impl SubjectIfMatch {
     pub(super) const PARAMETER: Parameter = Parameter::new(
         "If-Match",
-        Kind::Number(0..=MAX_NUMBER),
+        ParameterKind::Number(0..=MAX_NUMBER),
         "The number of the last frame known about the object or the relation",
     );
 }
@@ -250,7 +252,7 @@ pub(super) struct LastEventId;
 impl LastEventId {
     pub(super) const PARAMETER: Parameter = Parameter::new(
         "Last-Event-ID",
-        Kind::Number(0..=MAX_NUMBER),
+        ParameterKind::Number(0..=MAX_NUMBER),
         "Of a stream of events: the number of the last frame that was received",
     );
 }
@@ -322,13 +324,13 @@ mod tests {
         ) {
             static RUNS: LazyLock<Regex> = LazyLock::new(|| Regex::new(&RUN).unwrap());
             static KEYS: LazyLock<Regex> = LazyLock::new(|| Regex::new(KEY).unwrap());
-            for (kind, pattern) in [(Kind::Run, &RUNS), (Kind::Cursor, &CURSOR_PATTERN)] {
+            for (kind, pattern) in [(ParameterKind::Run, &RUNS), (ParameterKind::Cursor, &CURSOR_PATTERN)] {
                 let matches = pattern.is_match(&text);
                 prop_assert_eq!(Parameter::new("p", kind, "").fits(&text), matches, "{}", pattern.as_str());
             }
             let length = (1..=255).contains(&text.len());
             let key = length && KEYS.is_match(&text);
-            prop_assert_eq!(Parameter::new("p", Kind::Key, "").fits(&text), key);
+            prop_assert_eq!(Parameter::new("p", ParameterKind::Key, "").fits(&text), key);
         }
     }
 }

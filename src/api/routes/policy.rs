@@ -13,7 +13,7 @@ use ktsu_environment::principals::PrincipalRole::{
 
 /// Who may call a route, where principals are configured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Policy {
+pub enum AccessPolicy {
     /// Everybody, without a token.
     Public,
     /// Everybody; a token identifies the caller.
@@ -24,19 +24,19 @@ pub enum Policy {
     Roles(&'static [PrincipalRole]),
 }
 
-const READ: Policy = Policy::Roles(&[Viewer, Operator, Approver, Auditor, Admin]);
-const RECORD: Policy = Policy::Roles(&[Operator, Auditor, Admin]);
-const OPERATE: Policy = Policy::Roles(&[Operator, Admin]);
-const APPROVE: Policy = Policy::Roles(&[Approver, Admin]);
-const REVIEW: Policy = Policy::Roles(&[Operator, Approver, Admin]);
-const HOLD: Policy = Policy::Roles(&[Auditor, Admin]);
-const ADMINISTER: Policy = Policy::Roles(&[Admin]);
+const READ: AccessPolicy = AccessPolicy::Roles(&[Viewer, Operator, Approver, Auditor, Admin]);
+const RECORD: AccessPolicy = AccessPolicy::Roles(&[Operator, Auditor, Admin]);
+const OPERATE: AccessPolicy = AccessPolicy::Roles(&[Operator, Admin]);
+const APPROVE: AccessPolicy = AccessPolicy::Roles(&[Approver, Admin]);
+const REVIEW: AccessPolicy = AccessPolicy::Roles(&[Operator, Approver, Admin]);
+const HOLD: AccessPolicy = AccessPolicy::Roles(&[Auditor, Admin]);
+const ADMINISTER: AccessPolicy = AccessPolicy::Roles(&[Admin]);
 
 /// Method and path as they are registered.
-pub const TABLE: [(&str, &str, Policy); 52] = [
-    ("GET", "/", Policy::Optional),
-    ("GET", "/openapi.json", Policy::Public),
-    ("GET", "/health", Policy::Public),
+pub const TABLE: [(&str, &str, AccessPolicy); 52] = [
+    ("GET", "/", AccessPolicy::Optional),
+    ("GET", "/openapi.json", AccessPolicy::Public),
+    ("GET", "/health", AccessPolicy::Public),
     ("GET", "/metrics", RECORD),
     ("POST", "/invoke/{workflow}", OPERATE),
     ("GET", "/runs", READ),
@@ -80,23 +80,31 @@ pub const TABLE: [(&str, &str, Policy); 52] = [
     (
         "POST",
         "/runs/{id}/steps/{step}/resume/link",
-        Policy::Attempt,
+        AccessPolicy::Attempt,
     ),
     ("GET", "/subscriptions", ADMINISTER),
     ("POST", "/subscriptions", ADMINISTER),
     ("DELETE", "/subscriptions/{id}", ADMINISTER),
     ("GET", "/subscriptions/{id}/dead", ADMINISTER),
     ("POST", "/subscriptions/{id}/redrive", ADMINISTER),
-    ("POST", "/runs/{id}/steps/{step}/report", Policy::Attempt),
-    ("POST", "/runs/{id}/steps/{step}/complete", Policy::Attempt),
-    ("POST", "/tools/ktsu/{name}", Policy::Attempt),
-    ("GET", "/tools/ktsu/{name}/sse", Policy::Attempt),
-    ("POST", "/tools/ktsu/{name}/messages", Policy::Attempt),
-    ("POST", "/heartbeat", Policy::Roles(&[Runtime, Admin])),
+    (
+        "POST",
+        "/runs/{id}/steps/{step}/report",
+        AccessPolicy::Attempt,
+    ),
+    (
+        "POST",
+        "/runs/{id}/steps/{step}/complete",
+        AccessPolicy::Attempt,
+    ),
+    ("POST", "/tools/ktsu/{name}", AccessPolicy::Attempt),
+    ("GET", "/tools/ktsu/{name}/sse", AccessPolicy::Attempt),
+    ("POST", "/tools/ktsu/{name}/messages", AccessPolicy::Attempt),
+    ("POST", "/heartbeat", AccessPolicy::Roles(&[Runtime, Admin])),
 ];
 
 /// The policy of a route. `HEAD` is `GET` without the body.
-pub fn of(method: &Method, path: &str) -> Option<Policy> {
+pub fn of(method: &Method, path: &str) -> Option<AccessPolicy> {
     let method = match *method {
         Method::HEAD => "GET",
         ref other => other.as_str(),
@@ -121,7 +129,7 @@ pub(super) fn describe(document: &mut Value) {
     document["components"]["securitySchemes"] =
         json!({"principal": {"type": "http", "scheme": "bearer"}});
     for (method, path, policy) in TABLE {
-        if let Policy::Roles(roles) = policy {
+        if let AccessPolicy::Roles(roles) = policy {
             let roles: Vec<_> = roles.iter().map(|role| role.as_str()).collect();
             document["paths"][path][method.to_lowercase()]["security"] =
                 json!([{"principal": roles}]);
@@ -160,13 +168,15 @@ mod tests {
         let page = include_str!("../../../docs/http.md");
         for (method, path, policy) in TABLE {
             let who = match policy {
-                Policy::Public => "everybody".to_owned(),
-                Policy::Optional => "everybody; more to principals".to_owned(),
-                Policy::Attempt if path.ends_with("/link") => {
+                AccessPolicy::Public => "everybody".to_owned(),
+                AccessPolicy::Optional => "everybody; more to principals".to_owned(),
+                AccessPolicy::Attempt if path.ends_with("/link") => {
                     "the holder of the step's link, by its token in the query".to_owned()
                 }
-                Policy::Attempt => "the holder of the attempt's token, in the query".to_owned(),
-                Policy::Roles(roles) => {
+                AccessPolicy::Attempt => {
+                    "the holder of the attempt's token, in the query".to_owned()
+                }
+                AccessPolicy::Roles(roles) => {
                     let words: Vec<_> = roles.iter().map(|role| role.as_str()).collect();
                     words.join(", ")
                 }
@@ -179,7 +189,7 @@ mod tests {
     #[test]
     fn an_admin_may_do_whatever_anybody_may() {
         for (method, path, policy) in TABLE {
-            if let Policy::Roles(roles) = policy {
+            if let AccessPolicy::Roles(roles) = policy {
                 assert!(roles.contains(&Admin), "{method} {path}");
             }
         }

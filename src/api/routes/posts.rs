@@ -14,7 +14,7 @@ use ktsu_orchestrator::HumanCommand;
 use ktsu_server::body::JsonBody;
 use ktsu_server::pointer_errors::read;
 use ktsu_server::{FieldViolation, ProblemDetails};
-use ktsu_workflow::admit::post::{MAX_POST_EVENTS, Members, PostCommand, PostedEvent};
+use ktsu_workflow::admit::post::{EventMembers, MAX_POST_EVENTS, PostCommand, PostedEvent};
 use ktsu_workflow::world::{MAX_ID_CHARS, is_kit_event};
 
 /// Posts events to the world of a run; a complete run continues with them.
@@ -127,7 +127,7 @@ fn read_event(event: &Value, at: &str) -> Result<PostedEvent, FieldViolation> {
         }
         "note" => {
             let wire::NotePost { data, .. } = read(event, at)?;
-            let data: Members = data.unwrap_or_default();
+            let data: EventMembers = data.unwrap_or_default();
             Ok(PostedEvent::Note { data })
         }
         kind if is_kit_event(kind) => {

@@ -12,7 +12,7 @@ use ktsu_ledger::store::Cursor;
 use utoipa::IntoParams;
 use utoipa::openapi::path::{self, ParameterIn};
 
-use super::parameter::{Kind, Parameter, whole};
+use super::parameter::{Parameter, ParameterKind, whole};
 use ktsu_codes::ErrorCode;
 use ktsu_orchestrator::Orchestrator;
 use ktsu_server::ProblemDetails;
@@ -49,7 +49,7 @@ const MAX_WAIT: u64 = 3600;
 /// How long to wait before answering.
 const WAIT: Parameter = Parameter::new(
     "wait",
-    Kind::Number(0..=MAX_WAIT),
+    ParameterKind::Number(0..=MAX_WAIT),
     "Seconds to wait for the end: 200 with what it came to if it comes, else 202.",
 );
 
@@ -86,12 +86,12 @@ impl QueryParameters for InvokeQuery {
         WAIT,
         Parameter::new(
             "effects",
-            Kind::Words(&["execute", "suppress"]),
+            ParameterKind::Words(&["execute", "suppress"]),
             "Whether webhooks and messages of the run are sent: execute (if absent) or suppress.",
         ),
         Parameter::new(
             "no_cache",
-            Kind::Flag,
+            ParameterKind::Flag,
             "Makes every model call, although an earlier reply of the run may answer it.",
         ),
     ];

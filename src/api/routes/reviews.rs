@@ -10,7 +10,7 @@ use ktsu_projections::step_name::split_scope;
 use serde_json::{Value, json as value};
 
 use super::command;
-use super::parameter::{Kind, Parameter};
+use super::parameter::{Parameter, ParameterKind};
 use super::paths::PathNames;
 use super::query::{NoParameters, Query, QueryParameters, RawQuery};
 use super::{RunTarget, StepPath, find_run, wire};
@@ -33,7 +33,7 @@ pub(super) struct ReviewQuery {
 impl QueryParameters for ReviewQuery {
     const PARAMETERS: &'static [Parameter] = &[Parameter::new(
         "review_id",
-        Kind::Text,
+        ParameterKind::Text,
         "This one. If absent the one that is pending; if none is, the last.",
     )];
 

@@ -10,7 +10,7 @@ use ktsu_projections::envelope::Envelope;
 use ktsu_projections::run::RunStatus;
 use serde_json::{Value, json as value};
 
-use super::parameter::{Kind, Parameter};
+use super::parameter::{Parameter, ParameterKind};
 use super::query::{NoParameters, Query, QueryParameters, RawQuery};
 use super::{RunTarget, wire};
 use crate::problems;
@@ -52,19 +52,23 @@ impl QueryParameters for RunFilter {
     const PARAMETERS: &'static [Parameter] = &[
         Parameter::new(
             "kind",
-            Kind::Words(&["run", "branch", "recompute"]),
+            ParameterKind::Words(&["run", "branch", "recompute"]),
             "Of this kind only; runs and their branches if absent.",
         ),
-        Parameter::new("workflow", Kind::Text, "Of this workflow only."),
-        Parameter::new("status", Kind::Words(&STATUSES), "With this status only."),
+        Parameter::new("workflow", ParameterKind::Text, "Of this workflow only."),
+        Parameter::new(
+            "status",
+            ParameterKind::Words(&STATUSES),
+            "With this status only.",
+        ),
         Parameter::new(
             "limit",
-            Kind::Number(1..=MAX_PAGE),
+            ParameterKind::Number(1..=MAX_PAGE),
             "How many; 50 if absent.",
         ),
         Parameter::new(
             "cursor",
-            Kind::Cursor,
+            ParameterKind::Cursor,
             "Where the page begins: `next` of the page before.",
         ),
     ];

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
-use super::policy::{self, Policy};
+use super::policy::{self, AccessPolicy};
 use super::{trace, wire};
 use ktsu_schema::Schema;
 use ktsu_server::FieldViolation;
@@ -251,7 +251,7 @@ fn merge_flattened(shapes: &mut Map<String, Value>) {
 }
 
 /// Adds the problems that follow from the path, the policy and the body of a route.
-fn add_problems(path: &str, policy: Policy, operation: &mut Value) {
+fn add_problems(path: &str, policy: AccessPolicy, operation: &mut Value) {
     let has_body = operation["requestBody"].is_object();
     let names_run =
         path.starts_with("/runs/{id}") || ["/diff", "/checks", "/evals"].contains(&path);
@@ -261,14 +261,17 @@ fn add_problems(path: &str, policy: Policy, operation: &mut Value) {
     };
     let own = [
         ("400", true),
-        ("401", !matches!(policy, Policy::Public | Policy::Optional)),
+        (
+            "401",
+            !matches!(policy, AccessPolicy::Public | AccessPolicy::Optional),
+        ),
         ("403", true),
         ("404", names_run || path.contains('{')),
         ("409", names_run),
         ("413", has_body),
         ("422", has_body || path == "/runs/{id}/trace"),
         ("503", records),
-        ("507", records && policy != Policy::Attempt),
+        ("507", records && policy != AccessPolicy::Attempt),
     ];
     let own = own.into_iter().filter(|(_, applies)| *applies);
     own.for_each(|(status, _)| add_problem(operation, status, json!({})));
@@ -280,7 +283,7 @@ fn add_problems(path: &str, policy: Policy, operation: &mut Value) {
         (
             "429",
             "Too many streams of events are open.",
-            is_stream && policy != Policy::Attempt,
+            is_stream && policy != AccessPolicy::Attempt,
         ),
         ("410", "The run was removed.", names_run),
         (

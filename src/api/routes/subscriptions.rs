@@ -9,7 +9,7 @@ use ktsu_ledger::id::is_name;
 use regex::Regex;
 
 use super::command::{CommandBody, invalid};
-use super::parameter::{Kind, MAX_NUMBER, Parameter};
+use super::parameter::{MAX_NUMBER, Parameter, ParameterKind};
 use super::paths::PathNames;
 use super::query::{NoParameters, Query, QueryParameters, RawQuery};
 use super::wire;
@@ -95,12 +95,12 @@ impl QueryParameters for DeadQuery {
     const PARAMETERS: &'static [Parameter] = &[
         Parameter::new(
             "from",
-            Kind::Number(0..=MAX_NUMBER),
+            ParameterKind::Number(0..=MAX_NUMBER),
             "The first position; `next` of the page before.",
         ),
         Parameter::new(
             "limit",
-            Kind::Number(1..=MAX_DEAD as u64),
+            ParameterKind::Number(1..=MAX_DEAD as u64),
             "How many at the most.",
         ),
     ];

@@ -11,7 +11,7 @@ use serde_json::{Value, json as value};
 
 use super::agents::AttemptToken;
 use super::command;
-use super::parameter::{Kind, Parameter};
+use super::parameter::{Parameter, ParameterKind};
 use super::paths::PathNames;
 use super::query::{NoParameters, Query, QueryParameters, RawQuery};
 use super::{RunTarget, StepPath, find_run, wire};
@@ -37,7 +37,7 @@ pub(super) struct SuspendQuery {
 impl QueryParameters for SuspendQuery {
     const PARAMETERS: &'static [Parameter] = &[Parameter::new(
         "suspend_id",
-        Kind::Text,
+        ParameterKind::Text,
         "This one. If absent the one that is pending; if none is, the last.",
     )];
 

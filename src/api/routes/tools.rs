@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::agents::{TOKEN, address};
 use super::media_ranges::MediaRanges;
-use super::parameter::{Kind, Parameter};
+use super::parameter::{Parameter, ParameterKind};
 use super::paths::PathNames;
 use super::query::{Query, QueryParameters, RawQuery};
 use super::wire;
@@ -45,14 +45,21 @@ pub(super) struct ToolCaller {
 /// Identify the attempt; without them the response is 404 or 401.
 const RUN: Parameter = Parameter::new(
     "run",
-    Kind::Any,
+    ParameterKind::Any,
     "The run, with the path of an inline child.",
 )
 .required();
-const STEP: Parameter =
-    Parameter::new("step", Kind::Any, "The step; for an item `STEP.INDEX`.").required();
-const ATTEMPT: Parameter =
-    Parameter::new("attempt", Kind::Any, "The attempt; the token says it, too.");
+const STEP: Parameter = Parameter::new(
+    "step",
+    ParameterKind::Any,
+    "The step; for an item `STEP.INDEX`.",
+)
+.required();
+const ATTEMPT: Parameter = Parameter::new(
+    "attempt",
+    ParameterKind::Any,
+    "The attempt; the token says it, too.",
+);
 
 impl QueryParameters for ToolCaller {
     const PARAMETERS: &'static [Parameter] = &[RUN, STEP, TOKEN, ATTEMPT];

@@ -7,7 +7,7 @@ use ktsu_ledger::store::Reader;
 use ktsu_projections::Lineage;
 use serde_json::{Value, json as value};
 
-use super::parameter::{Kind, MAX_NUMBER, Parameter};
+use super::parameter::{MAX_NUMBER, Parameter, ParameterKind};
 use super::query::{Query, QueryParameters, RawQuery, invalid};
 use super::{RecordTarget, RunTarget, policy, wire};
 use crate::access::{Caller, TraceWork};
@@ -43,35 +43,35 @@ impl QueryParameters for TraceQuery {
     const PARAMETERS: &'static [Parameter] = &[
         Parameter::new(
             "frame",
-            Kind::Number(0..=MAX_NUMBER),
+            ParameterKind::Number(0..=MAX_NUMBER),
             "A frame: gives the way from it to the root instead of the tree. Neither `of` nor \
              `why_not` goes with it.",
         ),
         Parameter::new(
             "direction",
-            Kind::Words(&["ancestors", "descendants"]),
+            ParameterKind::Words(&["ancestors", "descendants"]),
             "With `frame` alone: `ancestors` (the default), or `descendants` for what follows from it.",
         ),
         Parameter::new(
             "of",
-            Kind::Text,
+            ParameterKind::Text,
             "A field of the envelope (`params.x`, `step.triage.priority`, `output.x`), or of an object in \
              the run's world (`OBJECT.FIELD`): where it came from. Neither `frame` nor `why_not` goes with it.",
         ),
         Parameter::new(
             "why_not",
-            Kind::Text,
+            ParameterKind::Text,
             "A step, as `id` or `call/id`: why it did not run, or is not done; or a responder: why it did \
              not react. Neither `frame` nor `of` goes with it.",
         ),
         Parameter::new(
             "step",
-            Kind::Text,
+            ParameterKind::Text,
             "Of the tree: only frames about this step. None of `frame`, `of` and `why_not` goes with it.",
         ),
         Parameter::new(
             "type",
-            Kind::Text,
+            ParameterKind::Text,
             "Of the tree: only frames whose type begins like this. None of `frame`, `of` and `why_not` \
              goes with it.",
         ),

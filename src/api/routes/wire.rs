@@ -24,7 +24,7 @@ use ktsu_projections::approvals::ApprovalRecord;
 use ktsu_projections::envelope::{BranchView, ErrorView, ItemView, StepView, UsageView};
 use ktsu_projections::reviews::ReviewRecord;
 use ktsu_projections::suspensions::SuspensionRecord;
-use ktsu_projections::value_diff::Change;
+use ktsu_projections::value_diff::ValueDifference;
 use ktsu_server::FieldViolation;
 
 pub use approvals::{
@@ -114,7 +114,7 @@ pub struct ComparedTask {
     /// Where it failed: whether it may go well another time.
     pub retryable: Option<bool>,
     /// What differs, place by place; absent if nothing does.
-    pub diff: Option<Vec<Change>>,
+    pub diff: Option<Vec<ValueDifference>>,
     /// Where the fresh output breaks its schema; absent if nowhere.
     pub violations: Option<Vec<FieldViolation>>,
 }

@@ -5,7 +5,7 @@ use axum::extract::State;
 use serde_json::{Value, json as value};
 
 use super::RunTarget;
-use super::parameter::{Kind, MAX_NUMBER, Parameter};
+use super::parameter::{MAX_NUMBER, Parameter, ParameterKind};
 use super::query::{Query, QueryParameters, RawQuery};
 use crate::problems;
 use ktsu_codes::ErrorCode;
@@ -27,17 +27,17 @@ impl QueryParameters for WorldQuery {
     const PARAMETERS: &'static [Parameter] = &[
         Parameter::new(
             "at",
-            Kind::Number(0..=MAX_NUMBER),
+            ParameterKind::Number(0..=MAX_NUMBER),
             "The frame after which the world is shown; the last one if absent.",
         ),
         Parameter::new(
             "from",
-            Kind::Number(0..=MAX_NUMBER),
+            ParameterKind::Number(0..=MAX_NUMBER),
             "Where the page begins: `next` of the page before, with its `at`.",
         ),
         Parameter::new(
             "limit",
-            Kind::Number(1..=MAX_ENTRIES as u64),
+            ParameterKind::Number(1..=MAX_ENTRIES as u64),
             "How many objects and relations at the most; a page has at most 10,000, or 8 MiB.",
         ),
     ];

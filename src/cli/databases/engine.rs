@@ -22,7 +22,7 @@ pub(super) struct EngineProgram {
 }
 
 /// A kind of database that is installed here. It only says what is run.
-pub(super) trait Engine: Debug + Send + Sync {
+pub(super) trait DatabaseEngine: Debug + Send + Sync {
     /// Makes data. The files that are run follow its arguments. The last line that it prints is a digest of
     /// what the server held before them that a dump leaves out.
     fn prepare(&self, place: &ServerPlace) -> Vec<String>;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ktsu_eval::DatabasePlace;
 
-use super::engine::{Engine, EngineProgram, ServerPlace, encoded};
+use super::engine::{DatabaseEngine, EngineProgram, ServerPlace, encoded};
 
 /// How to install what is needed.
 pub(super) const INSTALL: &str =
@@ -127,7 +127,7 @@ impl MariaDb {
     }
 }
 
-impl Engine for MariaDb {
+impl DatabaseEngine for MariaDb {
     fn prepare(&self, place: &ServerPlace) -> Vec<String> {
         let arguments = ["sh", "-c", PREPARE, "prepare"];
         let programs = [&*self.install, &self.server, &self.client];

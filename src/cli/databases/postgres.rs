@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ktsu_eval::DatabasePlace;
 
-use super::engine::{Engine, EngineProgram, ServerPlace, encoded};
+use super::engine::{DatabaseEngine, EngineProgram, ServerPlace, encoded};
 
 /// How to install what is needed.
 pub(super) const INSTALL: &str = "apt-get install -y --no-install-recommends postgresql";
@@ -117,7 +117,7 @@ impl Postgres {
     }
 }
 
-impl Engine for Postgres {
+impl DatabaseEngine for Postgres {
     fn prepare(&self, place: &ServerPlace) -> Vec<String> {
         let programs = path(&self.programs);
         let arguments = ["sh", "-c", PREPARE, "prepare", &programs];

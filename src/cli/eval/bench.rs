@@ -18,15 +18,15 @@ use super::super::answering::give;
 
 use super::super::check_bench::not_checked;
 use super::super::embedded::invoke_headers;
-use super::super::follow::{Invocation, invoke};
+use super::super::follow::{StartRequest, invoke};
 use super::super::output::note_dim;
 use super::super::{Failure, text};
 use super::again;
-use super::ended::{EndedRun, KnownRun, KnownRuns};
+use super::ended::{EndedReplica, KnownRun, KnownRuns};
 use super::folders::{RunFolder, RunFolders, SuitePlace, fresh};
 use super::job::{BenchArguments, Job};
-use super::judged::{Judged, JudgedSuite, ShownRun, sum};
-use super::report::Progress;
+use super::judged::{JudgedReplica, JudgedSuite, ShownRun, sum};
+use super::report::SuiteProgress;
 use super::stops::{BEGUN_ANEW, TIMEOUT, WAITING, without_verdict};
 use super::suites::SuiteFile;
 use super::tool_bridge::ToolBridge;
@@ -61,7 +61,7 @@ const ANSWER_INTERVAL: Duration = Duration::from_millis(10);
 const MAX_BEGINNINGS: u32 = 100;
 
 /// What suites are run with.
-pub(super) struct Bench<'e> {
+pub(super) struct SuiteRunner<'e> {
     engine: &'e Engine,
     peer: Peer,
     kit: &'e Kit,
@@ -126,7 +126,7 @@ impl UnderWay {
     }
 }
 
-impl<'e> Bench<'e> {
+impl<'e> SuiteRunner<'e> {
     pub(super) fn new(
         engine: &'e Engine,
         peer: Peer,
@@ -286,7 +286,8 @@ impl<'e> Bench<'e> {
         let id = judging.log.stream().name().to_owned();
         self.under_way.0.replace(Some(id.clone()));
         let places = judging.places().await?;
-        let mut progress = Progress::new(&judging.scenarios, suite.suite.replicas, self.is_quiet);
+        let mut progress =
+            SuiteProgress::new(&judging.scenarios, suite.suite.replicas, self.is_quiet);
         if !self.is_quiet {
             let file = suite.file.spec.path.display();
             let count = text::count(places.len(), "run");
@@ -351,7 +352,11 @@ impl<'e> Bench<'e> {
     }
 
     /// Runs a replica of a scenario, and judges it.
-    async fn judge_one(&self, plan: &Plan<'_>, place: (usize, u32)) -> Result<Judged, Failure> {
+    async fn judge_one(
+        &self,
+        plan: &Plan<'_>,
+        place: (usize, u32),
+    ) -> Result<JudgedReplica, Failure> {
         let known = match plan.known.get(&place) {
             Some(known) => {
                 let readers = self.engine.orchestrator.readers();
@@ -372,7 +377,11 @@ impl<'e> Bench<'e> {
         let (ended, mut checked) = self.check(ended, plan.suite, (plan.log, place)).await?;
         let abandoned = self.cost_of(&ended.abandoned).await?;
         checked.started.abandoned = ended.abandoned;
-        Ok(Judged::of(checked, (ended.wall_ms, abandoned), ended.error))
+        Ok(JudgedReplica::of(
+            checked,
+            (ended.wall_ms, abandoned),
+            ended.error,
+        ))
     }
 
     /// Runs a replica to its end, or until it waits for what nothing answers or takes too long; such a
@@ -383,14 +392,14 @@ impl<'e> Bench<'e> {
         scenario: &Scenario,
         key: &str,
         (is_resumed, folder): (bool, Option<RunFolder>),
-    ) -> Result<EndedRun, Failure> {
+    ) -> Result<EndedReplica, Failure> {
         let began = Instant::now();
         let named = match &suite.suite.subject {
             EvalSubject::Run(run) => {
                 let asked = run.clone();
                 let found = self.engine.orchestrator.readers();
                 let found = found.with(move |reader| Ok::<_, StoreError>(find_run(reader, &asked)));
-                return Ok(EndedRun::recorded(found.await??.0));
+                return Ok(EndedReplica::recorded(found.await??.0));
             }
             EvalSubject::Workflow { name, .. } => name.as_deref(),
         };
@@ -398,7 +407,7 @@ impl<'e> Bench<'e> {
         let mut abandoned = Vec::new();
         let run = loop {
             let key = format!("{key}/{}", abandoned.len());
-            let asked = Invocation {
+            let asked = StartRequest {
                 workflow: &workflow,
                 input: serde_json::to_string(&scenario.params).map_err(Failure::of)?,
                 key: Some(&key),
@@ -435,7 +444,7 @@ impl<'e> Bench<'e> {
             None => self.wait_for(&run, suite).await?,
         };
         let wall_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        Ok(EndedRun {
+        Ok(EndedReplica {
             run,
             wall_ms,
             abandoned,

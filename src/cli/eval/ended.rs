@@ -22,7 +22,7 @@ const ERRORS: [&str; 3] = ["waiting", "timeout", NOT_KEPT];
 pub(super) type KnownRuns = BTreeMap<(usize, u32), KnownRun>;
 
 /// A run that has ended.
-pub(super) struct EndedRun {
+pub(super) struct EndedReplica {
     pub(super) run: StreamId,
     pub(super) wall_ms: u64,
     /// Runs of the same replica that were interrupted.
@@ -45,7 +45,7 @@ pub(super) struct KnownRun {
     may_run_again: bool,
 }
 
-impl EndedRun {
+impl EndedReplica {
     /// One that was recorded before.
     pub(super) fn recorded(run: StreamId) -> Self {
         Self {
@@ -91,8 +91,8 @@ impl KnownRun {
         &self,
         folders: Option<&Arc<RunFolders>>,
         readers: &ReaderPool,
-    ) -> Result<Option<EndedRun>, Failure> {
-        let mut ended = EndedRun::recorded(self.run.clone());
+    ) -> Result<Option<EndedReplica>, Failure> {
+        let mut ended = EndedReplica::recorded(self.run.clone());
         ended.error = self.error.filter(|error| *error != NOT_KEPT);
         let Some(folders) = folders.cloned().filter(|_| ended.error.is_none()) else {
             return Ok(Some(ended));

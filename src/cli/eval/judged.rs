@@ -25,7 +25,7 @@ pub(super) struct JudgedSuite<'s> {
 }
 
 /// What is recorded and shown of a run that has ended.
-pub(super) struct Judged {
+pub(super) struct JudgedReplica {
     pub(super) started: ScenarioStarted,
     /// What the checks found, or why there is no verdict.
     pub(super) results: Result<Vec<CheckResult>, String>,
@@ -75,7 +75,7 @@ impl JudgedSuite<'_> {
     }
 }
 
-impl Judged {
+impl JudgedReplica {
     /// `wall_ms`: 0 of a run that was recorded before, whose record says how long it took.
     pub(super) fn of(
         checked: CheckedScenario,

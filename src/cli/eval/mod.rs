@@ -30,7 +30,7 @@ use ktsu_history::evals::{self, EvalReadError};
 use ktsu_ledger::{Hash, StreamId};
 
 use self::again::Again;
-use self::bench::Bench;
+use self::bench::SuiteRunner;
 use self::job::{BenchArguments, Job};
 use self::judged::JudgedSuite;
 use self::suites::SuiteFile;
@@ -57,9 +57,9 @@ pub(super) enum EvalCommand {
     /// Runs the subject of a spec, once for each combination of its matrix, and judges every run
     Run(RunArguments),
     /// Finishes an eval that was interrupted: what it has judged is not run again
-    Resume(ResumeArguments),
+    Resume(EvalResumeArguments),
     /// Runs again what an eval has no verdict on, and judges all of it anew, as an eval of its own
-    Retry(ResumeArguments),
+    Retry(EvalResumeArguments),
     /// Judges the recorded runs of an eval once more, by another spec, as an eval of its own; nothing runs
     Score(ScoreArguments),
 }
@@ -81,7 +81,7 @@ pub(super) struct RunArguments {
 
 /// What `eval resume` and `eval retry` take.
 #[derive(Debug, clap::Args)]
-pub(super) struct ResumeArguments {
+pub(super) struct EvalResumeArguments {
     /// The eval: its id, or a unique prefix or suffix of it
     eval: String,
     /// The kit that it runs
@@ -95,7 +95,7 @@ pub(super) struct ResumeArguments {
 #[derive(Debug, clap::Args)]
 pub(super) struct ScoreArguments {
     #[command(flatten)]
-    eval: ResumeArguments,
+    eval: EvalResumeArguments,
     /// The spec, which names the same scenarios [default: that of the eval]
     #[arg(long, value_name = "FILE")]
     spec: Option<PathBuf>,
@@ -167,7 +167,7 @@ async fn judge(
             .map_err(Failure::could_not_run)?;
         return Err(refused);
     }
-    let bench = Bench::new(
+    let bench = SuiteRunner::new(
         &engine,
         peer_of(&engine, token),
         &kit,
@@ -244,7 +244,7 @@ fn write(arguments: &BenchArguments, judged: &[JudgedSuite<'_>]) -> Result<(), F
 /// What is recorded of an eval; one that `is_finished`, or one that is not.
 fn recorded(
     common: &Common,
-    arguments: &ResumeArguments,
+    arguments: &EvalResumeArguments,
     is_finished: bool,
 ) -> Result<(StreamId, EvalRecord), Failure> {
     let environment = load_environment(arguments.common.env.as_deref(), &arguments.kit)?;
@@ -285,7 +285,7 @@ fn recorded(
 
 /// The suite that an eval records.
 fn suite_of(
-    arguments: &ResumeArguments,
+    arguments: &EvalResumeArguments,
     record: &EvalRecord,
     name: &str,
 ) -> Result<SuiteFile, Failure> {

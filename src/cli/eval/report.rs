@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use ktsu_eval::{RecordedEvent, Scenario};
+use ktsu_eval::{CausedEvent, Scenario};
 use ktsu_history::evals::{RunVerdict, ScenarioReport, ToolOutcomes};
 use ktsu_ledger::event::{CheckResult, EvalEvent, EvalStatus, Score};
 use serde_json::{Map, Value, json};
@@ -20,7 +20,7 @@ use super::judged::{JudgedSuite, ShownRun, sum};
 const MAX_LABEL: usize = 40;
 
 /// The lines of a suite that runs.
-pub(super) struct Progress {
+pub(super) struct SuiteProgress {
     names: Vec<String>,
     width: usize,
     replicas: u32,
@@ -29,7 +29,7 @@ pub(super) struct Progress {
     passed: usize,
 }
 
-impl Progress {
+impl SuiteProgress {
     pub(super) fn new(scenarios: &[Scenario], replicas: u32, is_quiet: bool) -> Self {
         let names = scenarios
             .iter()
@@ -50,7 +50,7 @@ impl Progress {
     pub(super) fn show(
         &mut self,
         (scenario, replica): (u32, u32),
-        events: &[RecordedEvent],
+        events: &[CausedEvent],
         shown: &ShownRun,
         spent: u64,
     ) {

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 /// How much of a folder is read.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Bounds {
+pub(super) struct ListingBounds {
     /// Files, folders and links.
     pub(super) entries: usize,
     /// Bytes of all paths.
@@ -23,7 +23,7 @@ pub(super) struct Bounds {
     pub(super) bytes: u64,
 }
 
-impl Default for Bounds {
+impl Default for ListingBounds {
     fn default() -> Self {
         Self {
             entries: 200_000,
@@ -35,17 +35,17 @@ impl Default for Bounds {
 }
 
 /// What is in a folder, by paths within it.
-pub(super) struct Listing {
-    pub(super) entries: BTreeMap<String, Entry>,
+pub(super) struct FolderListing {
+    pub(super) entries: BTreeMap<String, FolderEntry>,
     /// Entries that have no place in it, folders that cannot be listed, and files that cannot be read as a
     /// whole.
     pub(super) left_out: u64,
     /// What may still be read.
-    rest: Bounds,
+    rest: ListingBounds,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Entry {
+pub(super) enum FolderEntry {
     File {
         bytes: u64,
         /// None of one that is too large to be read.
@@ -58,11 +58,11 @@ pub(super) enum Entry {
     Other,
 }
 
-impl Listing {
+impl FolderListing {
     /// Reads a folder.
     pub(super) fn read(
         root: &OpenFolder,
-        bounds: Bounds,
+        bounds: ListingBounds,
         interrupt: &Interrupt,
     ) -> io::Result<Self> {
         let mut listing = Self {
@@ -109,7 +109,7 @@ impl Listing {
             return Ok(false);
         };
         let entry = self.entry(at, interrupt)?;
-        let is_folder = entry == Entry::Folder;
+        let is_folder = entry == FolderEntry::Folder;
         self.entries.insert(path.to_owned(), entry);
         Ok(is_folder)
     }
@@ -129,29 +129,29 @@ impl Listing {
         &mut self,
         (folder, name): (&OpenFolder, &OsStr),
         interrupt: &Interrupt,
-    ) -> io::Result<Entry> {
+    ) -> io::Result<FolderEntry> {
         let found = folder.status(name).and_then(|status| {
             Ok(match status.kind {
-                EntryKind::Folder => Entry::Folder,
+                EntryKind::Folder => FolderEntry::Folder,
                 EntryKind::Link => self.link(folder.link(name)?)?,
                 EntryKind::File => self.file(folder.file(name)?, interrupt)?,
-                EntryKind::Other => Entry::Other,
+                EntryKind::Other => FolderEntry::Other,
             })
         });
         is_wanted(interrupt)?;
         Ok(found.unwrap_or_else(|_| {
             self.left_out += 1;
-            Entry::Other
+            FolderEntry::Other
         }))
     }
 
     /// A link, whose target takes as much room as a path.
-    fn link(&mut self, target: OsString) -> io::Result<Entry> {
+    fn link(&mut self, target: OsString) -> io::Result<FolderEntry> {
         let rest = self.rest.paths.checked_sub(target.len());
         let target = target.into_string().ok();
         let (rest, target) = rest.zip(target).ok_or_else(unreadable)?;
         self.rest.paths = rest;
-        Ok(Entry::Link(target))
+        Ok(FolderEntry::Link(target))
     }
 
     /// A file, whose content is read if it is not too large.
@@ -159,7 +159,7 @@ impl Listing {
         &mut self,
         (file, status): (File, EntryStatus),
         interrupt: &Interrupt,
-    ) -> io::Result<Entry> {
+    ) -> io::Result<FolderEntry> {
         let digest = match self.rest.bytes.checked_sub(status.bytes) {
             Some(rest) => {
                 self.rest.bytes = rest;
@@ -170,7 +170,7 @@ impl Listing {
                 None
             }
         };
-        Ok(Entry::File {
+        Ok(FolderEntry::File {
             bytes: status.bytes,
             digest,
             executable: status.executable,
@@ -178,7 +178,7 @@ impl Listing {
     }
 }
 
-impl Entry {
+impl FolderEntry {
     pub(super) fn shown(&self) -> Value {
         match self {
             Self::File {
@@ -240,9 +240,9 @@ mod tests {
 
     use super::*;
 
-    fn read(root: &Path, bounds: Bounds) -> Listing {
+    fn read(root: &Path, bounds: ListingBounds) -> FolderListing {
         let root = OpenFolder::open(root).unwrap();
-        Listing::read(&root, bounds, &Interrupt::default()).unwrap()
+        FolderListing::read(&root, bounds, &Interrupt::default()).unwrap()
     }
 
     /// A folder with three files of four bytes.
@@ -257,13 +257,13 @@ mod tests {
     #[test]
     fn of_what_is_too_much_the_rest_is_left_out() {
         let folder = folder();
-        let all = Bounds::default();
+        let all = ListingBounds::default();
         for (bounds, listed, left_out) in [
             (all, 3, 0),
-            (Bounds { entries: 2, ..all }, 2, 1),
-            (Bounds { paths: 7, ..all }, 2, 1),
-            (Bounds { path: 5, ..all }, 2, 1),
-            (Bounds { bytes: 11, ..all }, 3, 1),
+            (ListingBounds { entries: 2, ..all }, 2, 1),
+            (ListingBounds { paths: 7, ..all }, 2, 1),
+            (ListingBounds { path: 5, ..all }, 2, 1),
+            (ListingBounds { bytes: 11, ..all }, 3, 1),
         ] {
             let listing = read(folder.path(), bounds);
             let found = (listing.entries.len(), listing.left_out);
@@ -276,7 +276,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = File::create(folder.path().join("sparse")).unwrap();
         file.set_len(1 << 40).unwrap();
-        let listing = read(folder.path(), Bounds::default());
+        let listing = read(folder.path(), ListingBounds::default());
         let shown = listing.entries["sparse"].shown();
         let expected = json!({"bytes": 1_u64 << 40, "executable": false, "kind": "file"});
         assert_eq!((shown, listing.left_out), (expected, 1));
@@ -292,13 +292,13 @@ mod tests {
             at = at.folder(OsStr::new(&name)).unwrap();
         }
         at.make_file(OsStr::new("hidden"), false).unwrap();
-        let deep = read(folder.path(), Bounds::default());
+        let deep = read(folder.path(), ListingBounds::default());
         assert_eq!((deep.entries.len(), deep.left_out), (20, 1));
         let folder = tempfile::tempdir().unwrap();
         let strange = OsStr::from_bytes(b"\xff");
         symlink(strange, folder.path().join("link")).unwrap();
         fs::write(folder.path().join(strange), "").unwrap();
-        let listing = read(folder.path(), Bounds::default());
+        let listing = read(folder.path(), ListingBounds::default());
         assert_eq!((listing.entries.len(), listing.left_out), (1, 2));
     }
 
@@ -312,7 +312,7 @@ mod tests {
         }
         // Nothing is closed to root.
         let is_closed = File::open(folder.path().join("one")).is_err();
-        let listing = read(folder.path(), Bounds::default());
+        let listing = read(folder.path(), ListingBounds::default());
         assert_eq!(listing.left_out, if is_closed { 2 } else { 0 });
         assert_eq!(listing.entries.len(), 4);
     }
@@ -323,7 +323,7 @@ mod tests {
         interrupt.set();
         let folder = folder();
         let root = OpenFolder::open(folder.path()).unwrap();
-        assert!(Listing::read(&root, Bounds::default(), &interrupt).is_err());
+        assert!(FolderListing::read(&root, ListingBounds::default(), &interrupt).is_err());
         let file = File::open(folder.path().join("one")).unwrap();
         assert!(digest(file, 4, &interrupt).is_err());
     }
@@ -357,7 +357,7 @@ mod tests {
         };
         let found = std::thread::scope(|scope| {
             scope.spawn(exchange);
-            let listings = (0..300).map(|_| read(inside.path(), Bounds::default()));
+            let listings = (0..300).map(|_| read(inside.path(), ListingBounds::default()));
             let mut entries = listings.flat_map(|listing| listing.entries.into_keys());
             let found = entries.find(|path| path.ends_with("one"));
             is_read.store(true, Ordering::Relaxed);

@@ -10,7 +10,7 @@ use super::super::{agents, text};
 
 /// An agent's task, or the sum of a step's tasks.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Tally {
+pub(super) struct TaskTally {
     /// When it started.
     at: Option<Timestamp>,
     /// What goes on: `asks careful`.
@@ -34,13 +34,13 @@ pub(super) struct Items {
     /// How many there are.
     all: u64,
     /// Those under way, by index.
-    pub(super) open: BTreeMap<u32, Tally>,
+    pub(super) open: BTreeMap<u32, TaskTally>,
     succeeded: u64,
     failed: u64,
     skipped: u64,
 }
 
-impl Tally {
+impl TaskTally {
     /// Of a task that starts.
     pub(super) fn since(at: Timestamp) -> Self {
         Self {
@@ -154,7 +154,7 @@ impl Items {
     }
 
     /// An item has ended, `failed`, `skipped` or `complete`.
-    pub(super) fn end(&mut self, index: u32, word: &str) -> Option<Tally> {
+    pub(super) fn end(&mut self, index: u32, word: &str) -> Option<TaskTally> {
         match word {
             "failed" => self.failed += 1,
             "skipped" => self.skipped += 1,

@@ -232,13 +232,13 @@ pub(super) fn put(lock: &mut Lock, mut offered: OfferedTools) {
 
 #[cfg(test)]
 mod tests {
-    use ktsu_ledger::event::lock::{Entry, FORMAT, Prices};
+    use ktsu_ledger::event::lock::{FORMAT, LockEntry, LockedPrices};
 
     use super::*;
 
     #[test]
     fn a_server_with_nothing_to_call_is_locked_as_such() {
-        let entry = Entry {
+        let entry = LockEntry {
             definition: None,
             digest: "0".repeat(64),
             kind: Kind::Server,
@@ -249,7 +249,7 @@ mod tests {
         let mut lock = Lock {
             entries: vec![entry],
             format: FORMAT,
-            prices: Prices {
+            prices: LockedPrices {
                 digest: "0".repeat(64),
                 version: "1".to_owned(),
             },

@@ -7,7 +7,7 @@ use crate::bench::{Bench, CheckError};
 use crate::http_mock::check::MockCheck;
 use crate::http_mock::record::{KnownRecord, MockRequest, ServiceRecords};
 use crate::output::missed;
-use crate::results::{Finding, shown, value_looked_at};
+use crate::results::{CheckFinding, shown, value_looked_at};
 
 /// How many bytes of a record count as much as one comparison of a frame.
 const BYTES_PER_COMPARISON: u64 = 4;
@@ -17,7 +17,7 @@ pub(crate) fn find(
     check: &MockCheck,
     services: Option<&ServiceRecords>,
     bench: &mut Bench<'_, '_>,
-) -> Result<Finding, CheckError> {
+) -> Result<CheckFinding, CheckError> {
     let known = whole(&check.service, services).map_err(CheckError::new)?;
     let (record, cost) = (&known.record, 1 + known.bytes / BYTES_PER_COMPARISON);
     bench.spend(cost, "requests")?;
@@ -61,7 +61,7 @@ pub(crate) fn find(
         format!("{all} ({} received {received})", check.service)
     };
     let reason = failed.clone().unwrap_or_else(holds);
-    Ok(Finding::of(failed.is_none(), reason, looked_at))
+    Ok(CheckFinding::of(failed.is_none(), reason, looked_at))
 }
 
 fn counted_words(count: usize) -> String {

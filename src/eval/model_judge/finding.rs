@@ -14,7 +14,7 @@ use crate::model_judge::question::{
     CallsOfCheck, JudgeQuestion, JudgeSettings, JudgeSubject, wrong,
 };
 use crate::model_judge::reply::{Judged, read};
-use crate::results::{Finding, MAX_FRAMES_NAMED, printed, shortened, value_looked_at};
+use crate::results::{CheckFinding, MAX_FRAMES_NAMED, printed, shortened, value_looked_at};
 use crate::score::rounded;
 
 /// The most characters of what a model gives as its reason.
@@ -60,7 +60,7 @@ pub(crate) fn find(
     services: Option<&ServiceRecords>,
     replies: Option<&JudgeReplies>,
     frames: &[FrameView],
-) -> Result<Finding, CheckError> {
+) -> Result<CheckFinding, CheckError> {
     let replies = replies.ok_or_else(|| CheckError::new("no model is asked here"))?;
     if let Some(why) = replies.refused.get(name) {
         return Err(CheckError::new(printed(why.as_bytes())));
@@ -101,8 +101,8 @@ pub(crate) fn find(
     for note in notes(check, &samples, (holds, left_out), frames) {
         reason.push_str(&format!(" ({note})"));
     }
-    let found = Finding::of(holds, reason, looked_at);
-    Ok(Finding {
+    let found = CheckFinding::of(holds, reason, looked_at);
+    Ok(CheckFinding {
         score: Some(score),
         ..found
     })

@@ -27,14 +27,14 @@ const SCALE: &str = "\nThe score is a number from 0 (the criteria are not met at
 
 /// The texts of a prompt, and how much of what is judged they have.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Prompt {
+pub(crate) struct JudgePrompt {
     pub(crate) system: String,
     pub(crate) user: String,
     /// How many bytes of how many are left out.
     pub(crate) left_out: Option<(usize, usize)>,
 }
 
-impl Prompt {
+impl JudgePrompt {
     pub(crate) fn of(check: &JudgeCheck, input: &str) -> Self {
         let (shown, left_out) = shortened(input);
         let mark = mark(&check.criteria, &shown);

@@ -1,6 +1,6 @@
 //! What a check asks a model, and what is next: a request, waiting for replies, or nothing.
 
-use ktsu_ledger::event::{CallError, LlmRequest, LlmResponse, Purpose, Report};
+use ktsu_ledger::event::{CallError, LlmRequest, LlmResponse, Purpose, ReportReference};
 use ktsu_ledger::{CanonicalJson, Hash};
 use ktsu_workflow::expression::{Evaluator, Expression, Tracker, from_value, into_value};
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use crate::http_mock::assertions;
 use crate::http_mock::record::{MockRequest, ServiceRecords};
 use crate::model_judge::calls::{JudgeCall, request_digest};
 use crate::model_judge::check::{JudgeCheck, JudgeInput};
-use crate::model_judge::prompt::{Prompt, repair};
+use crate::model_judge::prompt::{JudgePrompt, repair};
 use crate::model_judge::reply::{MAX_REPLY, read};
 
 /// The most tokens of a reply.
@@ -27,7 +27,7 @@ const ASSISTANT: &str = "assistant";
 pub struct JudgeQuestion {
     /// The name of the invariant.
     pub check: String,
-    prompt: Prompt,
+    prompt: JudgePrompt,
     settings: JudgeSettings,
 }
 
@@ -103,7 +103,7 @@ impl JudgeQuestion {
         };
         Ok(Self {
             check: name.to_owned(),
-            prompt: Prompt::of(check, &input),
+            prompt: JudgePrompt::of(check, &input),
             settings: JudgeSettings::of(check),
         })
     }
@@ -228,7 +228,7 @@ impl JudgeQuestion {
             group: self.settings.group.clone(),
             item: None,
             max_tokens: MAX_TOKENS,
-            report: Report {
+            report: ReportReference {
                 digest: Hash::of(messages.as_str().as_bytes()).to_string(),
                 n: number(purpose),
             },
@@ -309,7 +309,7 @@ pub(crate) fn seal_answer(call: &JudgeCall, answer: &mut LlmResponse) {
         answer.content = Some(CanonicalJson::string(""));
     }
     call.seal(answer);
-    answer.report = Some(Report {
+    answer.report = Some(ReportReference {
         digest: answer.output_hash.clone(),
         n: number(call.purpose),
     });

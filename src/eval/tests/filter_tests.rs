@@ -1,14 +1,14 @@
-use crate::{Filter, FrameView};
+use crate::{FrameFilter, FrameView};
 
 use super::support::paid;
 
-fn filter(words: &[&str]) -> Filter {
+fn filter(words: &[&str]) -> FrameFilter {
     let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
-    Filter::from_words(&words).unwrap()
+    FrameFilter::from_words(&words).unwrap()
 }
 
 fn refused(word: &str) -> String {
-    let error = Filter::from_words(&[word.to_owned()]).unwrap_err();
+    let error = FrameFilter::from_words(&[word.to_owned()]).unwrap_err();
     format!("{} | {}", error.message, error.hint.unwrap_or_default())
 }
 
@@ -88,8 +88,8 @@ fn what_is_no_filter_is_refused_with_what_to_type() {
         let found = refused(word);
         assert!(found.contains(words), "{word}: {found}");
     }
-    assert!(Filter::from_words(&["type=x.kit.seen".to_owned()]).is_ok());
-    assert!(Filter::from_words(&vec!["tool=a".to_owned(); 33]).is_err());
+    assert!(FrameFilter::from_words(&["type=x.kit.seen".to_owned()]).is_ok());
+    assert!(FrameFilter::from_words(&vec!["tool=a".to_owned(); 33]).is_err());
 }
 
 #[test]

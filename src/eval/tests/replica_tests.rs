@@ -9,7 +9,7 @@ use ktsu_ledger::{Cause, StreamId};
 use super::record_tests::{checked, frames, started};
 use super::support::{envelope, faults, paid, spec};
 use crate::aggregate::{aggregated, is_possible};
-use crate::{EvalRecord, EvalWriter, RecordedEvent, Subject, judge};
+use crate::{CausedEvent, EvalRecord, EvalWriter, Subject, judge};
 
 use EvalStatus::{Error, Failed, Passed};
 use ReplicaAggregation::{All, Any, AtLeast, Majority, Mean, PassAt, PassHat};
@@ -198,7 +198,7 @@ fn every_aggregation_of_a_file_is_read() {
 }
 
 /// An eval of two scenarios with three replicas each, the second of which fails in the first scenario.
-fn events(text: &str) -> Vec<RecordedEvent> {
+fn events(text: &str) -> Vec<CausedEvent> {
     let (mut writer, mut events) = begin(text);
     for at in 0..6 {
         events.extend(judged(&mut writer, text, at));
@@ -207,7 +207,7 @@ fn events(text: &str) -> Vec<RecordedEvent> {
     events
 }
 
-fn begin(text: &str) -> (EvalWriter, Vec<RecordedEvent>) {
+fn begin(text: &str) -> (EvalWriter, Vec<CausedEvent>) {
     let spec = spec(text);
     let started = EvalStarted {
         suite: spec.suite.as_ref().map(|suite| suite.recorded(None)),
@@ -217,7 +217,7 @@ fn begin(text: &str) -> (EvalWriter, Vec<RecordedEvent>) {
 }
 
 /// The events of the run with this number.
-fn judged(writer: &mut EvalWriter, text: &str, at: usize) -> Vec<RecordedEvent> {
+fn judged(writer: &mut EvalWriter, text: &str, at: usize) -> Vec<CausedEvent> {
     let (mut envelope, frames) = (envelope(), paid());
     if at == 1 {
         envelope["output"]["team"] = "other".into();
@@ -304,7 +304,7 @@ fn an_eval_is_continued_after_any_of_its_runs_with_the_same_frames() {
 }
 
 /// Why a changed record is refused, and at which frame.
-fn refused(change: impl FnOnce(&mut Vec<RecordedEvent>)) -> (u64, &'static str) {
+fn refused(change: impl FnOnce(&mut Vec<CausedEvent>)) -> (u64, &'static str) {
     let mut events = events(&several("majority"));
     change(&mut events);
     let fault = EvalRecord::of(&frames(events)).unwrap_err();
@@ -393,7 +393,7 @@ fn a_record_of_replicas_that_contradicts_itself_is_refused_at_its_frame() {
     }
 }
 
-fn suite(events: &mut [RecordedEvent], change: impl FnOnce(&mut EvalSuite)) {
+fn suite(events: &mut [CausedEvent], change: impl FnOnce(&mut EvalSuite)) {
     if let EvalEvent::Started(started) = &mut events[0].1
         && let Some(suite) = &mut started.suite
     {

@@ -8,7 +8,8 @@ use std::rc::Rc;
 
 use ktsu_ledger::event::plan::Plan;
 use ktsu_ledger::event::{
-    AgentEvent, ApprovalRequested, BranchCreated, Effects, Principal, Report, StepEvent, ToolCalled,
+    AgentEvent, ApprovalRequested, BranchCreated, Effects, Principal, ReportReference, StepEvent,
+    ToolCalled,
 };
 use ktsu_ledger::{Actor, Event, Frame, Timestamp};
 use ktsu_projections::life::call::RequestedCall;
@@ -33,7 +34,7 @@ pub(super) enum ClaimKind {
 /// What is known of a run at a frame.
 pub(super) struct AgentTimeline<'a> {
     pub(super) history: &'a History<'a>,
-    pub(super) tasks: BTreeMap<TaskAddress<'a>, TaskProgress<'a>>,
+    pub(super) tasks: BTreeMap<TimelineKey<'a>, TaskProgress<'a>>,
     /// What each request told its model of tools, and its digest.
     pub(super) offers: BTreeMap<u64, Rc<Value>>,
     pub(super) digests: BTreeMap<u64, &'a str>,
@@ -61,14 +62,14 @@ pub(super) struct AgentTimeline<'a> {
 }
 
 /// A task: scope, step and item.
-pub(super) type TaskAddress<'a> = (&'a str, &'a str, Option<u32>);
+pub(super) type TimelineKey<'a> = (&'a str, &'a str, Option<u32>);
 
 /// What is known of a task.
 #[derive(Default)]
 pub(super) struct TaskProgress<'a> {
     pub(super) attempt: Option<u32>,
     /// The last report of the attempt.
-    pub(super) report: Option<&'a Report>,
+    pub(super) report: Option<&'a ReportReference>,
     /// The request without a reply.
     pub(super) request: Option<u64>,
     /// The last reply, and what it asks for.

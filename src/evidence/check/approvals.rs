@@ -20,12 +20,12 @@ use super::history::server;
 use super::reading::EvidenceArchive;
 use super::tools::CallReference;
 use super::{
-    CheckResult, ClaimFailure, VerifyOptions, counted, not_covered, not_covered_at, proven,
+    ArchiveVerifyOptions, CheckResult, ClaimFailure, counted, not_covered, not_covered_at, proven,
 };
 
 impl EvidenceArchive {
     /// Whether people allowed what they had to be asked about.
-    pub(super) fn approvals(&self, against: &VerifyOptions) -> CheckResult {
+    pub(super) fn approvals(&self, against: &ArchiveVerifyOptions) -> CheckResult {
         let (mut decided, mut unknown) = (BTreeSet::new(), None);
         let large = self.each_history(against, &mut |history| {
             let mut timeline = AgentTimeline::of(history)?;

@@ -6,7 +6,7 @@ use super::super::archive::PositionedFrame;
 use super::super::derived;
 use super::super::export::VERIFIER;
 use super::reading::EvidenceArchive;
-use super::{CheckResult, ClaimFailure, VerifyOptions, counted, not_covered, proven};
+use super::{ArchiveVerifyOptions, CheckResult, ClaimFailure, counted, not_covered, proven};
 use ktsu_workflow::admit::ENGINE;
 
 impl EvidenceArchive {
@@ -37,7 +37,7 @@ impl EvidenceArchive {
     }
 
     /// Whether the tables for people say what the frames say: they are made again.
-    pub(super) fn derived(&self, against: &VerifyOptions) -> CheckResult {
+    pub(super) fn derived(&self, against: &ArchiveVerifyOptions) -> CheckResult {
         let weight: u64 = self.all().iter().map(|row| self.weight_of(row)).sum();
         if weight > against.run_bytes {
             let words = "the archive is larger than what is held at once; --run-size lets more of \

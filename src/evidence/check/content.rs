@@ -6,7 +6,9 @@ use ktsu_ledger::Frame;
 
 use super::super::archive::{Extract, describe, extracts};
 use super::reading::EvidenceArchive;
-use super::{CheckResult, ClaimFailure, VerifyOptions, counted, for_one, not_covered, proven};
+use super::{
+    ArchiveVerifyOptions, CheckResult, ClaimFailure, counted, for_one, not_covered, proven,
+};
 use ktsu_workflow::replay::{Definitions, ReplayError, replay};
 
 impl EvidenceArchive {
@@ -71,7 +73,7 @@ impl EvidenceArchive {
     }
 
     /// Whether every decision follows from the recorded inputs.
-    pub(super) fn replay(&self, against: &VerifyOptions) -> CheckResult {
+    pub(super) fn replay(&self, against: &ArchiveVerifyOptions) -> CheckResult {
         let mut definitions = Definitions::default();
         let (mut count, mut large) = (0, None);
         for (stream, (_, last)) in self.by_stream() {

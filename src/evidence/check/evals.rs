@@ -13,7 +13,9 @@ use ktsu_workflow::current_output::fold;
 
 use super::content::too_large;
 use super::reading::{EvidenceArchive, FRAME_BYTES};
-use super::{CheckResult, ClaimFailure, VerifyOptions, counted, for_one, not_covered, proven};
+use super::{
+    ArchiveVerifyOptions, CheckResult, ClaimFailure, counted, for_one, not_covered, proven,
+};
 
 /// The most frames times checks that are judged again: scenarios of one run read it again each.
 const MAX_JUDGED: u64 = 20_000_000;
@@ -53,7 +55,7 @@ fn unread_frames(stream: &str) -> ClaimFailure {
 
 impl EvidenceArchive {
     /// Whether verdicts follow from their specs and from the runs that they are about.
-    pub(super) fn evals(&self, against: &VerifyOptions) -> CheckResult {
+    pub(super) fn evals(&self, against: &ArchiveVerifyOptions) -> CheckResult {
         let mut judged = JudgedEvals::default();
         for (stream, (_, last)) in self.by_stream() {
             if stream.starts_with("eval:") {
@@ -80,7 +82,7 @@ impl EvidenceArchive {
         &self,
         stream: &str,
         last: u64,
-        against: &VerifyOptions,
+        against: &ArchiveVerifyOptions,
         judged: &mut JudgedEvals,
     ) -> Result<(), ClaimFailure> {
         if self.held_of_eval(stream, last) > against.run_bytes {
@@ -151,7 +153,7 @@ impl EvidenceArchive {
         &self,
         eval: &str,
         judged_run: &JudgedRun,
-        against: &VerifyOptions,
+        against: &ArchiveVerifyOptions,
         judged: &mut JudgedEvals,
     ) -> Result<Option<CheckedRun>, ClaimFailure> {
         let started = &judged_run.started;
@@ -198,7 +200,12 @@ impl EvidenceArchive {
     }
 
     /// What services received of a run that an eval judged, unless that is too large.
-    fn received(&self, stream: &str, seq: u64, against: &VerifyOptions) -> Option<ServiceRecords> {
+    fn received(
+        &self,
+        stream: &str,
+        seq: u64,
+        against: &ArchiveVerifyOptions,
+    ) -> Option<ServiceRecords> {
         if self.whole_weight_of(self.row(stream, seq)?) > against.run_bytes {
             return None;
         }

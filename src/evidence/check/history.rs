@@ -11,7 +11,7 @@ use ktsu_ledger::{Event, Frame};
 use super::super::archive::PositionedFrame;
 use super::content::too_large;
 use super::reading::EvidenceArchive;
-use super::{ClaimFailure, VerifyOptions};
+use super::{ArchiveVerifyOptions, ClaimFailure};
 
 /// The frames of a run or branch in order, those before a fork included; those about agents and
 /// what people decided with their blobs put back.
@@ -26,7 +26,7 @@ impl EvidenceArchive {
     /// first that is too large to be held.
     pub(super) fn each_history(
         &self,
-        against: &VerifyOptions,
+        against: &ArchiveVerifyOptions,
         judge: &mut dyn FnMut(&History<'_>) -> Result<(), ClaimFailure>,
     ) -> Result<Option<String>, ClaimFailure> {
         let about_agents: BTreeSet<String> = self

@@ -51,7 +51,7 @@ use super::tar::ArchiveSource;
 
 /// What an archive is checked against.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct VerifyOptions {
+pub struct ArchiveVerifyOptions {
     /// Checkpoints that the auditor has kept, or got from a witness.
     pub held: Vec<Checkpoint>,
     /// The key that the auditor knows the ledger by.
@@ -64,7 +64,7 @@ pub struct VerifyOptions {
 /// The largest run that is held in memory, where nobody says otherwise.
 pub const MAX_RUN_BYTES: u64 = 24 * 1024 * 1024;
 
-impl Default for VerifyOptions {
+impl Default for ArchiveVerifyOptions {
     fn default() -> Self {
         Self {
             held: Vec::new(),
@@ -192,7 +192,7 @@ impl EvidenceReport {
 ///
 /// # Errors
 /// Why there is nothing to check: it is no archive of evidence, or not one this version reads.
-pub fn verify(bytes: &[u8], against: &VerifyOptions) -> Result<EvidenceReport, String> {
+pub fn verify(bytes: &[u8], against: &ArchiveVerifyOptions) -> Result<EvidenceReport, String> {
     verify_from(std::io::Cursor::new(bytes.to_vec()), against)
 }
 
@@ -203,7 +203,7 @@ pub fn verify(bytes: &[u8], against: &VerifyOptions) -> Result<EvidenceReport, S
 /// As [`verify`]; also where the archive changes meanwhile.
 pub fn verify_from(
     source: impl ArchiveSource + 'static,
-    against: &VerifyOptions,
+    against: &ArchiveVerifyOptions,
 ) -> Result<EvidenceReport, String> {
     let evidence = EvidenceArchive::read(source)?;
     let signed = tree::Signed::of(&evidence);

@@ -29,7 +29,9 @@ use super::reading::EvidenceArchive;
 use super::resumptions::Resumptions;
 use super::reviewed_outputs::ReviewedOutputs;
 use super::step_outputs::{AskedBeside, StepOutputs};
-use super::{CheckResult, ClaimFailure, VerifyOptions, counted, for_one, not_covered, proven};
+use super::{
+    ArchiveVerifyOptions, CheckResult, ClaimFailure, counted, for_one, not_covered, proven,
+};
 use ktsu_contract::gateway::strip_code_fence;
 
 /// The code of an outcome that has no output because the budget was used up.
@@ -46,7 +48,7 @@ pub(super) struct OutputTally {
 
 impl EvidenceArchive {
     /// Whether outputs are what replies and answers give.
-    pub(super) fn outputs(&self, against: &VerifyOptions) -> CheckResult {
+    pub(super) fn outputs(&self, against: &ArchiveVerifyOptions) -> CheckResult {
         let mut found = OutputTally::default();
         for (stream, (first, last)) in self.by_stream() {
             if !matches!(
@@ -59,7 +61,7 @@ impl EvidenceArchive {
                 found.unknown.get_or_insert_with(|| too_large(stream));
                 continue;
             }
-            OutputCheck::of(self, stream, first, &mut found).read(last)?;
+            OutputVerifier::of(self, stream, first, &mut found).read(last)?;
         }
         match found.unknown {
             Some(words) => not_covered(words),
@@ -75,7 +77,7 @@ impl EvidenceArchive {
 }
 
 /// A run from its beginning, with all that it shares; only its own frames are checked.
-pub(super) struct OutputCheck<'a> {
+pub(super) struct OutputVerifier<'a> {
     evidence: &'a EvidenceArchive,
     stream: &'a str,
     first: u64,
@@ -96,7 +98,7 @@ pub(super) struct OutputCheck<'a> {
     unread: bool,
 }
 
-impl<'a> OutputCheck<'a> {
+impl<'a> OutputVerifier<'a> {
     fn of(
         evidence: &'a EvidenceArchive,
         stream: &'a str,

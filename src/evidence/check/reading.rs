@@ -16,7 +16,7 @@ use super::super::archive::{
     PositionedFrame, TREE, Tree,
 };
 use super::super::tar::{Archive, ArchiveSource, FileSpan};
-use super::{ClaimFailure, VerifyOptions, frames};
+use super::{ArchiveVerifyOptions, ClaimFailure, frames};
 
 /// The most bytes of frames that are held.
 const MAX_CACHED_BYTES: usize = 8 * 1024 * 1024;
@@ -386,7 +386,12 @@ impl EvidenceArchive {
 
     /// Whether the frames of an effective stream, with their blobs put back, take more memory than
     /// a run may. Where one of them is missing, they are not counted.
-    pub(super) fn is_too_large(&self, stream: &str, last: u64, against: &VerifyOptions) -> bool {
+    pub(super) fn is_too_large(
+        &self,
+        stream: &str,
+        last: u64,
+        against: &ArchiveVerifyOptions,
+    ) -> bool {
         let mut weight = 0u64;
         for seq in 0..=last {
             let Some(row) = self.shared_row(stream, seq) else {

@@ -14,9 +14,9 @@ use ktsu_projections::life::review::{Review, ReviewDue, ReviewRefusal, ReviewSta
 use serde_json::Value;
 
 use super::ClaimFailure;
-use super::outputs::OutputCheck;
+use super::outputs::OutputVerifier;
 
-impl OutputCheck<'_> {
+impl OutputVerifier<'_> {
     /// Takes a frame as far as it is about reviews, or about values that people may have replaced.
     pub(super) fn review(&mut self, frame: &Frame) -> Result<(), ClaimFailure> {
         self.review_origin(frame)?;

@@ -15,12 +15,12 @@ use serde_json::Value;
 
 use super::ClaimFailure;
 use super::history::may_resume_to;
-use super::outputs::OutputCheck;
+use super::outputs::OutputVerifier;
 
 /// The code of steps whose data did not come.
 const TIMED_OUT: &str = "suspend_timed_out";
 
-impl OutputCheck<'_> {
+impl OutputVerifier<'_> {
     /// Takes a frame as far as it is about suspensions, or about what steps are given after them.
     pub(super) fn suspension(&mut self, frame: &Frame) -> Result<(), ClaimFailure> {
         match &frame.event {

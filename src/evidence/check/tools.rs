@@ -18,13 +18,14 @@ use super::agent_timeline::{AgentTimeline, CheckedCall, ClaimKind, Question, Tas
 use super::history::server;
 use super::reading::EvidenceArchive;
 use super::{
-    CheckResult, ClaimFailure, VerifyOptions, counted, for_one, not_covered, not_covered_at, proven,
+    ArchiveVerifyOptions, CheckResult, ClaimFailure, counted, for_one, not_covered, not_covered_at,
+    proven,
 };
 use ktsu_workflow::admit::tools::idempotency_key;
 
 impl EvidenceArchive {
     /// Whether every call of a tool is accounted for.
-    pub(super) fn tools(&self, against: &VerifyOptions) -> CheckResult {
+    pub(super) fn tools(&self, against: &ArchiveVerifyOptions) -> CheckResult {
         let (mut open, mut made) = (None, BTreeSet::new());
         let large = self.each_history(against, &mut |history| {
             let mut timeline = AgentTimeline::of(history)?;

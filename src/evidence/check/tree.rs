@@ -10,7 +10,7 @@ use ktsu_ledger::merkle::{Node, multiproof};
 use super::super::archive::PositionedFrame;
 use super::reading::EvidenceArchive;
 use super::{
-    CheckResult, ClaimFailure, VerifyOptions, counted, not_covered, not_covered_at, proven,
+    ArchiveVerifyOptions, CheckResult, ClaimFailure, counted, not_covered, not_covered_at, proven,
 };
 
 const UNSIGNED: &str = "the ledger has no signed checkpoint";
@@ -124,7 +124,7 @@ impl Signed {
 
     /// Whether the auditor's key signed last, or vouches for the one that did. A key that others
     /// vouch for shows nothing: anybody can vouch for a key that everybody knows.
-    pub(super) fn key(&self, against: &VerifyOptions) -> CheckResult {
+    pub(super) fn key(&self, against: &ArchiveVerifyOptions) -> CheckResult {
         let Some(wanted) = &against.key else {
             let words = "operator-asserted only: no key was given with --key";
             return not_covered(words);
@@ -149,7 +149,11 @@ impl Signed {
     }
 
     /// Whether the checkpoints that the auditor has kept are of this ledger.
-    pub(super) fn held(&self, evidence: &EvidenceArchive, against: &VerifyOptions) -> CheckResult {
+    pub(super) fn held(
+        &self,
+        evidence: &EvidenceArchive,
+        against: &ArchiveVerifyOptions,
+    ) -> CheckResult {
         if against.held.is_empty() {
             let words = "no checkpoint kept elsewhere was given with --checkpoint";
             return not_covered(words);

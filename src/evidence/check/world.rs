@@ -23,11 +23,13 @@ use ktsu_workflow::rules::DecisionRules;
 use super::content::too_large;
 use super::reading::EvidenceArchive;
 use super::world_outputs::{Outputs, ReactingCandidate, judge_candidates, wrong_if};
-use super::{CheckResult, ClaimFailure, VerifyOptions, counted, for_one, not_covered, proven};
+use super::{
+    ArchiveVerifyOptions, CheckResult, ClaimFailure, counted, for_one, not_covered, proven,
+};
 
 impl EvidenceArchive {
     /// Whether frames about worlds follow from those before them, as far as nothing is evaluated.
-    pub(super) fn world(&self, against: &VerifyOptions) -> CheckResult {
+    pub(super) fn world(&self, against: &ArchiveVerifyOptions) -> CheckResult {
         let mut definitions = Definitions::default();
         let (mut judged, mut unknown) = (0, None);
         for (stream, (_, last)) in self.by_stream() {
@@ -526,7 +528,7 @@ mod tests {
         };
         let bytes = export(&store, &all).unwrap().bytes;
         let archive = EvidenceArchive::read(std::io::Cursor::new(bytes)).unwrap();
-        let (verdict, _, words) = archive.world(&VerifyOptions::default()).unwrap();
+        let (verdict, _, words) = archive.world(&ArchiveVerifyOptions::default()).unwrap();
         assert_eq!(verdict, ClaimVerdict::Proven, "{words}");
         let judged: u64 = words.split(' ').next().unwrap().parse().unwrap();
         assert!(judged > 30, "{words}");

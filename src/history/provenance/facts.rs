@@ -11,7 +11,7 @@ use ktsu_projections::run::{RunState, Step};
 use ktsu_projections::step_name::path_in;
 
 /// A step or an item: scope, id, item.
-pub(super) type TaskName = (String, String, Option<u32>);
+pub(super) type FactKey = (String, String, Option<u32>);
 
 /// The frames about one of them.
 #[derive(Debug, Clone, Default)]
@@ -38,7 +38,7 @@ pub(super) struct StepFacts {
 #[derive(Debug, Default)]
 pub(super) struct RunFacts {
     /// Sorted, so that the items of a step and the steps of a scope are adjacent.
-    about: BTreeMap<TaskName, StepFacts>,
+    about: BTreeMap<FactKey, StepFacts>,
     /// Overlays, by scope and step.
     overlays: HashMap<(String, String), Vec<SetField>>,
     /// The last frame that took a step back, by scope and step.
@@ -219,7 +219,7 @@ impl RunFacts {
     }
 }
 
-fn spoken<'a>(facts: impl IntoIterator<Item = (&'a TaskName, &'a StepFacts)>) -> Vec<u64> {
+fn spoken<'a>(facts: impl IntoIterator<Item = (&'a FactKey, &'a StepFacts)>) -> Vec<u64> {
     let replies = facts.into_iter().flat_map(|(_, facts)| &facts.replies);
     replies.copied().collect()
 }

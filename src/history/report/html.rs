@@ -68,11 +68,11 @@ pub(super) fn document(title: &str, body: &Markup) -> String {
                 meta charset="utf-8";
                 meta http-equiv="Content-Security-Policy" content=(CONTENT_SECURITY_POLICY);
                 meta name="viewport" content="width=device-width";
-                title { (Text(title)) }
+                title { (HtmlText(title)) }
                 style { (PreEscaped(STYLE)) }
             }
             body {
-                h1 { (Text(title)) }
+                h1 { (HtmlText(title)) }
                 (body)
             }
         }
@@ -83,9 +83,9 @@ pub(super) fn document(title: &str, body: &Markup) -> String {
 
 /// Text from data: escaped, cut at a bound, and with U+FFFD for control characters and for marks
 /// that turn the direction of what follows.
-pub struct Text<T>(pub T);
+pub struct HtmlText<T>(pub T);
 
-impl<T: Display> Render for Text<T> {
+impl<T: Display> Render for HtmlText<T> {
     fn render_to(&self, page: &mut String) {
         let room = MAX_TEXT;
         if write!(TextFilter { page, room }, "{}", self.0).is_err() {
@@ -119,15 +119,15 @@ impl Write for TextFilter<'_> {
 
 /// A row of a table.
 pub fn row(cells: &[&dyn Display]) -> Markup {
-    html! { tr { @for cell in cells { td { (Text(cell)) } } } }
+    html! { tr { @for cell in cells { td { (HtmlText(cell)) } } } }
 }
 
 fn block(text: impl Display) -> Markup {
-    html! { pre { (Text(text)) } }
+    html! { pre { (HtmlText(text)) } }
 }
 
 pub(super) fn details(summary: impl Display, text: impl Display) -> Markup {
-    html! { details { summary { (Text(summary)) } (block(text)) } }
+    html! { details { summary { (HtmlText(summary)) } (block(text)) } }
 }
 
 fn status_class(failed: bool) -> &'static str {
@@ -166,9 +166,9 @@ fn step_details(step: &StepTimeline) -> Markup {
     html! {
         details {
             summary {
-                (Text(&step.id)) " "
+                (HtmlText(&step.id)) " "
                 span class=(status_class(step.status == ShownStatus::Own(StepStatus::Failed))) {
-                    (Text(format_args!("{} {}, {time}{cost}", step.kind, step.status)))
+                    (HtmlText(format_args!("{} {}, {time}{cost}", step.kind, step.status)))
                 }
             }
             @if let Some(error) = &step.error {
@@ -188,7 +188,7 @@ fn step_details(step: &StepTimeline) -> Markup {
 fn item_details(item: &ItemTimeline) -> Markup {
     html! {
         details {
-            summary { (Text(format_args!("{} {}, {}", item.id, item.status, times(&item.metrics)))) }
+            summary { (HtmlText(format_args!("{} {}, {}", item.id, item.status, times(&item.metrics)))) }
             @if let Some(error) = &item.error {
                 (block(format_args!("{}: {}", error.code, error.message)))
             }
@@ -310,11 +310,11 @@ fn tools(frames: &[Frame], calls: &[ToolCallTrace]) -> Markup {
         @for call in calls {
             details {
                 summary {
-                    (Text(format_args!(
+                    (HtmlText(format_args!(
                         "frame {}: {} asks for {} ",
                         call.response, path_in(&call.scope, &call.step), call.tool
                     )))
-                    span class=(status_class(call.failed)) { (Text(&call.outcome)) }
+                    span class=(status_class(call.failed)) { (HtmlText(&call.outcome)) }
                 }
                 table { @for decision in &call.people { (row(&[&"people", decision])) } }
                 (block(argument_lines(&call.arguments).join("\n")))
@@ -340,7 +340,7 @@ fn frame_table(frames: &[Frame]) -> Markup {
                     ]))
                 }
             }
-            @if more > 0 { (Text(format_args!("and {more} more"))) }
+            @if more > 0 { (HtmlText(format_args!("and {more} more"))) }
         }
     }
 }
@@ -424,7 +424,7 @@ mod tests {
 
     #[test]
     fn text_from_data_stays_text() {
-        let text = Text("<script>alert('x')</script>\u{202e}\u{1b}[2J&\"\n").render();
+        let text = HtmlText("<script>alert('x')</script>\u{202e}\u{1b}[2J&\"\n").render();
         let expected =
             "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;\u{fffd}\u{fffd}[2J&amp;&quot;\n";
         assert_eq!(text.0, expected);
@@ -433,7 +433,7 @@ mod tests {
     #[test]
     fn a_long_text_is_cut() {
         let (whole, longer) = ("é".repeat(MAX_TEXT), "é".repeat(MAX_TEXT + 1));
-        assert_eq!(Text(&whole).render().0, whole);
-        assert_eq!(Text(&longer).render().0, whole + " … (cut)");
+        assert_eq!(HtmlText(&whole).render().0, whole);
+        assert_eq!(HtmlText(&longer).render().0, whole + " … (cut)");
     }
 }

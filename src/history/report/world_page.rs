@@ -5,7 +5,7 @@ use std::fmt::Display;
 
 use maud::{Markup, Render as _, html};
 
-use super::html::{Text, details, document, row};
+use super::html::{HtmlText, details, document, row};
 use super::world_graph::{Diagram, Edge};
 use crate::world::{ObjectView, RelationView, WorldView};
 
@@ -24,9 +24,9 @@ pub fn world_page(view: &WorldView) -> String {
     let title = format!("{} after frame {}", view.run_id, view.at);
     let diagram = Diagram::of(view);
     let body = html! {
-        p class="dim" { (Text(&view.world_hash)) }
+        p class="dim" { (HtmlText(&view.world_hash)) }
         @if diagram.left_out > 0 {
-            p { (Text(format_args!("{} more are not drawn", diagram.left_out))) }
+            p { (HtmlText(format_args!("{} more are not drawn", diagram.left_out))) }
         }
         (drawing(&diagram))
         h2 { "Objects" }
@@ -90,7 +90,7 @@ fn boxed(at: Place, id: &str, title: &str) -> Markup {
     let (x, y) = at.corner();
     html! {
         g {
-            title { (Text(id)) }
+            title { (HtmlText(id)) }
             rect x=(x) y=(y) width=(BOX.0) height=(BOX.1) rx="4" {}
             (text(x + 8, y + 18, "", &short(id)))
             (text(x + 8, y + 35, "dim", &short(title)))
@@ -119,7 +119,7 @@ fn line(edge: &Edge<'_>, boxes: &[Place]) -> Markup {
 }
 
 fn text(x: usize, y: usize, class: &str, words: &dyn Display) -> Markup {
-    html! { text class=(class) x=(x) y=(y) { (Text(words).render()) } }
+    html! { text class=(class) x=(x) y=(y) { (HtmlText(words).render()) } }
 }
 
 fn short(words: &str) -> String {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ktsu_ledger::event::lock::{Entry, Lock};
+use ktsu_ledger::event::lock::{Lock, LockEntry};
 
 use super::drift::LockDriftKind::{Added, Changed, Definition, Prices, Removed, Version};
 use super::drift::{LockDrift, LockDriftKind, PRICES};
@@ -10,7 +10,7 @@ use crate::kit::Kit;
 
 /// Everything that differs, by path.
 pub(super) fn between(locked: &Lock, found: &Lock, kit: &Kit) -> Vec<LockDrift> {
-    let by_path = |lock: &Lock| -> BTreeMap<String, Entry> {
+    let by_path = |lock: &Lock| -> BTreeMap<String, LockEntry> {
         let entries = lock.entries.iter();
         entries.map(|one| (one.path.clone(), one.clone())).collect()
     };
@@ -43,7 +43,7 @@ pub(super) fn between(locked: &Lock, found: &Lock, kit: &Kit) -> Vec<LockDrift> 
     drift
 }
 
-fn changed(old: &Entry, new: &Entry) -> Option<LockDrift> {
+fn changed(old: &LockEntry, new: &LockEntry) -> Option<LockDrift> {
     if old.version != new.version {
         return Some(entry(Version, new, Some(&old.version), Some(&new.version)));
     }
@@ -53,7 +53,12 @@ fn changed(old: &Entry, new: &Entry) -> Option<LockDrift> {
 
 /// A workflow whose definition differs although none of its files does: a changed file is reported
 /// once, as such.
-fn definition_drift(old: &Entry, new: &Entry, kit: &Kit, drift: &[LockDrift]) -> Option<LockDrift> {
+fn definition_drift(
+    old: &LockEntry,
+    new: &LockEntry,
+    kit: &Kit,
+    drift: &[LockDrift],
+) -> Option<LockDrift> {
     let mut workflows = kit.workflows.values();
     let workflow = workflows.find(|one| one.path == new.path);
     let explained = drift.iter().any(|one| {
@@ -74,7 +79,7 @@ fn definition_drift(old: &Entry, new: &Entry, kit: &Kit, drift: &[LockDrift]) ->
 /// A difference of one entry; `locked` and `found` are its two sides.
 fn entry(
     difference: LockDriftKind,
-    of: &Entry,
+    of: &LockEntry,
     locked: Option<&String>,
     found: Option<&String>,
 ) -> LockDrift {

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use ktsu_ledger::Hash;
-use ktsu_ledger::event::lock::{Entry, FORMAT, Kind, Lock, Prices};
+use ktsu_ledger::event::lock::{FORMAT, Kind, Lock, LockEntry, LockedPrices};
 
 use super::drift::{LockDrift, LockDriftKind, PRICES as PRICES_PATH};
 use super::shape::{ENTRY, LOCK, PRICES};
@@ -96,7 +96,7 @@ fn whole(reader: &mut KitReader<'_>, root: &YamlNode) -> Option<LocatedLock> {
     let prices = fields.read("prices", |node| Some((prices(reader, node)?, node.place)));
     let listed = fields.get("entries")?;
     let nodes = reader.list(listed, "entries")?;
-    let mut entries: Vec<Entry> = Vec::with_capacity(nodes.len());
+    let mut entries: Vec<LockEntry> = Vec::with_capacity(nodes.len());
     let mut places = BTreeMap::new();
     for node in nodes {
         let Some((entry, place)) = entry(reader, node) else {
@@ -140,17 +140,17 @@ fn format(reader: &mut KitReader<'_>, root: &YamlNode) -> Option<()> {
     known.then_some(())
 }
 
-fn prices(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<Prices> {
+fn prices(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<LockedPrices> {
     let fields = reader.shaped(node, &PRICES)?;
     let digest = digest(reader, &fields, "digest");
     let version = text(reader, &fields, "version");
-    Some(Prices {
+    Some(LockedPrices {
         digest: digest?.0,
         version: version?.0,
     })
 }
 
-fn entry(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<(Entry, EntryPlaces)> {
+fn entry(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<(LockEntry, EntryPlaces)> {
     const KINDS: [(&str, Kind); 4] = [
         ("agent", Kind::Agent),
         ("server", Kind::Server),
@@ -177,7 +177,7 @@ fn entry(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<(Entry, EntryPla
     let (own, own_place) = own?;
     let definition_place = definition.as_ref().map_or(path_place, |(_, place)| *place);
     Some((
-        Entry {
+        LockEntry {
             definition: definition.map(|(text, _)| text),
             digest: own,
             kind: kind?,

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use ktsu_ledger::Hash;
-use ktsu_ledger::event::lock::{Entry, FORMAT, Kind, Lock, Prices};
+use ktsu_ledger::event::lock::{FORMAT, Kind, Lock, LockEntry, LockedPrices};
 use ktsu_ledger::event::plan::Visibility;
 
 use crate::{FileKind, GATEWAY, Kit, KitFile, builtin};
@@ -37,7 +37,7 @@ pub fn generate(kit: &Kit) -> Result<Lock, Faults> {
     }
 }
 
-fn entries(kit: &Kit) -> Result<Vec<Entry>, Faults> {
+fn entries(kit: &Kit) -> Result<Vec<LockEntry>, Faults> {
     let entry = |file| entry(kit, file).ok_or_else(|| unknown(file));
     kit.files.iter().map(entry).collect()
 }
@@ -70,11 +70,11 @@ fn unversioned(kit: &Kit) -> Faults {
     faults
 }
 
-fn entry(kit: &Kit, file: &KitFile) -> Option<Entry> {
+fn entry(kit: &Kit, file: &KitFile) -> Option<LockEntry> {
     let source = kit.source(file)?;
     let mut workflows = kit.workflows.values();
     let root = workflows.find(|one| one.path == file.path && one.visibility == Visibility::Root);
-    Some(Entry {
+    Some(LockEntry {
         definition: root.map(|one| one.definition.digest.clone()),
         digest: Hash::of(source.as_bytes()).to_string(),
         kind: match file.kind {
@@ -90,7 +90,7 @@ fn entry(kit: &Kit, file: &KitFile) -> Option<Entry> {
 }
 
 /// The prices that count: those that come with ktsu, and those of the kit's groups.
-fn prices(root: &Path) -> Result<Prices, Faults> {
+fn prices(root: &Path) -> Result<LockedPrices, Faults> {
     let file = Path::new(GATEWAY);
     let config = match root.join(file).is_file() {
         true => gateway::Config::load_in(root, file, None)?,
@@ -98,7 +98,7 @@ fn prices(root: &Path) -> Result<Prices, Faults> {
     };
     let groups = config.groups().iter();
     let table = price::table(groups.map(|group| (group.name.as_str(), &group.prices)));
-    Ok(Prices {
+    Ok(LockedPrices {
         digest: table.digest,
         version: table.version,
     })
@@ -134,6 +134,6 @@ pub fn carry_over_tools(made: &mut Lock, before: &Lock) -> Vec<String> {
 }
 
 /// Whether it is a server somewhere. The tools of those that come with ktsu are of its version.
-fn is_external_server(entry: &Entry) -> bool {
+fn is_external_server(entry: &LockEntry) -> bool {
     entry.kind == Kind::Server && !builtin::is_builtin(&entry.path)
 }

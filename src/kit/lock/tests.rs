@@ -283,7 +283,7 @@ fn a_damaged_or_hostile_lock_is_a_fault_at_its_place() {
 fn tools_that_a_lock_knows_are_kept_and_need_not_be_known_here() {
     let dir = kit();
     let mut wanted = lock(dir.path());
-    wanted.entries.push(ktsu_ledger::event::lock::Entry {
+    wanted.entries.push(ktsu_ledger::event::lock::LockEntry {
         definition: None,
         digest: "0".repeat(64),
         kind: ktsu_ledger::event::lock::Kind::Server,
@@ -293,7 +293,7 @@ fn tools_that_a_lock_knows_are_kept_and_need_not_be_known_here() {
     });
     let also = |path: &str, tools| {
         let last = wanted.entries.last().unwrap();
-        ktsu_ledger::event::lock::Entry {
+        ktsu_ledger::event::lock::LockEntry {
             path: path.to_owned(),
             tools,
             ..last.clone()

@@ -8,7 +8,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::http::{Request, StatusCode, header};
 use ktsu_ledger::branch::frames;
-use ktsu_ledger::event::{AgentEvent, AgentFinished, FinishReason, Report};
+use ktsu_ledger::event::{AgentEvent, AgentFinished, FinishReason, ReportReference};
 use ktsu_ledger::{CanonicalJson, Event, Frame, Timestamp};
 use ktsu_projections::calls::CallHistory;
 use ktsu_projections::life::call::CallState;
@@ -16,7 +16,7 @@ use ktsu_projections::run::{RunState, TaskId};
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use super::servers::{self, ServerSetup};
+use super::servers::{self, ServerSetupOutcome};
 use crate::Shared;
 use crate::recorded::{recorded, with_repeated_text};
 use crate::run::{Message, ReportMessage, ReportOrigin};
@@ -90,9 +90,9 @@ pub(crate) fn prepare(
     let spec = task_spec(definition, state, memo, place)?;
     let (servers, hopeless) =
         match servers::server_setup(shared, state, definition, memo, place, spec.servers) {
-            ServerSetup::Ready(servers) => (servers, None),
-            ServerSetup::WaitsForSecret => return None,
-            ServerSetup::Refused(code, words) => (Vec::new(), Some((code, words))),
+            ServerSetupOutcome::Ready(servers) => (servers, None),
+            ServerSetupOutcome::WaitsForSecret => return None,
+            ServerSetupOutcome::Refused(code, words) => (Vec::new(), Some((code, words))),
         };
     let name = TaskName::new(state.stream().name(), &scope.path, step, place.item);
     let token = shared.peers.tokens.token(&name, task.attempt);
@@ -306,7 +306,7 @@ impl Dispatch {
             item: self.invoke.item,
             metrics: None,
             reason: FinishReason::Error,
-            report: Some(Report {
+            report: Some(ReportReference {
                 digest: ktsu_ledger::Hash::of(outcome.as_str().as_bytes()).to_string(),
                 n: 0,
             }),

@@ -16,7 +16,7 @@ use ktsu_workflow::definition::{Definition, ServerParamError, ServerParamValues}
 use ktsu_workflow::next::{Memo, ServerSpec, missing_value_code, secret_values};
 
 /// What came of putting the servers of a task together.
-pub(super) enum ServerSetup {
+pub(super) enum ServerSetupOutcome {
     /// They can be called.
     Ready(Vec<ToolServer>),
     /// This start lacks a secret: the task waits for one that has it.
@@ -36,7 +36,7 @@ pub(super) fn server_setup(
     memo: &Memo,
     place: TaskId,
     specs: Vec<ServerSpec>,
-) -> ServerSetup {
+) -> ServerSetupOutcome {
     let names = &state.created().references;
     let references = shared.references.get(state.stream().name());
     if !names.is_empty() && references.is_none() && specs.iter().any(|one| is_outside(&one.plan)) {
@@ -44,7 +44,7 @@ pub(super) fn server_setup(
             "what {} stands for was known to the eval that started the run, and to nothing else",
             names.join(", ")
         );
-        return ServerSetup::Refused("reference_gone", words);
+        return ServerSetupOutcome::Refused("reference_gone", words);
     }
     let references = references.unwrap_or_default();
     let mut secrets = Vec::new();
@@ -54,9 +54,9 @@ pub(super) fn server_setup(
             Some(Ok(values)) => secrets = values,
             Some(Err(missing)) => {
                 let code = missing_value_code(&missing);
-                return ServerSetup::Refused(code, missing.to_string());
+                return ServerSetupOutcome::Refused(code, missing.to_string());
             }
-            None => return ServerSetup::WaitsForSecret,
+            None => return ServerSetupOutcome::WaitsForSecret,
         }
     }
     let mut secrets = secrets.into_iter();
@@ -81,7 +81,7 @@ pub(super) fn server_setup(
             ..server(one, secret)
         }
     });
-    ServerSetup::Ready(servers.collect())
+    ServerSetupOutcome::Ready(servers.collect())
 }
 
 fn secrets_of(

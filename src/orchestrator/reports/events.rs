@@ -8,7 +8,7 @@ use std::sync::Arc;
 use ktsu_ledger::CanonicalJson;
 use ktsu_ledger::event::{
     AgentDecided, AgentEvent, AgentFinished, CallAttempt, CallError, CallUsage, ClaimedMetrics,
-    FinishReason, LlmRequest, LlmResponse, Purpose, Report,
+    FinishReason, LlmRequest, LlmResponse, Purpose, ReportReference,
 };
 use serde_json::{Value, json};
 
@@ -25,7 +25,7 @@ pub(super) struct ReportContext<'a> {
     pub(super) attempt: u32,
     pub(super) item: Option<u32>,
     pub(super) step: &'a str,
-    pub(super) report: Report,
+    pub(super) report: ReportReference,
     pub(super) redactor: Arc<Redactor>,
     /// The digests of how the gateway routes calls, by group, where they are known.
     pub(super) routing: Option<&'a BTreeMap<String, String>>,

@@ -7,9 +7,9 @@ use serde_json::Value;
 /// The commands that the server accepted, by the place of their calls: the reply, and the position in
 /// it. So their order is that of the calls, whichever result came first (decision W5).
 #[derive(Debug, Clone, Default)]
-pub(super) struct ModelCommands(BTreeMap<(u64, u32), Value>);
+pub(super) struct AcceptedCommands(BTreeMap<(u64, u32), Value>);
 
-impl ModelCommands {
+impl AcceptedCommands {
     /// Takes an accepted call of a tool, as the command that it gives.
     pub(super) fn accept(&mut self, place: (u64, u32), tool: &str, arguments: &Value) {
         let Some(mut command) = arguments.as_object().cloned() else {

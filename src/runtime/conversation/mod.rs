@@ -28,7 +28,7 @@ mod turn;
 
 use serde_json::Value;
 
-use self::commanded::ModelCommands;
+use self::commanded::AcceptedCommands;
 use self::requests::{RequestHistory, read, text};
 use self::round::ToolRound;
 use super::prompt::AgentPrompt;
@@ -60,7 +60,7 @@ pub(super) struct Conversation {
     /// The end that is due once no call is under way.
     over: Option<Finished>,
     /// What the model commanded: part of the outcome.
-    commands: ModelCommands,
+    commands: AcceptedCommands,
     stage: ConversationStage,
 }
 
@@ -103,7 +103,7 @@ impl Conversation {
             base: None,
             begun: false,
             over: None,
-            commands: ModelCommands::default(),
+            commands: AcceptedCommands::default(),
             stage: ConversationStage::Turn,
         };
         for event in history {

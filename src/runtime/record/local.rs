@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::RecordError;
 use crate::callbacks::{Callbacks, UnreachableWarning};
-use crate::reflect::Trigger;
+use crate::reflect::ReflectionTrigger;
 use ktsu_contract::report::{
     ClaimedMetrics, Finished, LlmResponse, Purpose, ReportAck, ReportEvent, TaskCompletion,
 };
@@ -18,7 +18,7 @@ pub(crate) struct LocalRecorder {
     url: String,
     run_id: String,
     step_id: String,
-    trigger: Trigger,
+    trigger: ReflectionTrigger,
     kept: Mutex<LocalRecord>,
 }
 
@@ -46,7 +46,7 @@ impl LocalRecorder {
             url: task.callback_url.clone(),
             run_id: task.run_id.clone(),
             step_id: task.step_id.clone(),
-            trigger: Trigger::of(task),
+            trigger: ReflectionTrigger::of(task),
             kept: Mutex::new(kept),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::TaskContext;
+use super::AgentTaskContext;
 use crate::conversation::Action;
 use ktsu_contract::report::ReportEvent;
 
@@ -17,7 +17,7 @@ pub(super) fn begins_calls(events: &[ReportEvent]) -> bool {
     events.iter().any(begins)
 }
 
-impl TaskContext {
+impl AgentTaskContext {
     /// Whether an action has to wait for another runtime. An orchestrator that takes no reports would
     /// have every call of the task made again, so such a task continues to its end.
     pub(super) fn is_held_back(&self, action: &Action) -> bool {

@@ -1,6 +1,6 @@
 //! Announces a model call, and makes it.
 
-use super::TaskContext;
+use super::AgentTaskContext;
 use crate::conversation::{ModelCallAnnouncement, ModelCallRequest};
 use crate::model;
 use crate::record::RecordError;
@@ -8,7 +8,7 @@ use ktsu_contract::gateway;
 use ktsu_contract::report::{LlmRequest, LlmResponse, Purpose, ReportAck, ReportEvent};
 use ktsu_contract::runtime::InvokeAgent;
 
-impl TaskContext {
+impl AgentTaskContext {
     /// Reports that a model is about to be called.
     pub(super) async fn announce(
         &self,

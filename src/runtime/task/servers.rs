@@ -4,7 +4,7 @@ use axum::http::HeaderName;
 use url::Url;
 use url::form_urlencoded::Serializer;
 
-use super::{TaskContext, Toolbox};
+use super::{AgentTaskContext, Toolbox};
 use crate::callbacks::Backoff;
 use crate::conversation;
 use crate::tools::catalogue::Catalogue;
@@ -18,7 +18,7 @@ use ktsu_secret::Secret;
 /// What the URL of one of the orchestrator's own servers begins with.
 const OWN: &str = "ktsu:";
 
-impl TaskContext {
+impl AgentTaskContext {
     /// Opens what the task may call.
     pub(super) async fn open(&self, bench: &mut Toolbox) -> Result<(), OpenSessionError> {
         bench.catalogue = Catalogue::of(&self.invoke.tool_servers);

@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::time::Duration;
 
 use super::{Bench, is_left, limits};
-use crate::{Limit, Limits, Program, ProgramEnd, Sandbox, SandboxError};
+use crate::{Limit, Program, ProgramEnd, Sandbox, SandboxError, SandboxLimits};
 
 #[test]
 fn a_program_that_serves_is_asked_through_its_input_and_ends_with_everything_once_it_is_dropped() {
@@ -30,7 +30,7 @@ fn a_program_that_serves_is_asked_through_its_input_and_ends_with_everything_onc
 #[test]
 fn a_program_that_serves_meets_its_limits_and_says_how_it_ended() {
     let Some(bench) = Bench::new() else { return };
-    let limits = Limits {
+    let limits = SandboxLimits {
         time: Duration::from_millis(300),
         ..limits()
     };
@@ -58,7 +58,7 @@ fn a_program_that_serves_meets_its_limits_and_says_how_it_ended() {
 #[test]
 fn nothing_writes_to_a_folder_once_a_program_that_serves_in_it_is_dropped() {
     let Some(bench) = Bench::new() else { return };
-    let limits = Limits {
+    let limits = SandboxLimits {
         processes: 400,
         memory: 2 << 30,
         ..limits()

@@ -6,7 +6,7 @@ use jsonschema::{Draft, Uri, Validator};
 use referencing::{Registry, Resolver};
 use serde_json::{Map, Value};
 
-use super::graph::{ListedValues, NamePattern, Node, NodeId};
+use super::graph::{ListedValues, NamePattern, NodeId, SchemaNode};
 use super::text::PatternCost;
 use super::walk;
 use crate::{NoExternalReferences, applies_reference_siblings};
@@ -19,7 +19,7 @@ const BASE: &str = "json-schema:///";
 pub(super) fn read(
     document: &Value,
     single: &dyn Fn(&Value) -> Option<Validator>,
-) -> (Vec<Node>, HashMap<*const Value, NodeId>) {
+) -> (Vec<SchemaNode>, HashMap<*const Value, NodeId>) {
     let draft = Draft::default().detect(document);
     let registry = refers(document).then(|| {
         let registry = Registry::new().retriever(NoExternalReferences).draft(draft);
@@ -87,7 +87,7 @@ struct Builder<'a, 's> {
     ids: HashMap<*const Value, NodeId>,
     /// Nodes that are not read yet.
     open: Vec<Open<'a>>,
-    nodes: Vec<Node>,
+    nodes: Vec<SchemaNode>,
 }
 
 impl<'a> Builder<'a, '_> {
@@ -98,7 +98,7 @@ impl<'a> Builder<'a, '_> {
         }
         let id = NodeId::try_from(self.nodes.len()).unwrap_or(NodeId::MAX);
         self.ids.insert(std::ptr::from_ref(schema), id);
-        self.nodes.push(Node::default());
+        self.nodes.push(SchemaNode::default());
         let within = around.map(|around| {
             let resource = self.draft.create_resource_ref(schema);
             around
@@ -109,8 +109,8 @@ impl<'a> Builder<'a, '_> {
         id
     }
 
-    fn node(&mut self, schema: &'a Value, at: Option<&Resolver<'a>>) -> Node {
-        let mut node = Node::default();
+    fn node(&mut self, schema: &'a Value, at: Option<&Resolver<'a>>) -> SchemaNode {
+        let mut node = SchemaNode::default();
         let Value::Object(keywords) = schema else {
             return node;
         };

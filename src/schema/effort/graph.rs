@@ -17,7 +17,7 @@ pub(super) type NodeId = u32;
 
 /// What one subschema applies, and what a visit of it costs beyond itself.
 #[derive(Debug, Default)]
-pub(super) struct Node {
+pub(super) struct SchemaNode {
     /// To the same place.
     pub(super) in_place: Vec<NodeId>,
     /// To the same place, where it has a member of this name.
@@ -80,7 +80,7 @@ impl std::fmt::Debug for NamePattern {
     }
 }
 
-impl Node {
+impl SchemaNode {
     /// Lists names that may be missing.
     pub(super) fn require(&mut self, names: u64) {
         self.listed_names += names;
@@ -132,7 +132,7 @@ impl Node {
 /// The subschemas of one document; the first is the document itself.
 #[derive(Debug)]
 pub(super) struct Graph {
-    pub(super) nodes: Vec<Node>,
+    pub(super) nodes: Vec<SchemaNode>,
     /// The place of each in an order in which what applies to the same place comes later.
     pub(super) rank: Vec<u32>,
     /// The reverse of `rank`.
@@ -145,7 +145,7 @@ pub(super) struct Graph {
 
 impl Graph {
     /// Of the nodes of a document.
-    pub(super) fn of(mut nodes: Vec<Node>) -> Self {
+    pub(super) fn of(mut nodes: Vec<SchemaNode>) -> Self {
         let rank = rank(&mut nodes);
         let mut by_rank = vec![0; nodes.len()];
         for (node, at) in (0..).zip(&rank) {
@@ -162,13 +162,13 @@ impl Graph {
             let times = counted.as_ref().and_then(|counted| counted.get(at));
             times.copied().unwrap_or(MAX_VISITS_PER_PAIR)
         };
-        let all = |steps: fn(&Node) -> u64| {
+        let all = |steps: fn(&SchemaNode) -> u64| {
             let each = nodes.iter().enumerate();
             let each = each.map(|(at, node)| steps(node).saturating_mul(times(at)));
             each.fold(0, u64::saturating_add)
         };
-        let steps_per_byte = all(Node::steps_per_byte);
-        let listed_per_value = all(Node::listed_per_value);
+        let steps_per_byte = all(SchemaNode::steps_per_byte);
+        let listed_per_value = all(SchemaNode::listed_per_value);
         Self {
             nodes,
             rank,
@@ -179,7 +179,7 @@ impl Graph {
         }
     }
 
-    pub(super) fn node(&self, node: NodeId) -> Option<&Node> {
+    pub(super) fn node(&self, node: NodeId) -> Option<&SchemaNode> {
         self.nodes.get(node as usize)
     }
 
@@ -203,7 +203,7 @@ impl Graph {
 
 /// An order in which what a subschema applies to the same place comes after it. Marks those that
 /// come to themselves again, and drops the edge that does.
-pub(super) fn rank(nodes: &mut [Node]) -> Vec<u32> {
+pub(super) fn rank(nodes: &mut [SchemaNode]) -> Vec<u32> {
     #[derive(Clone, Copy, PartialEq)]
     enum Mark {
         New,
@@ -250,8 +250,8 @@ pub(super) fn rank(nodes: &mut [Node]) -> Vec<u32> {
 }
 
 /// How many paths there are to each subschema, unless there is a recursion or too many to one.
-fn paths(nodes: &[Node]) -> Option<Vec<u64>> {
-    let all = |node: &Node| node.beside().chain(node.below()).collect::<Vec<_>>();
+fn paths(nodes: &[SchemaNode]) -> Option<Vec<u64>> {
+    let all = |node: &SchemaNode| node.beside().chain(node.below()).collect::<Vec<_>>();
     if nodes.iter().any(|node| node.endless) {
         return None;
     }

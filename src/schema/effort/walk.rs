@@ -9,7 +9,7 @@ use std::collections::BinaryHeap;
 
 use serde_json::{Map, Value, map};
 
-use super::graph::{Graph, Node, NodeId, STEPS_TO_COMPARE};
+use super::graph::{Graph, NodeId, STEPS_TO_COMPARE, SchemaNode};
 use super::limits::{MAX_STEPS, Measure};
 
 /// What checking one value takes.
@@ -123,14 +123,14 @@ impl<'g> Walk<'g> {
     }
 
     /// The next subschema that visits the place, after all that apply it there.
-    fn next_visited(&mut self) -> Option<(NodeId, &'g Node, u64)> {
+    fn next_visited(&mut self) -> Option<(NodeId, &'g SchemaNode, u64)> {
         let Reverse(rank) = self.waiting.pop()?;
         let node = *self.graph.by_rank.get(rank as usize)?;
         let times = std::mem::take(self.times.get_mut(rank as usize)?);
         Some((node, self.graph.node(node)?, times))
     }
 
-    fn counted(&mut self, node: &Node, times: u64) {
+    fn counted(&mut self, node: &SchemaNode, times: u64) {
         self.count.pairs += 1;
         self.count.visits = match node.endless {
             true => u64::MAX,
@@ -202,14 +202,14 @@ impl<'g> Walk<'g> {
         }
     }
 
-    fn text(&mut self, node: &Node, times: u64, bytes: u64) {
+    fn text(&mut self, node: &SchemaNode, times: u64, bytes: u64) {
         for cost in &node.text {
             self.step(times, cost.steps(bytes));
         }
     }
 
     /// What looking for each name and each value costs that a subschema lists.
-    fn listed(&mut self, node: &Node, times: u64, value: &Value) {
+    fn listed(&mut self, node: &SchemaNode, times: u64, value: &Value) {
         let (names, values) = match value {
             Value::Object(_) => {
                 let missing = node.required_names.saturating_mul(times);
@@ -223,7 +223,7 @@ impl<'g> Walk<'g> {
     }
 
     /// What looking through the names of an object costs.
-    fn names(&mut self, node: &Node, times: u64, (members, bytes): (u64, u64)) {
+    fn names(&mut self, node: &SchemaNode, times: u64, (members, bytes): (u64, u64)) {
         let patterns = node.patterns.iter().map(|pattern| match self.measure {
             Measure::Listed => pattern.cost.steps_of_texts(members, bytes),
             Measure::Unlisted => pattern.cost.steps(bytes),

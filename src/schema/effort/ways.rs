@@ -10,7 +10,7 @@ use jsonschema::Validator;
 use serde_json::Value;
 
 use super::builder;
-use super::graph::{NamePattern, Node, NodeId, rank};
+use super::graph::{NamePattern, NodeId, SchemaNode, rank};
 
 /// The most that are found in a schema.
 const MAX_FOUND: usize = 16;
@@ -97,7 +97,7 @@ fn pointers(
 }
 
 /// For each subschema the group of those that come to each other, 0 for none.
-fn groups(nodes: &[Node]) -> Vec<u32> {
+fn groups(nodes: &[SchemaNode]) -> Vec<u32> {
     let targets = |at: usize| -> Vec<usize> {
         let node = &nodes[at];
         let all = node.beside().chain(node.below());
@@ -151,7 +151,7 @@ fn groups(nodes: &[Node]) -> Vec<u32> {
 enum Below<'n> {
     Name(&'n str),
     Pattern(&'n NamePattern),
-    Other(&'n Node),
+    Other(&'n SchemaNode),
     Names,
     Item(usize),
     ItemsFrom(usize),
@@ -193,7 +193,7 @@ impl Below<'_> {
 type Found = (NodeId, [NodeId; 2]);
 
 struct Search<'n> {
-    nodes: &'n [Node],
+    nodes: &'n [SchemaNode],
     group: Vec<u32>,
 }
 

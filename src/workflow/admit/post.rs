@@ -22,7 +22,7 @@ use crate::definition::{CompiledWorlds, Definition};
 use crate::next::violations;
 use crate::respond::misfit;
 use crate::rules::{DecisionRules, UnknownRulesError};
-pub use event::{Members, PostedEvent};
+pub use event::{EventMembers, PostedEvent};
 
 /// The most events of one post. They are one append, and nothing comes between them.
 pub const MAX_POST_EVENTS: usize = 256;
@@ -351,7 +351,7 @@ impl PostMaker<'_> {
         &self,
         id: String,
         kind: String,
-        data: Members,
+        data: EventMembers,
         post: Post,
     ) -> Result<ObjectCreated, Unfit> {
         let Some(schema) = self.worlds.object(&kind) else {
@@ -368,7 +368,7 @@ impl PostMaker<'_> {
         })
     }
 
-    fn patch(&self, id: String, patch: Members, post: Post) -> Result<ObjectPatched, Unfit> {
+    fn patch(&self, id: String, patch: EventMembers, post: Post) -> Result<ObjectPatched, Unfit> {
         let Some(before) = self.world.object(&id) else {
             return Err(unfit(format!("there is no object {id:?}")));
         };
@@ -391,7 +391,7 @@ impl PostMaker<'_> {
         id: String,
         kind: String,
         (source_id, target_id): (String, String),
-        data: Members,
+        data: EventMembers,
         post: Post,
     ) -> Result<RelationCreated, Unfit> {
         let Some(declared) = self.worlds.relation(&kind) else {
@@ -433,7 +433,7 @@ fn canonical(value: Value) -> Result<CanonicalJson, Unfit> {
     CanonicalJson::from_value(&value).map_err(|_| unfit("the data is nested too deeply".to_owned()))
 }
 
-fn checked(schema: Option<&Schema>, data: Members) -> Result<CanonicalJson, Unfit> {
+fn checked(schema: Option<&Schema>, data: EventMembers) -> Result<CanonicalJson, Unfit> {
     let data = Value::Object(data);
     check_schema(schema, &data)?;
     canonical(data)

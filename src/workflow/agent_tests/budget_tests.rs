@@ -1,6 +1,6 @@
 //! What a run may cost, which model group it uses, and what it shares with its children.
 
-use ktsu_ledger::event::{AgentEvent, BudgetExhausted, FinishReason, Purpose, Report};
+use ktsu_ledger::event::{AgentEvent, BudgetExhausted, FinishReason, Purpose, ReportReference};
 use ktsu_ledger::{Actor, Draft, Event};
 use serde_json::{Value, json};
 
@@ -282,7 +282,7 @@ fn a_forged_refusal_is_refused_by_the_table() {
             cost_micro_usd: cost,
             item: None,
             limit_micro_usd: limit,
-            report: Report {
+            report: ReportReference {
                 digest: "d".to_owned(),
                 n: 1,
             },

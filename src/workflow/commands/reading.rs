@@ -12,14 +12,14 @@ const KINDS: &str = "invoke, fanout, review, suspend or emit";
 const MAX_NAME: usize = 64;
 
 /// An object of an outcome, and its place.
-struct Members<'v> {
+struct EventMembers<'v> {
     members: &'v Map<String, Value>,
     place: String,
     /// What it is called.
     name: &'static str,
 }
 
-impl<'v> Members<'v> {
+impl<'v> EventMembers<'v> {
     fn of(value: &'v Value, place: String, name: &'static str) -> Result<Self, String> {
         match value.as_object() {
             Some(members) => Ok(Self {
@@ -110,10 +110,10 @@ impl<'v> Members<'v> {
 
 /// A command at a place.
 pub(super) fn command(value: &Value, place: String) -> Result<OutcomeCommand, String> {
-    let command = Members::of(value, place, "a command")?;
+    let command = EventMembers::of(value, place, "a command")?;
     let kind = command.text("type")?;
     let named = |name: &'static str, known: &[&str]| {
-        let members = Members {
+        let members = EventMembers {
             members: command.members,
             place: command.place.clone(),
             name,
@@ -169,7 +169,7 @@ pub(super) fn command(value: &Value, place: String) -> Result<OutcomeCommand, St
 
 /// An event at a place.
 pub(super) fn event(value: &Value, place: String) -> Result<OutcomeEvent, String> {
-    let event = Members::of(value, place, "an event")?;
+    let event = EventMembers::of(value, place, "an event")?;
     event.only(&["type", "payload", "llmTrace"])?;
     let trace = event.optional("llmTrace");
     Ok(OutcomeEvent {
@@ -182,7 +182,7 @@ pub(super) fn event(value: &Value, place: String) -> Result<OutcomeEvent, String
 }
 
 fn llm_trace(value: &Value, place: String) -> Result<LlmTrace, String> {
-    let trace = Members::of(value, place, "llmTrace")?;
+    let trace = EventMembers::of(value, place, "llmTrace")?;
     trace.only(&[
         "model",
         "promptTokens",

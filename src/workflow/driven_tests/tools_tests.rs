@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::history_tests::refolded;
 use ktsu_ledger::event::{
-    BranchCreated, Decision, Effects, LlmResponse, Principal, Reference, Report, ReviewDecision,
-    RunEvent,
+    BranchCreated, Decision, Effects, LlmResponse, Principal, Reference, ReportReference,
+    ReviewDecision, RunEvent,
 };
 use ktsu_ledger::{Actor, CanonicalJson, Cause, Draft, Event, Timestamp};
 use ktsu_projections::life::call::{CallState, SentCall};
@@ -26,7 +26,7 @@ use crate::timers;
 pub(super) fn wants(
     request: u64,
     (attempt, item, step): (u32, Option<u32>, &str),
-    report: &Report,
+    report: &ReportReference,
     tools: &[&str],
 ) -> LlmResponse {
     let calls = tools.iter().enumerate().map(|(at, tool)| {

@@ -380,7 +380,7 @@ fn without_reserved(raw: &Value) -> Value {
     value
 }
 
-fn change(change: ktsu_projections::value_diff::Change) -> ValueChange {
+fn change(change: ktsu_projections::value_diff::ValueDifference) -> ValueChange {
     let json =
         |value: Option<Value>| value.and_then(|value| CanonicalJson::from_value(&value).ok());
     ValueChange {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jmespath::Rcvar;
 use ktsu_ledger::event::{
     AgentEvent, AgentFinished, FinishReason, LlmRequest, LlmResponse, ObjectCreated, ObjectPatched,
-    Post, Principal, Purpose, Report, WorkerDispatched, WorkerEvent, WorldEvent,
+    Post, Principal, Purpose, ReportReference, WorkerDispatched, WorkerEvent, WorldEvent,
 };
 use ktsu_ledger::{
     Actor, CanonicalJson, Cause, Draft, Event, Frame, Hash, Link, StreamId, Timestamp,
@@ -283,8 +283,8 @@ fn person() -> Principal {
     }
 }
 
-fn report(n: u32) -> Report {
-    Report {
+fn report(n: u32) -> ReportReference {
+    ReportReference {
         digest: String::new(),
         n,
     }

@@ -9,7 +9,7 @@ use ktsu_projections::envelope::EnvelopeFold;
 use ktsu_projections::normalize::{self, FrameKey, NormalizedFrame};
 use ktsu_projections::run::{FoldError, RunState};
 use ktsu_projections::step_name::path_in;
-use ktsu_projections::value_diff::{self, Change};
+use ktsu_projections::value_diff::{self, ValueDifference};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -18,7 +18,7 @@ mod records;
 mod worlds;
 
 use records::{
-    Plans, come_to, conditions, given, is_budget, open_effects, path_of, pause, plans, sendings,
+    StepPlans, come_to, conditions, given, is_budget, open_effects, path_of, pause, plans, sendings,
 };
 
 use super::DivergenceKind::{
@@ -64,8 +64,8 @@ pub fn compare(
 }
 
 struct DivergenceCollector {
-    old: Plans,
-    new: Plans,
+    old: StepPlans,
+    new: StepPlans,
     divergences: Vec<Divergence>,
 }
 
@@ -339,7 +339,7 @@ impl DivergenceCollector {
         }
     }
 
-    fn view(&mut self, path: &str, member: &str, below: &str, change: Change) {
+    fn view(&mut self, path: &str, member: &str, below: &str, change: ValueDifference) {
         let sides = (change.before, change.after);
         match member {
             "status" => self.add(Status, path, "", sides),
@@ -465,7 +465,7 @@ fn fields(spec: &TaskSpec) -> [(DivergenceKind, &'static str, Value); 11] {
 
 /// Steps one side has and the other has not, without those inside of another such step. A child
 /// that did not begin on the other side says nothing about its steps.
-fn top(have: &Plans, lack: &Plans) -> Vec<String> {
+fn top(have: &StepPlans, lack: &StepPlans) -> Vec<String> {
     let only = have.keys().filter(|path| {
         let holder = path
             .rsplit_once('/')

@@ -5,7 +5,7 @@ use ktsu_projections::run::RunStatus;
 
 use super::posts_tests::request;
 use super::*;
-use crate::admit::post::{Members, PostedEvent};
+use crate::admit::post::{EventMembers, PostedEvent};
 use crate::driven_tests::{Say, output};
 use crate::plans_tests::agent;
 use crate::timers;
@@ -74,7 +74,7 @@ fn time_in_which_a_workflow_of_a_responder_waits_for_a_person_is_not_used_up() {
     run.now += HOUR;
     // What comes meanwhile makes no time of the run of the wait before it.
     let note = PostedEvent::Note {
-        data: Members::new(),
+        data: EventMembers::new(),
     };
     run.post(request(vec![note])).unwrap();
     assert_eq!(run.state.status(), RunStatus::Waiting);

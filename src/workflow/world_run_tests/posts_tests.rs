@@ -6,11 +6,11 @@ use ktsu_ledger::{CanonicalJson, Frame};
 use super::*;
 use crate::admit::intervention::{ForkCommand, ForkPosition, ForkRequest, fork};
 use crate::admit::post::{
-    MAX_POST_EVENTS, Members, PostAdmission, PostCommand, PostError, PostedEvent, post,
+    EventMembers, MAX_POST_EVENTS, PostAdmission, PostCommand, PostError, PostedEvent, post,
 };
 use crate::driven_tests::history_tests::refolded;
 
-fn members(value: Value) -> Members {
+fn members(value: Value) -> EventMembers {
     value.as_object().cloned().unwrap_or_default()
 }
 
@@ -39,7 +39,7 @@ fn belongs(source: &str, target: &str) -> PostedEvent {
         kind: "belongs".to_owned(),
         source_id: source.to_owned(),
         target_id: target.to_owned(),
-        data: Members::new(),
+        data: EventMembers::new(),
     }
 }
 
@@ -267,7 +267,7 @@ fn an_event_that_does_not_fit_refuses_the_whole_post() {
         kind: kind.to_owned(),
         source_id: source.to_owned(),
         target_id: "t2".to_owned(),
-        data: Members::new(),
+        data: EventMembers::new(),
     };
     let head = run.state.responding().unwrap().head();
     let topic_id = head.of_type("Topic").next().unwrap().id.to_string();
@@ -403,7 +403,7 @@ fn a_precondition_names_the_last_frame_of_the_object_and_not_of_the_run() {
     let about = run.post(expecting(now, several));
     assert_eq!(about.unwrap_err(), PostError::NoSubject(2));
     let note = PostedEvent::Note {
-        data: Members::new(),
+        data: EventMembers::new(),
     };
     assert_eq!(
         run.post(expecting(now, vec![note])).unwrap_err(),
@@ -425,7 +425,7 @@ fn a_post_that_would_exceed_the_budget_is_refused_and_an_exact_fit_is_not() {
         "max_recursion_depth": 2, "max_wall_ms": 100_000}});
     let mut run = run(json!([]), world(budget));
     let note = || PostedEvent::Note {
-        data: Members::new(),
+        data: EventMembers::new(),
     };
     let frames = run.frames.len();
     let refused = run.post(request(vec![note(), note(), note()]));
@@ -497,7 +497,7 @@ fn a_post_of_the_most_events_is_one_turn_and_what_follows_is_more() {
         .map(|at| PostedEvent::Object {
             id: Some(format!("n{at}")),
             kind: "Note".to_owned(),
-            data: Members::new(),
+            data: EventMembers::new(),
         })
         .collect();
     let before = run.frames.len();

@@ -2,7 +2,7 @@
 //! up or taken from another branch by somebody who has the operator's key and makes the chain whole
 //! again. What no record can show is in docs/evidence.md.
 
-use ktsu_evidence::check::{ClaimVerdict, VerifyOptions, verify};
+use ktsu_evidence::check::{ArchiveVerifyOptions, ClaimVerdict, verify};
 use ktsu_ledger::store::SqliteReader;
 use ktsu_ledger::{CanonicalJson, Hash};
 use ktsu_workflow::admit::report::sha256;
@@ -490,7 +490,7 @@ fn whatever_a_machine_changes_about_a_repeated_reply_is_found_and_both_verifiers
                     continue;
                 }
                 let bytes = Book::unsigned(&mutant).export_all();
-                let outcome = verify(&bytes, &VerifyOptions::default()).unwrap();
+                let outcome = verify(&bytes, &ArchiveVerifyOptions::default()).unwrap();
                 let tools = claim(&outcome, "tools");
                 assert_eq!(tools, ClaimVerdict::Failed, "{told}: {outcome:?}");
                 archives.push(put(folder.path(), &outcomes.len().to_string(), &bytes));

@@ -1,7 +1,7 @@
 //! Commands as evidence: what an agent commanded is what its model asked for, its step declares and its
 //! children were given, whatever an operator with every key writes instead and makes whole again.
 
-use ktsu_evidence::check::{ClaimVerdict, EvidenceReport, VerifyOptions, verify};
+use ktsu_evidence::check::{ArchiveVerifyOptions, ClaimVerdict, EvidenceReport, verify};
 use ktsu_ledger::store::SqliteReader;
 use ktsu_ledger::{Blob, CanonicalJson, Hash};
 use serde_json::{Value, json};
@@ -168,7 +168,7 @@ fn defined(run: &Recorded, from: &str, to: &str) -> Recorded {
 /// What ktsu and, where there is one, the independent verifier say of a run.
 pub(super) fn judged(run: &Recorded) -> (EvidenceReport, Option<Value>) {
     let bytes = Book::unsigned(run).export_all();
-    let outcome = verify(&bytes, &VerifyOptions::default()).unwrap();
+    let outcome = verify(&bytes, &ArchiveVerifyOptions::default()).unwrap();
     let said = Python::find().map(|python| {
         let folder = tempfile::tempdir().unwrap();
         python

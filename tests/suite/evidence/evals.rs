@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use ktsu_eval::{EvalSpec, EvalWriter};
-use ktsu_evidence::check::{ClaimVerdict, VerifyOptions, verify};
+use ktsu_evidence::check::{ArchiveVerifyOptions, ClaimVerdict, verify};
 use ktsu_evidence::export::ExportSelection;
 use ktsu_history::evals;
 use ktsu_ledger::event::{EvalStarted, Principal};
@@ -151,7 +151,7 @@ fn archive_of(runs: &[&Recorded], eval: &Recorded) -> Vec<u8> {
 
 /// What ktsu says about the verdicts of an archive.
 fn judged(archive: &[u8]) -> (ClaimVerdict, String) {
-    let report = verify(archive, &VerifyOptions::default()).unwrap();
+    let report = verify(archive, &ArchiveVerifyOptions::default()).unwrap();
     let mut claims = report.claims.into_iter();
     let claim = claims.find(|claim| claim.claim == "evals").unwrap();
     (claim.verdict, claim.reason)

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::process::Command;
 
 use ktsu_evidence::archive::{FRAMES, MANIFEST, Manifest, PLACES, Range, TREE, Tree};
-use ktsu_evidence::check::{ClaimVerdict, EvidenceReport, VerifyOptions, verify};
+use ktsu_evidence::check::{ArchiveVerifyOptions, ClaimVerdict, EvidenceReport, verify};
 use ktsu_evidence::export::ExportSelection;
 use ktsu_evidence::tar::Files;
 use ktsu_evidence::{notes, tar};
@@ -33,10 +33,10 @@ pub(super) fn judged(
     held: &str,
     key: Option<&PublicKey>,
 ) -> EvidenceReport {
-    let against = VerifyOptions {
+    let against = ArchiveVerifyOptions {
         held: notes(held).unwrap(),
         key: key.cloned(),
-        ..VerifyOptions::default()
+        ..ArchiveVerifyOptions::default()
     };
     let outcome = verify(bytes, &against).unwrap();
     if let Some(python) = Python::find() {
@@ -62,10 +62,10 @@ pub(super) fn judged_by_both(ledgers: &[(&str, Vec<Recorded>)]) -> Vec<EvidenceR
         let mut acts: Vec<Act> = runs.iter().cloned().map(Act::Run).collect();
         acts.push(Act::Checkpoint);
         let book = Book::write(&acts);
-        let against = VerifyOptions {
+        let against = ArchiveVerifyOptions {
             held: notes(&book.notes[0]).unwrap(),
             key: Some(book.first_key()),
-            ..VerifyOptions::default()
+            ..ArchiveVerifyOptions::default()
         };
         let bytes = book.export_all();
         let outcome = verify(&bytes, &against).unwrap();
@@ -291,7 +291,7 @@ fn what_is_no_frame_to_one_verifier_is_none_to_the_other() {
     ] {
         let bent = with_last(&good, |body| body.replacen(from, to, 1));
         assert_ne!(bent, good, "{told}");
-        let outcome = verify(&bent, &VerifyOptions::default()).unwrap();
+        let outcome = verify(&bent, &ArchiveVerifyOptions::default()).unwrap();
         assert_eq!(claim(&outcome, "chain"), ClaimVerdict::Failed, "{told}");
         let Some(python) = Python::find() else {
             continue;
@@ -326,7 +326,10 @@ fn a_manifest_that_one_verifier_does_not_read_the_other_does_not_read_either() {
         assert_ne!(bent, manifest, "{to}");
         files.insert(MANIFEST.to_owned(), bent.into_bytes());
         let bytes = tar::write(&files).unwrap();
-        assert!(verify(&bytes, &VerifyOptions::default()).is_err(), "{to}");
+        assert!(
+            verify(&bytes, &ArchiveVerifyOptions::default()).is_err(),
+            "{to}"
+        );
         let Some(python) = Python::find() else {
             continue;
         };

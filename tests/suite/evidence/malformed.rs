@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use ktsu_evidence::archive::{FRAMES, MANIFEST, Manifest, PLACES};
-use ktsu_evidence::check::{ClaimVerdict, VerifyOptions, verify};
+use ktsu_evidence::check::{ArchiveVerifyOptions, ClaimVerdict, verify};
 use ktsu_evidence::tar;
 use ktsu_ledger::Hash;
 
@@ -62,7 +62,7 @@ fn what_is_no_frame_about_calls_proves_nothing_about_them() {
     assert!(
         verify(
             &rewritten(&honest, |_, _, body| body.to_owned()),
-            &VerifyOptions::default()
+            &ArchiveVerifyOptions::default()
         )
         .unwrap()
         .is_sound()
@@ -137,7 +137,7 @@ fn what_is_no_frame_about_calls_proves_nothing_about_them() {
             }
             _ => body.to_owned(),
         });
-        let outcome = verify(&bent, &VerifyOptions::default()).unwrap();
+        let outcome = verify(&bent, &ArchiveVerifyOptions::default()).unwrap();
         assert_eq!(
             claim(&outcome, "chain"),
             ClaimVerdict::Failed,
@@ -196,7 +196,7 @@ fn a_damaged_table_of_frames_is_disproved_and_not_without_a_verdict() {
         ("no places", without(PLACES)),
         ("no frames", without(FRAMES)),
     ] {
-        let outcome = verify(&bent, &VerifyOptions::default()).unwrap();
+        let outcome = verify(&bent, &ArchiveVerifyOptions::default()).unwrap();
         for one in ["manifest", "chain"] {
             let found = claim(&outcome, one);
             assert_eq!(found, ClaimVerdict::Failed, "{told}, {one}: {outcome:?}");

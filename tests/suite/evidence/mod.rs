@@ -28,7 +28,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use ktsu_evidence::archive::FRAMES;
-use ktsu_evidence::check::{Claim, ClaimVerdict, EvidenceReport, VerifyOptions, verify};
+use ktsu_evidence::check::{ArchiveVerifyOptions, Claim, ClaimVerdict, EvidenceReport, verify};
 use ktsu_evidence::export::{ExportSelection, export};
 use ktsu_evidence::{notes, tar};
 use ktsu_ledger::store::Reader;
@@ -72,11 +72,11 @@ fn honest(number: usize) -> Vec<Act> {
     ]
 }
 
-fn against(book: &Book) -> VerifyOptions {
-    VerifyOptions {
+fn against(book: &Book) -> ArchiveVerifyOptions {
+    ArchiveVerifyOptions {
         held: notes(&book.notes[1]).unwrap(),
         key: Some(book.first_key()),
-        ..VerifyOptions::default()
+        ..ArchiveVerifyOptions::default()
     }
 }
 
@@ -273,7 +273,7 @@ fn good_archives_get_the_same_verdicts_from_both_verifiers() {
                 book.export(&wanted),
                 "the same question, the same bytes"
             );
-            let outcome = verify(&bytes, &VerifyOptions::default()).unwrap();
+            let outcome = verify(&bytes, &ArchiveVerifyOptions::default()).unwrap();
             assert!(outcome.is_sound(), "{:?}", failed_of(&Ok(outcome)));
             verdicts.push(outcome.claims);
             archives.push(put(folder.path(), &format!("{number}-{which}"), &bytes));
@@ -317,7 +317,7 @@ fn damaged_archives_are_refused_without_harm() {
         if bytes == good {
             continue;
         }
-        let accepted = is_accepted(&verify(&bytes, &VerifyOptions::default()));
+        let accepted = is_accepted(&verify(&bytes, &ArchiveVerifyOptions::default()));
         assert!(!accepted || manifest.contains(&at), "{number} at {at}");
         if number % 25 == 0 {
             some.push(put(folder.path(), &number.to_string(), &bytes));
@@ -342,7 +342,7 @@ pub(crate) fn holds(reader: &dyn Reader, told: &str) {
 /// As [`holds`], of an archive; and the independent verifier leaves nothing about worlds out but what is
 /// evaluated.
 pub(crate) fn archive_holds(archive: &[u8], told: &str) {
-    let outcome = verify(archive, &VerifyOptions::default());
+    let outcome = verify(archive, &ArchiveVerifyOptions::default());
     assert!(is_accepted(&outcome), "{told}: {:?}", failed_of(&outcome));
     let claims = outcome.unwrap().claims;
     for name in ["world", "replay", "tools"] {
@@ -367,7 +367,7 @@ pub(crate) fn sound(reader: &dyn Reader, told: &str) -> (Vec<u8>, EvidenceReport
         ..ExportSelection::default()
     };
     let archive = export(reader, &wanted).unwrap().bytes;
-    let outcome = verify(&archive, &VerifyOptions::default());
+    let outcome = verify(&archive, &ArchiveVerifyOptions::default());
     assert!(is_accepted(&outcome), "{told}: {:?}", failed_of(&outcome));
     (archive, outcome.unwrap())
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use ktsu_evidence::check::{ClaimVerdict, EvidenceReport, VerifyOptions, verify};
+use ktsu_evidence::check::{ArchiveVerifyOptions, ClaimVerdict, EvidenceReport, verify};
 use ktsu_ledger::Record;
 use serde_json::{Value, json};
 
@@ -253,7 +253,7 @@ pub(super) fn every_mutant_of_is_found(name: &str, run: &Recorded, about: fn(&Va
             continue;
         }
         let bytes = Book::unsigned(&mutant.run).export_all();
-        let outcome = verify(&bytes, &VerifyOptions::default()).unwrap();
+        let outcome = verify(&bytes, &ArchiveVerifyOptions::default()).unwrap();
         if !is_found(&outcome) && !is_beyond(&mutant.told) {
             missed.push(format!("{} sound {}", mutant.told, outcome.is_sound()));
         }

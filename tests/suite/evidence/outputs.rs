@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use ktsu_evidence::archive::{FRAMES, FileDigester, MANIFEST, Manifest, PLACES, Range, describe};
-use ktsu_evidence::check::{ClaimVerdict, EvidenceReport, VerifyOptions, verify};
+use ktsu_evidence::check::{ArchiveVerifyOptions, ClaimVerdict, EvidenceReport, verify};
 use ktsu_evidence::tar::{self, Files};
 use ktsu_ledger::Hash;
 
@@ -103,7 +103,7 @@ fn an_output_that_no_reply_and_no_answer_gave_is_found_by_both_verifiers() {
     let (mut archives, mut outcomes) = (Vec::new(), Vec::new());
     for (number, run) in honest.iter().chain(&forged).enumerate() {
         let bytes = archive(run.clone());
-        let outcome = verify(&bytes, &VerifyOptions::default()).unwrap();
+        let outcome = verify(&bytes, &ArchiveVerifyOptions::default()).unwrap();
         let expected = match number < honest.len() {
             true => ClaimVerdict::Proven,
             false => ClaimVerdict::Failed,
@@ -127,7 +127,7 @@ fn what_expressions_made_is_said_to_be_not_covered_where_no_one_evaluates_them()
         "\"after all\"",
     );
     let bytes = archive(run);
-    let outcome = verify(&bytes, &VerifyOptions::default()).unwrap();
+    let outcome = verify(&bytes, &ArchiveVerifyOptions::default()).unwrap();
     assert_eq!(of(&outcome, "replay"), ClaimVerdict::Failed);
     let Some(python) = Python::find() else { return };
     let folder = tempfile::tempdir().unwrap();
@@ -146,7 +146,7 @@ fn an_output_whose_reply_is_hidden_is_said_to_be_not_covered_by_both_verifiers()
     let hidden = said.replace("sure", "[REDACTED]");
     let bytes = archive(changed("v1-agent-plain", "llm.response", said, &hidden));
     let words = "its reply, as it is recorded, is not such an object";
-    let outcome = verify(&bytes, &VerifyOptions::default()).unwrap();
+    let outcome = verify(&bytes, &ArchiveVerifyOptions::default()).unwrap();
     assert_eq!(of(&outcome, "outputs"), ClaimVerdict::NotCovered);
     let why = reason(&outcome, "outputs");
     assert!(why.contains(words), "{why}");
@@ -179,7 +179,7 @@ fn an_end_for_a_budget_that_no_frame_says_was_used_up_is_found_by_both_verifiers
         }
         let forged = archive(with(&run, &whole));
         let verdicts = [&honest, &forged].map(|bytes| {
-            let outcome = verify(bytes, &VerifyOptions::default()).unwrap();
+            let outcome = verify(bytes, &ArchiveVerifyOptions::default()).unwrap();
             assert_eq!(of(&outcome, "chain"), ClaimVerdict::Proven, "{name}");
             outcome.is_sound()
         });
@@ -208,14 +208,14 @@ fn a_timeline_of_an_earlier_version_is_what_the_frames_say() {
         let text: String = lines.map(|line| format!("{line}\n")).collect();
         *timeline = text.into_bytes();
     });
-    let outcome = verify(&earlier, &VerifyOptions::default()).unwrap();
+    let outcome = verify(&earlier, &ArchiveVerifyOptions::default()).unwrap();
     assert_eq!(of(&outcome, "derived"), ClaimVerdict::Proven);
 }
 
 #[test]
 fn tables_for_people_are_repeated_and_compared() {
     let good = archive(golden("v1-agent-plain"));
-    let outcome = verify(&good, &VerifyOptions::default()).unwrap();
+    let outcome = verify(&good, &ArchiveVerifyOptions::default()).unwrap();
     assert_eq!(of(&outcome, "derived"), ClaimVerdict::Proven);
     let names = [
         "derived/costs.csv",
@@ -231,7 +231,7 @@ fn tables_for_people_are_repeated_and_compared() {
                 .unwrap()
                 .extend_from_slice(b"run:run_x,1,2,3,4\n");
         });
-        let outcome = verify(&forged, &VerifyOptions::default()).unwrap();
+        let outcome = verify(&forged, &ArchiveVerifyOptions::default()).unwrap();
         assert_eq!(of(&outcome, "derived"), ClaimVerdict::Failed, "{name}");
         assert!(reason(&outcome, "derived").starts_with(name));
     }
@@ -244,7 +244,7 @@ fn tables_for_people_are_repeated_and_compared() {
     });
     assert_eq!(
         of(
-            &verify(&more, &VerifyOptions::default()).unwrap(),
+            &verify(&more, &ArchiveVerifyOptions::default()).unwrap(),
             "derived"
         ),
         ClaimVerdict::Failed
@@ -256,7 +256,7 @@ fn tables_for_people_are_repeated_and_compared() {
         manifest.engine = "ktsu 0.0.9".to_owned();
         files.insert(MANIFEST.to_owned(), serde_json::to_vec(&manifest).unwrap());
     });
-    let outcome = verify(&older, &VerifyOptions::default()).unwrap();
+    let outcome = verify(&older, &ArchiveVerifyOptions::default()).unwrap();
     assert_eq!(of(&outcome, "derived"), ClaimVerdict::NotCovered);
     assert!(reason(&outcome, "derived").contains("ktsu 0.0.9"));
 }
@@ -264,7 +264,7 @@ fn tables_for_people_are_repeated_and_compared() {
 #[test]
 fn a_verifier_or_a_guide_that_no_one_knows_is_said_to_be_not_covered() {
     let good = archive(golden("v1-agent-plain"));
-    let outcome = verify(&good, &VerifyOptions::default()).unwrap();
+    let outcome = verify(&good, &ArchiveVerifyOptions::default()).unwrap();
     assert_eq!(of(&outcome, "verifier"), ClaimVerdict::Proven);
     let folder = tempfile::tempdir().unwrap();
     let mut archives = vec![put(folder.path(), "good", &good)];
@@ -275,7 +275,7 @@ fn a_verifier_or_a_guide_that_no_one_knows_is_said_to_be_not_covered() {
         let forged = repacked(&good, |files| {
             files.insert((*name).to_owned(), b"print('nothing failed')\n".to_vec());
         });
-        let outcome = verify(&forged, &VerifyOptions::default()).unwrap();
+        let outcome = verify(&forged, &ArchiveVerifyOptions::default()).unwrap();
         assert_eq!(of(&outcome, "verifier"), ClaimVerdict::NotCovered, "{name}");
         assert!(reason(&outcome, "verifier").starts_with(name), "{name}");
         archives.push(put(folder.path(), &number.to_string(), &forged));

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use ktsu_evidence::check::{VerifyOptions, verify};
+use ktsu_evidence::check::{ArchiveVerifyOptions, verify};
 use ktsu_evidence::tar;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
@@ -242,7 +242,7 @@ fn an_archive_with_the_verifier_in_one_file_is_still_one() {
             b"print('nothing failed')\n".to_vec(),
         );
     });
-    let outcome = verify(&old, &VerifyOptions::default()).unwrap();
+    let outcome = verify(&old, &ArchiveVerifyOptions::default()).unwrap();
     assert!(outcome.is_sound(), "{outcome:?}");
     let Some(python) = Python::find() else {
         return;

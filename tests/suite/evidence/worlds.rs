@@ -2,7 +2,7 @@
 //! chain, the numbers of frames and the hash of the world whole again, is found, by both verifiers or
 //! by deciding again, but for what no record can show (docs/evidence.md).
 
-use ktsu_evidence::check::{ClaimVerdict, VerifyOptions, verify};
+use ktsu_evidence::check::{ArchiveVerifyOptions, ClaimVerdict, verify};
 use ktsu_ledger::store::SqliteReader;
 use ktsu_ledger::{Blob, CanonicalJson, Hash, Record};
 use ktsu_projections::RunState;
@@ -929,7 +929,7 @@ async fn whatever_a_machine_changes_about_a_world_is_found_and_both_verifiers_sa
                 continue;
             }
             let bytes = Book::unsigned(&mutant.run).export_all();
-            let outcome = verify(&bytes, &VerifyOptions::default()).unwrap();
+            let outcome = verify(&bytes, &ArchiveVerifyOptions::default()).unwrap();
             by_world += usize::from(claim(&outcome, "world") == ClaimVerdict::Failed);
             let beyond = BEYOND.iter().any(|words| mutant.told.contains(words));
             if outcome.is_sound() && !beyond {

@@ -48,8 +48,8 @@ use queries::Queries;
 use write::Tails;
 
 use super::{
-    AppendRefusal, Audit, Backlog, Checkpoint, Cursor, Entry, Epoch, Filter, IndexRow, Inspection,
-    Maintenance, Page, RawBlob, RawFrame, Reader, Store, StoreError, Tail,
+    AppendRefusal, Audit, Backlog, Cursor, Entry, Epoch, Filter, IndexRow, Inspection, Maintenance,
+    Page, RawBlob, RawFrame, Reader, Store, StoreError, Tail, WalCheckpoint,
 };
 use crate::canonical::CanonicalJson;
 use crate::frame::Record;
@@ -192,10 +192,10 @@ impl Maintenance for SqliteStore {
         self.log.backlog_bytes()
     }
 
-    fn checkpoint(&mut self, kind: Checkpoint) -> Result<Backlog, StoreError> {
+    fn checkpoint(&mut self, kind: WalCheckpoint) -> Result<Backlog, StoreError> {
         let mode = match kind {
-            Checkpoint::Incremental => CheckpointMode::PASSIVE,
-            Checkpoint::Full => CheckpointMode::TRUNCATE,
+            WalCheckpoint::Incremental => CheckpointMode::PASSIVE,
+            WalCheckpoint::Full => CheckpointMode::TRUNCATE,
         };
         match self.connection.wal_checkpoint_v2(Some(MAIN_DB), mode) {
             Ok((written, moved)) => {

@@ -10,7 +10,7 @@ use ktsu_ledger::{Frame, Timestamp};
 use super::Responding;
 use crate::world::failures::ResponderFailures;
 use crate::world::posts::PostRecord;
-use crate::world::tasks::TaskPhase;
+use crate::world::tasks::ResponderTaskPhase;
 use crate::world::wall_time::MovedBy;
 
 impl Responding {
@@ -75,12 +75,13 @@ impl Responding {
 
     /// A person takes the run up again: what was set aside is asked or run again.
     pub fn take_up(&mut self) {
-        self.tasks.wait_again(|phase| phase == TaskPhase::SetAside);
+        self.tasks
+            .wait_again(|phase| phase == ResponderTaskPhase::SetAside);
     }
 
     /// What has begun and not ended begins anew.
     pub fn restart_tasks(&mut self) {
-        let begun = |phase| matches!(phase, TaskPhase::Announced { .. });
+        let begun = |phase| matches!(phase, ResponderTaskPhase::Announced { .. });
         self.tasks.wait_again(begun);
     }
 }

@@ -13,7 +13,7 @@ use futures_util::stream::{self, Stream, StreamExt as _};
 use url::form_urlencoded::Serializer;
 
 use super::super::agents::TOKEN;
-use super::super::parameter::{Kind, Parameter};
+use super::super::parameter::{Parameter, ParameterKind};
 use super::super::query::{Query, QueryParameters, RawQuery};
 use super::super::wire;
 use super::{ATTEMPT, EVENTS, RUN, STEP, ToolCaller, accepted, read, refused, version};
@@ -40,7 +40,7 @@ impl QueryParameters for StreamQuery {
         ATTEMPT,
         Parameter::new(
             STREAM,
-            Kind::Any,
+            ParameterKind::Any,
             "The stream, as named by its first event; 404 if it does not exist.",
         )
         .required(),

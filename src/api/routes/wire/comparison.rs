@@ -36,13 +36,14 @@ pub struct Replayed {
     /// `diverged`, `no_root`, `rules`, `definition` or `unknown_type`.
     pub why: Option<String>,
     /// The first frame that does not follow.
-    pub divergence: Option<Divergence>,
+    pub divergence: Option<ReplayDivergence>,
 }
 
 /// A recorded frame that does not follow from the recorded inputs.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Divergence {
+#[serde(rename = "Divergence", deny_unknown_fields)]
+#[schema(as = Divergence)]
+pub struct ReplayDivergence {
     /// Its number.
     pub seq: u64,
     /// `type`, `data`, `scope`, `cause`, `time`, `actor`, `length`, `input` or `bytes`.

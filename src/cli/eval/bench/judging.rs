@@ -9,22 +9,22 @@ use ktsu_ledger::StreamId;
 use ktsu_orchestrator::ReadKind;
 
 use super::super::super::{Failure, check};
-use super::super::ended::EndedRun;
+use super::super::ended::EndedReplica;
 use super::super::folders::{KeptOfRun, RunFolder};
 use super::super::suites::SuiteFile;
-use super::Bench;
+use super::SuiteRunner;
 
 /// What is recorded of what a run left, and what its checks look at.
 type Left = (KeptOfRun, Option<Box<dyn Workspace + Send>>);
 
-impl Bench<'_> {
+impl SuiteRunner<'_> {
     /// Makes the checks of a run, unless there is an error instead. Its folder is gone afterwards.
     pub(super) async fn check(
         &self,
-        mut ended: EndedRun,
+        mut ended: EndedReplica,
         suite: &SuiteFile,
         (log, (scenario, replica)): (&EvalLog, (usize, u32)),
-    ) -> Result<(EndedRun, CheckedScenario), Failure> {
+    ) -> Result<(EndedReplica, CheckedScenario), Failure> {
         let (run, spec) = (ended.run.clone(), &suite.file.spec);
         let refused = |error: CheckedRunError| check::refusal(error, run.name(), "");
         let invariants = match ended.error {

@@ -5,16 +5,16 @@ use std::collections::HashMap;
 use serde_json::{Map, Value, json};
 
 use super::super::numbered;
-use super::template::{ScriptValues, Template, Tree};
+use super::template::{ScriptTemplate, ScriptTree, ScriptValues};
 use ktsu_contract::gateway::{ChatMessage, ToolCall};
 
 /// A tool that a rule asks for.
 #[derive(Debug)]
 pub(super) struct ScriptedToolCall {
-    pub(super) name: Template,
+    pub(super) name: ScriptTemplate,
     /// Otherwise numbered.
-    pub(super) id: Option<Template>,
-    pub(super) arguments: Tree,
+    pub(super) id: Option<ScriptTemplate>,
+    pub(super) arguments: ScriptTree,
 }
 
 /// The calls of a reply to this conversation.

@@ -9,7 +9,7 @@ use regex::{Regex, RegexBuilder};
 use serde_json::Value;
 
 use super::rules::{
-    Delay, Matcher, NamedValue, PARTS, Rule, Rules, ScriptedFailure, Source, TEMPLATE_NAMES,
+    Delay, Matcher, NamedValue, PARTS, Rules, ScriptRule, ScriptedFailure, Source, TEMPLATE_NAMES,
     ValueRule, WHOLE,
 };
 use super::shape;
@@ -182,7 +182,7 @@ fn rule(
     node: &YamlNode,
     names: &ValueNames,
     of: &MapShape,
-) -> Option<Rule> {
+) -> Option<ScriptRule> {
     let fields = reader.shaped(node, of)?;
     let when = fields.get("when").map(|node| matchers(reader, node, names));
     let unless = fields
@@ -207,7 +207,7 @@ fn rule(
             reader.fault(Fault::new(FaultCode::MissingKey, fields.place, words));
         }
     }
-    Some(Rule {
+    Some(ScriptRule {
         unless: unless.unwrap_or_default(),
         times: count(reader, &fields, "times", 1),
         delay: delay(reader, &fields),
@@ -217,7 +217,7 @@ fn rule(
         tool_calls,
         tokens_in,
         tokens_out,
-        ..Rule::default()
+        ..ScriptRule::default()
     })
 }
 

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::super::{ProviderCall, ProviderReply};
 use super::calls::{self, ScriptedToolCall};
 use super::estimated;
-use super::template::{ScriptValues, Template, Tree};
+use super::template::{ScriptTemplate, ScriptTree, ScriptValues};
 use crate::error::GatewayError;
 use ktsu_contract::gateway::{AttemptUsage, ChatMessage};
 
@@ -17,8 +17,8 @@ use ktsu_contract::gateway::{AttemptUsage, ChatMessage};
 #[derive(Debug, Default)]
 pub(super) struct Rules {
     pub(super) values: Vec<NamedValue>,
-    pub(super) rules: Vec<Rule>,
-    pub(super) default: Option<Rule>,
+    pub(super) rules: Vec<ScriptRule>,
+    pub(super) default: Option<ScriptRule>,
 }
 
 /// A value that is made of a request before any rule is asked.
@@ -74,7 +74,7 @@ const TURN_IN_DIGITS: &str = "turn in digits";
 
 /// One rule.
 #[derive(Debug, Default)]
-pub(super) struct Rule {
+pub(super) struct ScriptRule {
     pub(super) when: Vec<Matcher>,
     pub(super) unless: Vec<Matcher>,
     /// How often it may match.
@@ -113,8 +113,8 @@ pub(super) struct ScriptedFailure {
 /// The text of a reply.
 #[derive(Debug)]
 pub(super) enum ReplyBody {
-    Json(Tree),
-    Text(Template),
+    Json(ScriptTree),
+    Text(ScriptTemplate),
 }
 
 /// What the script says, and when.
@@ -217,12 +217,12 @@ impl NamedValue {
 
 /// A rule that matched, with the names it knows.
 struct MatchedRule<'r> {
-    rule: &'r Rule,
+    rule: &'r ScriptRule,
     count: u64,
     names: ScriptValues,
 }
 
-impl Rule {
+impl ScriptRule {
     /// Takes the request if every pattern is found and the rule is not used up.
     fn take(&self, call: &ProviderCall, names: &ScriptValues) -> Option<MatchedRule<'_>> {
         let mut names = names.clone();

@@ -9,16 +9,16 @@ pub(super) type ScriptValues = BTreeMap<String, Value>;
 
 /// A tree whose strings are templates.
 #[derive(Debug, Clone)]
-pub(super) enum Tree {
+pub(super) enum ScriptTree {
     Plain(Value),
-    Text(Template),
+    Text(ScriptTemplate),
     List(Vec<Self>),
     Map(Vec<(String, Self)>),
 }
 
 /// A string with names in it.
 #[derive(Debug, Clone)]
-pub(super) struct Template(Vec<Piece>);
+pub(super) struct ScriptTemplate(Vec<Piece>);
 
 #[derive(Debug, Clone)]
 enum Piece {
@@ -40,7 +40,7 @@ enum Filter {
     Upper,
 }
 
-impl Tree {
+impl ScriptTree {
     /// The tree with values in it.
     pub(super) fn fill(&self, names: &ScriptValues) -> Value {
         match self {
@@ -55,7 +55,7 @@ impl Tree {
     }
 }
 
-impl Template {
+impl ScriptTemplate {
     /// Reads a text; says what is wrong with it in a few words.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let mut pieces = Vec::new();
@@ -177,7 +177,7 @@ mod tests {
         let Value::Object(names) = names else {
             panic!()
         };
-        Template::parse(text)
+        ScriptTemplate::parse(text)
             .unwrap()
             .value(&names.into_iter().collect())
     }
@@ -213,7 +213,7 @@ mod tests {
             "{{ a | first x }}",
             "{{ a..b }}",
         ] {
-            assert!(Template::parse(text).is_err(), "{text}");
+            assert!(ScriptTemplate::parse(text).is_err(), "{text}");
         }
     }
 }

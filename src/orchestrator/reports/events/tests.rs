@@ -9,7 +9,7 @@ fn a_secret_that_is_escaped_in_part_is_taken_out_of_a_reply() {
         attempt: 1,
         item: None,
         step: "s",
-        report: Report {
+        report: ReportReference {
             digest: String::new(),
             n: 1,
         },

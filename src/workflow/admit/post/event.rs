@@ -5,7 +5,7 @@ use ktsu_projections::world::derivation::relation_id;
 use serde_json::{Map, Value};
 
 /// Members of an object.
-pub type Members = Map<String, Value>;
+pub type EventMembers = Map<String, Value>;
 
 /// An event, as it is posted.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,14 +17,14 @@ pub enum PostedEvent {
         /// The type of the object.
         kind: String,
         /// Its data.
-        data: Members,
+        data: EventMembers,
     },
     /// `object.patched`.
     Patch {
         /// The object.
         id: String,
         /// Members that replace those of its data, whole.
-        patch: Members,
+        patch: EventMembers,
     },
     /// `relation.created`.
     Relation {
@@ -37,7 +37,7 @@ pub enum PostedEvent {
         /// The object it ends at.
         target_id: String,
         /// Its data.
-        data: Members,
+        data: EventMembers,
     },
     /// `relation.removed`.
     Removal {
@@ -47,14 +47,14 @@ pub enum PostedEvent {
     /// `note`.
     Note {
         /// What it says.
-        data: Members,
+        data: EventMembers,
     },
     /// An event of a kit.
     Kit {
         /// `x.KIT.NAME`.
         kind: String,
         /// What it says.
-        data: Members,
+        data: EventMembers,
     },
 }
 
@@ -108,7 +108,7 @@ impl PostedEvent {
     }
 
     /// What it says, beside names.
-    pub fn data_mut(&mut self) -> Option<&mut Members> {
+    pub fn data_mut(&mut self) -> Option<&mut EventMembers> {
         match self {
             Self::Object { data, .. }
             | Self::Relation { data, .. }
@@ -119,7 +119,7 @@ impl PostedEvent {
         }
     }
 
-    pub(super) fn data(&self) -> Option<&Members> {
+    pub(super) fn data(&self) -> Option<&EventMembers> {
         match self {
             Self::Object { data, .. }
             | Self::Relation { data, .. }

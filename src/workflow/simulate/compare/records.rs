@@ -13,9 +13,9 @@ use crate::effects::{EffectKind, effects_due};
 use crate::timers;
 
 /// The steps of every scope that began, by path.
-pub(super) type Plans = BTreeMap<String, StepPlan>;
+pub(super) type StepPlans = BTreeMap<String, StepPlan>;
 
-pub(super) fn plans(state: &RunState) -> Plans {
+pub(super) fn plans(state: &RunState) -> StepPlans {
     let mut plans = BTreeMap::new();
     for scope in state.scopes() {
         for plan in &scope.shape.plan.steps {
@@ -57,7 +57,7 @@ pub(super) fn sendings(kept: &[NormalizedFrame<'_>]) -> BTreeMap<String, u32> {
 }
 
 /// The declared pause of a webhook step, if it declares one.
-pub(super) fn pause(plans: &Plans, path: &str) -> Option<u64> {
+pub(super) fn pause(plans: &StepPlans, path: &str) -> Option<u64> {
     match &plans.get(path)?.work {
         StepWork::Webhook(plan) => plan.retry.as_ref().map(|retry| retry.backoff_ms),
         StepWork::Agent(_) | StepWork::Transform(_) | StepWork::Workflow(_) => None,

@@ -1,6 +1,6 @@
 //! What an operator with every key writes instead of a review, and who finds it.
 
-use ktsu_evidence::check::{ClaimVerdict, EvidenceReport, VerifyOptions, verify};
+use ktsu_evidence::check::{ArchiveVerifyOptions, ClaimVerdict, EvidenceReport, verify};
 use serde_json::{Value, json};
 
 use super::super::book::Book;
@@ -109,7 +109,7 @@ impl Forge {
 /// What ktsu and, where there is one, the independent verifier say of a run.
 pub(in super::super) fn judged(run: &Recorded) -> (EvidenceReport, Option<Value>) {
     let bytes = Book::unsigned(run).export_all();
-    let outcome = verify(&bytes, &VerifyOptions::default()).unwrap();
+    let outcome = verify(&bytes, &ArchiveVerifyOptions::default()).unwrap();
     let said = Python::find().map(|python| {
         let folder = tempfile::tempdir().unwrap();
         python

@@ -3,7 +3,7 @@
 use super::super::calls::ScriptedToolCall;
 use super::super::rules::{Matcher, ReplyBody, TEMPLATE_NAMES};
 use super::super::shape;
-use super::super::template::{Template, Tree};
+use super::super::template::{ScriptTemplate, ScriptTree};
 use super::ValueNames;
 use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_config::read::{ConfigReader, Fields};
@@ -67,7 +67,7 @@ fn asks(
     let (name, id) = (text("name"), text("id"));
     let arguments = match fields.get("arguments") {
         Some(node) => tree(reader, node, names)?,
-        None => Tree::Map(Vec::new()),
+        None => ScriptTree::Map(Vec::new()),
     };
     Some(ScriptedToolCall {
         name: name?,
@@ -76,21 +76,21 @@ fn asks(
     })
 }
 
-fn tree(reader: &mut ConfigReader<'_>, node: &YamlNode, names: &[String]) -> Option<Tree> {
+fn tree(reader: &mut ConfigReader<'_>, node: &YamlNode, names: &[String]) -> Option<ScriptTree> {
     match &node.data {
-        YamlValue::Text(text) => template(reader, node, text, names).map(Tree::Text),
+        YamlValue::Text(text) => template(reader, node, text, names).map(ScriptTree::Text),
         YamlValue::List(items) => {
             let items = items.iter().map(|item| tree(reader, item, names));
-            items.collect::<Option<_>>().map(Tree::List)
+            items.collect::<Option<_>>().map(ScriptTree::List)
         }
         YamlValue::Map(members) => {
             reader.open_map(node, "the reply")?;
             let members = members
                 .iter()
                 .map(|(key, member)| Some((key.text.clone(), tree(reader, member, names)?)));
-            members.collect::<Option<_>>().map(Tree::Map)
+            members.collect::<Option<_>>().map(ScriptTree::Map)
         }
-        _ => Some(Tree::Plain(node.to_value())),
+        _ => Some(ScriptTree::Plain(node.to_value())),
     }
 }
 
@@ -99,9 +99,9 @@ fn template(
     node: &YamlNode,
     text: &str,
     names: &[String],
-) -> Option<Template> {
+) -> Option<ScriptTemplate> {
     let wrong = |words: String| Fault::new(FaultCode::BadTemplate, node.place, words);
-    let template = match Template::parse(text) {
+    let template = match ScriptTemplate::parse(text) {
         Ok(template) => template,
         Err(words) => {
             return reader.reject(wrong(words));
