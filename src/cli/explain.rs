@@ -1,15 +1,15 @@
 //! `ktsu explain`: what a code means, how to check it, and how to fix it.
 
-mod pages;
-
 use std::process::ExitCode;
 
 use serde_json::json;
 
-use self::pages::PAGES;
 use super::output::line;
 use super::{Common, Failure};
 use ktsu_codes::nearest;
+
+/// The pages of `docs/errors`, by code.
+const PAGES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/error_pages.rs"));
 
 /// What `explain` takes.
 #[derive(Debug, clap::Args)]
