@@ -71,7 +71,7 @@ pub(super) fn agents(
     workers
 }
 
-/// What the calls of each group cost at most.
+/// The highest prices of the calls of each group.
 pub fn group_prices(gateway: &Gateway) -> GroupPrices {
     let highest = gateway.highest_prices().into_iter();
     let prices = highest.map(|(group, (input, output))| (group, GroupPrice { input, output }));

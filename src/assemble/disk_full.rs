@@ -17,7 +17,7 @@ use ktsu_evidence::notary::Notary;
 use ktsu_evidence::store_stream::StoreStream;
 use ktsu_orchestrator::{Orchestrator, Recovered};
 
-/// How often free space is checked.
+/// The time between two checks of free space.
 const DISK_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The part of a start that waits for disk space.

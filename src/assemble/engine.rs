@@ -24,16 +24,16 @@ pub struct Engine {
     pub orchestrator: Orchestrator,
     /// Its routes, for calls within the process.
     pub router: Router,
-    /// Where it listens.
+    /// The URL at which it listens.
     pub url: String,
-    /// What the start found.
+    /// The findings of the start.
     pub recovered: Recovered,
     /// Reads its principals again.
     pub principals: PrincipalReload,
     pub(super) appender: Appender,
     pub(super) thread: AppenderThread,
     pub(super) notary: Arc<Notary>,
-    /// Whether it started on a full disk and still waits for space.
+    /// True while it waits for space after a start on a full disk.
     pub(super) waiting: watch::Receiver<bool>,
     pub(super) serving: Vec<JoinHandle<()>>,
     /// The URLs of runtime and gateway, where they listen.
@@ -42,7 +42,7 @@ pub struct Engine {
     pub(super) gateway: Option<Gateway>,
     /// The models that checks ask.
     pub models: JudgeModels,
-    /// Where the runtime of this process reports to.
+    /// The orchestrator that the runtime of this process reports to.
     pub(super) _callbacks: Arc<OnceLock<LocalOrchestrator>>,
     pub(super) stop: watch::Sender<bool>,
     /// Held until the last frame is durable.
@@ -107,7 +107,7 @@ impl Engine {
         tokio::join!(self.orchestrator.drain(awaited, limit), calls).0
     }
 
-    /// What the ledger's writer has done so far.
+    /// The ledger's writer, with what it has done so far.
     pub fn appender(&self) -> &Appender {
         &self.appender
     }

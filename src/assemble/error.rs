@@ -1,4 +1,4 @@
-//! Why an engine does not start.
+//! The reasons why an engine does not start.
 
 use ktsu_config::fault::Faults;
 use ktsu_egress as egress;
@@ -7,7 +7,7 @@ use ktsu_ledger::lock::{LockError, LockHolder};
 use ktsu_ledger::store::StoreError;
 use ktsu_server::BindError;
 
-/// Why an engine does not start.
+/// The reasons why an engine does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenEngineError {
     /// Another process owns the ledger.
@@ -24,7 +24,7 @@ pub enum OpenEngineError {
     Environment {
         /// The workflow that declares them.
         workflow: String,
-        /// Which.
+        /// The fault of these variables.
         error: ResolveError,
     },
     /// Tokens or keys of principals have no usable values.

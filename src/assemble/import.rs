@@ -13,7 +13,7 @@ use ktsu_evidence::transfer::{self, ImportPlan};
 use ktsu_orchestrator::clock;
 use ktsu_workflow::admit::ENGINE;
 
-/// How much was taken in.
+/// The amount that was imported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Imported {
     /// Frames.
@@ -37,7 +37,7 @@ fn open(appender: &Appender) -> Result<(), String> {
     stream.append(vec![fact]).map(|_| ())
 }
 
-/// Why nothing was taken in.
+/// The reasons why nothing was imported.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
     /// The lines are invalid, or contradict the ledger.

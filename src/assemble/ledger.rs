@@ -20,7 +20,7 @@ pub(super) struct OpenedLedger {
     pub(super) reserve: Option<Reserve>,
     pub(super) damage: Damage,
     pub(super) disk_space: DiskSpace,
-    /// What they meet becomes known.
+    /// The readers. Damage that they meet becomes known.
     pub(super) readers: ReaderPool,
     pub(super) store: Box<dyn Store>,
     /// For a file. Given back last: closing it drops the locks that SQLite has on the same file.
@@ -108,7 +108,8 @@ fn must_be_sound(ledger: &Ledger, store: &dyn Store) -> Result<(), StoreError> {
     }
 }
 
-/// What the appender calls when the store fails: damage that it met itself becomes known, too.
+/// The function that the appender calls when the store fails: damage that it met itself becomes
+/// known, too.
 pub(super) fn on_fatal(damage: &Damage) -> OnFatal {
     let damage = damage.clone();
     Box::new(move |error| {

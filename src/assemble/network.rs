@@ -1,4 +1,4 @@
-//! Where services listen, and what they may call.
+//! The addresses at which services listen, and the rules for what they may call.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -12,7 +12,7 @@ use ktsu_egress::EgressPolicy;
 use ktsu_environment::Environment;
 use ktsu_server::{self as server, ServerLimits};
 
-/// Where a listener is reached from this machine.
+/// The URL by which a listener is reached from this machine.
 pub(super) fn url_of(listener: &TcpListener) -> Result<String, OpenEngineError> {
     let mut address = listener.local_addr().map_err(other)?;
     // An unspecified address cannot be connected to.
@@ -45,8 +45,8 @@ pub(super) fn server_limits(connections: Option<usize>) -> ServerLimits {
     }
 }
 
-/// What may be called. Without principals everything is local, and so is what it may call
-/// (decision K6).
+/// The rules for what may be called. Without principals everything is local, and so is what it may
+/// call (decision K6).
 pub(super) fn policy(environment: Option<&Environment>) -> EgressPolicy {
     EgressPolicy {
         allow: environment

@@ -24,10 +24,10 @@ use ktsu_orchestrator::MicrosClock;
 /// The variable that names a witness; it goes before the environment file.
 pub(super) const WITNESS: &str = "KTSU_WITNESS";
 
-/// What a new owner finds.
+/// The key, and the end of the ledger, that a new owner finds.
 pub(super) struct KeyFile {
     pub(super) key: Result<SigningKey, String>,
-    /// How many frames the ledger holds.
+    /// The number of frames that the ledger holds.
     pub(super) size: u64,
     tail: Option<Tail>,
 }
@@ -94,7 +94,7 @@ pub(super) fn witness(place: WitnessTarget, egress: &egress::Client) -> Witness 
     Witness::new(place, post(egress))
 }
 
-/// How long a witness may take to answer.
+/// The time that a witness may take to answer.
 const WITNESS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Posts through the egress client, from a blocking thread.

@@ -34,15 +34,15 @@ use ktsu_server::{self as server, ServerLimits};
 use ktsu_subscriptions::EventFeed;
 use ktsu_telemetry::{Metrics, Telemetry};
 
-/// How long answers under way may take at the end.
+/// The time that answers under way may take at the end.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Why nothing is written, as writers report it.
+/// The reason why nothing is written, as writers report it.
 const NO_TOKENS_REASON: &str = "this engine was started with --read-only";
 
 /// An engine that answers questions.
 pub struct ReadOnlyEngine {
-    /// Where it listens.
+    /// The URL at which it listens.
     pub url: String,
     /// Its routes, for calls within the process.
     pub router: Router,

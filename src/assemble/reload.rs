@@ -1,4 +1,4 @@
-//! What a running engine reads again: its principals, their roles and their tokens.
+//! The settings that a running engine reads again: its principals, their roles and their tokens.
 
 use std::collections::BTreeMap;
 
@@ -16,13 +16,14 @@ pub struct PrincipalReload {
     pub(super) process: BTreeMap<String, String>,
 }
 
-/// Why the principals stay as they were.
+/// The reasons why the principals stay as they were.
 #[derive(Debug, thiserror::Error)]
 pub enum ReloadError {
     /// Tokens or keys have no usable values.
     #[error("the principals are not valid")]
     Principals(Faults),
-    /// Where an engine listens and what it may call depends on whether there are principals.
+    /// A change that needs a restart: where an engine listens and what it may call depends on
+    /// whether there are principals.
     #[error("the environment file has no principals any more, which needs a restart")]
     NoneLeft,
     /// As [`ReloadError::NoneLeft`].

@@ -24,7 +24,7 @@ pub use self::server_query::ListToolsError;
 /// The digests of tools, by name.
 pub type ToolDigests = BTreeMap<String, String>;
 
-/// What a server offers to the agents of a kit.
+/// The tools that a server offers to the agents of a kit.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ListedTools {
     /// The tools that an agent may call.
@@ -149,8 +149,8 @@ fn unmatched(kit: &Kit, path: &str, server: &KitServer, tools: &[&str]) -> Vec<U
         .collect()
 }
 
-/// Whether an agent of the kit may call a tool; for a server that no agent uses, its own allowlist
-/// decides.
+/// Returns `true` if an agent of the kit may call a tool; for a server that no agent uses, its own
+/// allowlist decides.
 fn permitted(kit: &Kit, path: &str, server: &KitServer, tool: &str) -> bool {
     let mut uses = kit.uses.values().flatten().filter(|one| one.server == path);
     match uses.next() {
@@ -159,7 +159,7 @@ fn permitted(kit: &Kit, path: &str, server: &KitServer, tool: &str) -> bool {
     }
 }
 
-/// What differs between the tools a server was locked with and those it offers, in words.
+/// The differences between the tools a server was locked with and those it offers, in words.
 pub fn difference(locked: &ToolDigests, offered: &ToolDigests) -> Option<String> {
     let names: BTreeSet<&String> = locked.keys().chain(offered.keys()).collect();
     let words = names

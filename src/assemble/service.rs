@@ -23,14 +23,14 @@ use ktsu_tools::McpClient;
 
 /// A runtime or a gateway in a process of its own.
 pub struct Service {
-    /// Where it listens.
+    /// The URL at which it listens.
     pub url: String,
     pub(super) serving: Vec<JoinHandle<()>>,
     pub(super) worker: Worker,
     pub(super) stop: watch::Sender<bool>,
 }
 
-/// What a service does.
+/// The work of a service.
 pub(super) enum Worker {
     Runtime(Runtime),
     Gateway(Gateway),

@@ -1,4 +1,4 @@
-//! What an engine is made of.
+//! The parts that an engine is made of.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -13,31 +13,31 @@ use ktsu_kit::Kit;
 use ktsu_ledger::LedgerPlace;
 use ktsu_orchestrator::MicrosClock;
 
-/// What an engine is made of.
+/// The parts that an engine is made of.
 pub struct Setup {
-    /// What may be invoked.
+    /// The kit whose workflows may be invoked.
     pub kit: Arc<Kit>,
     /// The environment file, if there is one.
     pub environment: Option<Environment>,
     /// The process environment.
     pub process: BTreeMap<String, String>,
-    /// Where the ledger is.
+    /// The place of the ledger.
     pub ledger: LedgerPlace,
-    /// Where to listen; loopback only where no principals are configured (decision H5).
+    /// The address to listen at; loopback only where no principals are configured (decision H5).
     pub listen: SocketAddr,
     /// The time; the machine's, unless a test stops it.
     pub clock: Option<MicrosClock>,
-    /// Where agents run.
+    /// The place where agents run.
     pub agents: Agents,
-    /// Where runtimes reach this engine, if not where it listens.
+    /// The URL by which runtimes reach this engine, if not where it listens.
     pub own_url: Option<String>,
     /// The gateway's file, if not `gateway.yaml` in the kit's folder.
     pub gateway: Option<PathBuf>,
-    /// Whether runs that were left unfinished go on.
+    /// True if runs that were left unfinished continue.
     pub resume_unfinished: bool,
 }
 
-/// Where agents run.
+/// The place where agents run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Agents {
     /// In this process, runtime and gateway both; they listen, too, where an address is given.

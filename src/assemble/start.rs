@@ -186,7 +186,7 @@ struct WritableLedger {
     reserve: Option<Reserve>,
     damage: Damage,
     readers: ReaderPool,
-    /// Whether it was opened on a full disk.
+    /// True if it was opened on a full disk.
     full: bool,
     /// Given back last.
     lock: Option<OwnerLock>,
@@ -328,7 +328,7 @@ struct Started {
     recovered: Recovered,
     agents: Workers,
     counted: ConnectionCounts,
-    /// Where the runtime of this process reports to.
+    /// The orchestrator that the runtime of this process reports to.
     callbacks: Arc<OnceLock<LocalOrchestrator>>,
     noted: NotedLedger,
 }
@@ -361,7 +361,7 @@ impl Started {
         })
     }
 
-    /// What waits for disk space, if there is none.
+    /// The part of the start that waits for disk space, if there is none.
     fn deferred(&self) -> disk_full::DeferredStart {
         disk_full::DeferredStart {
             orchestrator: self.orchestrator.clone(),
@@ -374,7 +374,7 @@ impl Started {
     }
 }
 
-/// What the orchestrator of a ledger is made of.
+/// The parts that the orchestrator of a ledger is made of.
 fn orchestrator_parts(
     writing: Writing,
     agents: &Workers,
@@ -509,7 +509,7 @@ fn routers(
     }
 }
 
-/// What serves, and the names and URLs of the services beside the orchestrator.
+/// The tasks that serve, and the names and URLs of the services beside the orchestrator.
 type Serving = (Vec<JoinHandle<()>>, Vec<(&'static str, String)>);
 
 /// Serves runtime and gateway beside the orchestrator, where they listen.

@@ -1,5 +1,5 @@
-//! Where `ktsu mcp --http` listens: the rules of the orchestrator apply, so without principals only
-//! this machine reaches it.
+//! The listener of `ktsu mcp --http`: the rules of the orchestrator apply, so without principals
+//! only this machine reaches it.
 
 use std::net::SocketAddr;
 

@@ -19,7 +19,7 @@ use ktsu_secret::{Redactor, Secret};
 use ktsu_workflow::expression::Root;
 use ktsu_workflow::template::Template;
 
-/// How long ended runs are kept, and where their removal is recorded.
+/// The time that ended runs are kept, and the place where their removal is recorded.
 pub(super) fn retention(
     environment: Option<&Environment>,
     store: &Arc<StoreStream>,
@@ -34,7 +34,7 @@ pub(super) fn retention(
     }
 }
 
-/// Who may ask, and the values every root workflow of the kit declares.
+/// The principals, and the values that every root workflow of the kit declares.
 pub(super) fn of(
     setup: &Setup,
 ) -> Result<(Arc<Principals>, BTreeMap<String, VariableValues>), OpenEngineError> {
@@ -177,7 +177,7 @@ fn read_key(path: &Path) -> Result<String, OpenEngineError> {
     text.map_err(|error| failed(error.to_string()))
 }
 
-/// What a start with this environment would refuse of its `evidence`, in words.
+/// The reasons why a start with this environment would refuse its `evidence`, in words.
 pub fn mismatch(environment: &Environment, process: &BTreeMap<String, String>) -> Vec<String> {
     let witness = notary::place(Some(environment), process).map(|_| ());
     let key = put_signing_key(Some(environment), &mut process.clone());

@@ -18,7 +18,7 @@ use ktsu_workflow::rules::DecisionRules;
 pub struct BaselineStep<'a> {
     /// The step.
     pub step: &'a StepPlan,
-    /// What its agent is.
+    /// The plan of its agent.
     pub agent: &'a AgentPlan,
 }
 
@@ -53,14 +53,14 @@ fn numbered(id: &str) -> Option<&str> {
     number.parse::<u32>().ok().map(|_| name)
 }
 
-/// What comparing a baseline gives.
+/// The result of comparing a baseline.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BaselineComparison {
-    /// What differs, in the output and among the commands.
+    /// The differences in the output and among the commands.
     pub task: ComparedTask,
     /// The verdict on the output alone.
     pub output: Sameness,
-    /// Whether the commands are others.
+    /// True if the commands are others.
     pub commands_changed: bool,
 }
 
@@ -151,10 +151,10 @@ const OTHER_HASH: &str = "another output than the one whose hash the baseline ha
 /// One baseline in a report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct BaselineResult {
-    /// Whether the commands are others.
+    /// True if the commands are others.
     #[serde(skip)]
     pub commands_changed: bool,
-    /// What differs.
+    /// The differences.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub diff: Vec<ValueChange>,
     /// The file.
@@ -168,20 +168,20 @@ pub struct BaselineResult {
     /// The verdict on the output alone.
     #[serde(skip)]
     pub output: Sameness,
-    /// Why it cannot be compared, or what failed.
+    /// The reason why it cannot be compared, or the failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// What a second run on the replies of the first one gave, where there was one.
+    /// The result of a second run on the replies of the first one, where there was one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub repeated: Option<RepeatedRun>,
-    /// Where it failed: whether it may go well another time.
+    /// True if a task that failed may go well another time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retryable: Option<bool>,
-    /// What came out.
+    /// The outcome.
     pub status: Sameness,
     /// The step, by its path.
     pub step: String,
-    /// Where the fresh output breaks its schema.
+    /// The places at which the fresh output breaks its schema.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub violations: Vec<Violation>,
     /// The workflow.
@@ -191,18 +191,18 @@ pub struct BaselineResult {
 /// A second run of a task on the replies and the results of its first run, held against that.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RepeatedRun {
-    /// What differs.
+    /// The differences.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub diff: Vec<ValueChange>,
-    /// Why there is nothing to compare.
+    /// The reason why there is nothing to compare.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// What came out.
+    /// The outcome.
     pub status: Sameness,
 }
 
 impl RepeatedRun {
-    /// What comparing it with the first run gave.
+    /// The result of comparing it with the first run.
     pub fn of(compared: BaselineComparison) -> Self {
         let task = compared.task;
         Self {
@@ -212,7 +212,7 @@ impl RepeatedRun {
         }
     }
 
-    /// Whether it gave the same.
+    /// Returns `true` if it gave the same.
     pub fn is_same(&self) -> bool {
         self.status == Sameness::Clean
     }
@@ -228,12 +228,12 @@ impl RepeatedRun {
 }
 
 impl BaselineResult {
-    /// Whether nothing differs, neither from the baseline nor from one run to the next.
+    /// Returns `true` if nothing differs, neither from the baseline nor from one run to the next.
     pub fn is_as_before(&self) -> bool {
         self.status == Sameness::Clean && self.repeated.as_ref().is_none_or(RepeatedRun::is_same)
     }
 
-    /// What was compared, without where it came from.
+    /// The comparison of the task, without where it came from.
     pub fn task(&self) -> ComparedTask {
         ComparedTask {
             diff: self.diff.clone(),
@@ -267,7 +267,7 @@ impl BaselineResult {
     }
 }
 
-/// How many came out how.
+/// The numbers of baselines by outcome.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BaselineCounts {
@@ -302,7 +302,7 @@ pub enum BaselineVerdict {
     Error,
 }
 
-/// Which differences do not count against a kit.
+/// The differences that do not count against a kit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ToleratedDifferences {
     /// Other values.
@@ -314,7 +314,7 @@ pub struct ToleratedDifferences {
 }
 
 impl ToleratedDifferences {
-    /// Whether everything in a result is tolerated.
+    /// Returns `true` if everything in a result is tolerated.
     fn cover(self, one: &BaselineResult) -> bool {
         let commands = !one.commands_changed || self.commands;
         // What is not comparable may be so for the commands alone.
@@ -334,7 +334,7 @@ impl ToleratedDifferences {
     }
 }
 
-/// What a test of baselines came to.
+/// The report of a test of baselines.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct BaselineReport {
     /// 1.
@@ -345,7 +345,7 @@ pub struct BaselineReport {
     pub status: BaselineVerdict,
     /// In a line.
     pub summary: String,
-    /// How many came out how.
+    /// The numbers of baselines by outcome.
     pub counts: BaselineCounts,
     /// In the order of their files.
     pub baselines: Vec<BaselineResult>,

@@ -39,11 +39,11 @@ pub struct Baseline {
     pub format: String,
     /// Whatever helps to find and to sort it; means nothing to the comparison.
     pub metadata: Metadata,
-    /// What is compared.
+    /// The part that is compared.
     pub snapshot: Snapshot,
 }
 
-/// Where a baseline comes from.
+/// The origin of a baseline.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Metadata {
@@ -61,13 +61,13 @@ pub struct Metadata {
     pub run: Option<String>,
 }
 
-/// What is compared.
+/// The part that is compared.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Snapshot {
-    /// When the task ended, as its run recorded it.
+    /// The time at which the task ended, as its run recorded it.
     pub captured_at: Timestamp,
-    /// What its agent commanded besides the output, in order; absent where the hash alone is kept,
+    /// The commands of its agent besides the output, in order; absent where the hash alone is kept,
     /// and in files of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commands: Option<Vec<Value>>,
@@ -78,7 +78,7 @@ pub struct Snapshot {
     pub input: Map<String, Value>,
     /// Of `input`.
     pub input_hash: String,
-    /// What came of it, without reserved fields; absent where the hash alone is kept.
+    /// The output of the task, without reserved fields; absent where the hash alone is kept.
     #[serde(
         default,
         deserialize_with = "present",
@@ -90,7 +90,7 @@ pub struct Snapshot {
     pub output_hash: Option<String>,
     /// The step, by its path from the workflow: `triage`, `call/inner`.
     pub step: String,
-    /// What answers the calls of tools that are not sent; absent where none is recorded.
+    /// The answers to the calls of tools that are not sent; absent where none is recorded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tool_results: Vec<ToolResult>,
     /// Of `tool_results`.
@@ -107,7 +107,7 @@ fn present<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Value>, D
     Value::deserialize(from).map(Some)
 }
 
-/// Why a file is no baseline that can be used. Each is one line.
+/// The reasons why a file is no baseline that can be used. Each is one line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BaselineError {
     /// Too large to be one.
@@ -122,33 +122,33 @@ pub enum BaselineError {
     /// The input is not the one that was captured.
     #[error("input_hash_mismatch: the input has {actual}, the file says {said}; capture it again")]
     InputHash {
-        /// What the file says.
+        /// The hash in the file.
         said: String,
-        /// What its input has.
+        /// The hash of its input.
         actual: String,
     },
     /// The output is not the one that was captured.
     #[error("output_corrupted: the output has {actual}, the file says {said}; capture it again")]
     OutputHash {
-        /// What the file says.
+        /// The hash in the file.
         said: String,
-        /// What its output has.
+        /// The hash of its output.
         actual: String,
     },
     /// The commands are not those that were captured.
     #[error("commands_corrupted: they have {actual}, the file says {said}; capture it again")]
     CommandsHash {
-        /// What the file says.
+        /// The hash in the file.
         said: String,
-        /// What its commands have.
+        /// The hash of its commands.
         actual: String,
     },
     /// The results of tools are not those that were captured.
     #[error("tool_results_corrupted: they have {actual}, the file says {said}; capture it again")]
     ToolsHash {
-        /// What the file says.
+        /// The hash in the file.
         said: String,
-        /// What its results have.
+        /// The hash of its results.
         actual: String,
     },
 }
@@ -236,7 +236,7 @@ impl Baseline {
         Ok(pretty)
     }
 
-    /// What answers the calls of its task that are not sent.
+    /// The answers to the calls of its task that are not sent.
     ///
     /// # Errors
     /// [`JsonError`] of what no frame could carry.
@@ -255,7 +255,7 @@ impl Baseline {
     }
 }
 
-/// What to capture, and what to write beside it.
+/// The task to capture, and what to write beside it.
 #[derive(Debug, Clone, Default)]
 pub struct CaptureOptions {
     /// This step only, or this item of one, as people name them.

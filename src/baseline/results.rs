@@ -7,7 +7,7 @@ use ktsu_ledger::{CanonicalJson, jcs};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// What a call gave.
+/// The result of a call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct ToolResult {
@@ -15,13 +15,13 @@ pub struct ToolResult {
     pub arguments_hash: String,
     /// The blocks of the result.
     pub content: Value,
-    /// Whether the tool says that it failed.
+    /// True if the tool says that it failed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_error: bool,
-    /// Why the call was not sent, if it was not.
+    /// The reason why the call was not sent, if it was not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_sent: Option<UnsentReason>,
-    /// Where it stands, and whose result it is.
+    /// The frame that records the result, and the server and tool that it is from.
     pub recorded: RecordedAt,
     /// Its structured content.
     #[serde(

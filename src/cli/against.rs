@@ -77,7 +77,7 @@ fn is_of_another_kit(result: &Result<KitComparison, (String, KitComparisonError)
     matches!(result, Err((_, KitComparisonError::NoWorkflow(_))))
 }
 
-/// Whether a run is a branch, or a person changed it on the way.
+/// Returns `true` if a run is a branch, or a person changed it on the way.
 fn was_steered(result: &Result<KitComparison, (String, KitComparisonError)>) -> bool {
     use SimulationError::{Disturbed, NoInvocation};
     let Err((_, KitComparisonError::NotRehearsed(why))) = result else {
@@ -94,7 +94,7 @@ fn code(result: &Result<KitComparison, (String, KitComparisonError)>) -> u8 {
     }
 }
 
-/// How many divergences of each kind there are, and in how many runs.
+/// The number of divergences of each kind, and of the runs that have them.
 fn summary(results: &SimulatedRuns) -> BTreeMap<String, (usize, usize)> {
     let mut kinds: BTreeMap<String, (usize, usize)> = BTreeMap::new();
     for comparison in results.iter().flatten() {

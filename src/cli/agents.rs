@@ -2,7 +2,7 @@
 
 use super::text;
 
-/// How items ended: `24 items, 2 failed, 1 skipped`.
+/// Counts of items by how they ended: `24 items, 2 failed, 1 skipped`.
 pub(super) fn items(succeeded: u64, failed: u64, skipped: u64) -> String {
     let mut words = text::count(succeeded + failed + skipped, "item");
     for (number, how) in [(failed, "failed"), (skipped, "skipped")] {
@@ -32,7 +32,7 @@ pub(super) fn calls(
     format!("{words}, {}", self::tokens(tokens))
 }
 
-/// How many calls of tools there were: `2 tool calls`; nothing if there were none.
+/// The number of tool calls: `2 tool calls`; empty if there were none.
 pub(super) fn tools(calls: u64) -> String {
     match calls {
         0 => String::new(),

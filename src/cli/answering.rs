@@ -11,13 +11,13 @@ use ktsu_projections::approvals::ApprovalStatus;
 use ktsu_projections::person_requests::PersonRequest;
 use serde_json::Value;
 
-/// What became of an answer.
+/// The outcome of an answer.
 pub(super) struct Answered<'a> {
-    /// Who gave it.
+    /// The name of its author.
     pub(super) by: &'a str,
-    /// Why it was refused.
+    /// The reason why it was refused, if it was.
     pub(super) refused: Option<&'a str>,
-    /// What waited, after it.
+    /// The request that was answered, as it is afterwards.
     pub(super) record: &'a PersonRequest,
 }
 
@@ -63,7 +63,7 @@ pub(super) async fn give(
     record
 }
 
-/// Why an answer is refused, as the engine says it.
+/// The reason why an answer is refused, in the engine's words.
 pub(super) fn refusal(body: &[u8]) -> String {
     let problem: Value = serde_json::from_slice(body).unwrap_or_default();
     let message = problem["message"].as_str();

@@ -48,9 +48,9 @@ pub(super) struct ApprovalPrompt {
     waiting: VecDeque<PersonRequest>,
     /// Calls that can only be decided elsewhere.
     elsewhere: Vec<PersonRequest>,
-    /// Whether something waits that could not be read.
+    /// True if something waits that could not be read.
     unread: bool,
-    /// Where lines go.
+    /// The function that lines are passed to.
     out: Box<dyn Fn(&str)>,
 }
 
@@ -111,12 +111,12 @@ impl ApprovalPrompt {
         }
     }
 
-    /// Whether a question is shown.
+    /// Returns `true` if a question is shown.
     pub(super) fn is_asking(&self) -> bool {
         self.input.is_some() && !self.waiting.is_empty()
     }
 
-    /// Whether a call is pending that is not asked about here.
+    /// Returns `true` if a call is pending that is not asked about here.
     pub(super) fn waits_elsewhere(&self) -> bool {
         !self.is_asking() && (self.unread || !self.elsewhere.is_empty())
     }
@@ -283,7 +283,7 @@ impl ApprovalPrompt {
         self.elsewhere.push(record);
     }
 
-    /// Whether a call waits still. One that cannot be read now does, as far as is known.
+    /// Returns `true` if a call waits still. One that cannot be read now does, as far as is known.
     async fn waits(&self, record: &PersonRequest) -> bool {
         let now = self.record(record.id(), &TaskRef::of(record)).await;
         now.is_none_or(|record| record.status() == ApprovalStatus::Pending)
@@ -319,7 +319,7 @@ impl ApprovalPrompt {
         (self.out)(&painted(GOOD, prompt_text::answers(record)));
     }
 
-    /// What to type elsewhere.
+    /// Prints a question, and the commands that answer it elsewhere.
     fn tell(&self, record: &PersonRequest) {
         let (id, flag) = (record.id(), &self.flag);
         (self.out)(&prompt_text::question(record));
@@ -342,7 +342,7 @@ impl ApprovalPrompt {
     }
 }
 
-/// Whether a person can answer at this terminal.
+/// Returns `true` if a person can answer at this terminal.
 pub(super) fn is_attended() -> bool {
     use std::io::IsTerminal as _;
     std::io::stdin().is_terminal() && is_live()

@@ -144,7 +144,7 @@ pub(super) fn list(common: &Common, arguments: &Arguments) -> Result<ExitCode, F
     Ok(ExitCode::SUCCESS)
 }
 
-/// What people decide on, in lines.
+/// The matter that people decide on, in lines.
 pub(super) fn shown_lines(record: &PersonRequest) -> Vec<String> {
     let review = match record {
         PersonRequest::Approval(approval) => {
@@ -181,7 +181,7 @@ pub(super) fn shown_lines(record: &PersonRequest) -> Vec<String> {
     lines
 }
 
-/// What a step waits for, in lines.
+/// The description of what a step waits for, in lines.
 fn suspension_lines(record: &SuspensionRecord) -> Vec<String> {
     let mut lines = vec![format!("reason: {}", record.reason)];
     lines.extend(
@@ -419,7 +419,7 @@ fn name_record(record: &PersonRequest, body: &mut Value) -> Result<(), Failure> 
     Ok(())
 }
 
-/// Whether a decision came after its time was over.
+/// Returns `true` if a decision came after its time was over.
 fn is_late(failure: &Failure) -> bool {
     matches!(
         failure.problem(),
@@ -480,7 +480,7 @@ pub(super) fn find_record(reader: &dyn Reader, query: &str) -> Result<PersonRequ
 /// The digits of the id of a record, after its prefix.
 const ID_DIGITS: usize = 16;
 
-/// Whether a text is the id of a record, and not a part of one.
+/// Returns `true` if a text is the id of a record, and not a part of one.
 fn is_whole_id(given: &str) -> bool {
     let (kind, rest) = without_prefix(given);
     ["apr_", "rev_", "sus_"].contains(&kind)
@@ -488,7 +488,7 @@ fn is_whole_id(given: &str) -> bool {
         && rest.chars().all(|digit| digit.is_ascii_hexdigit())
 }
 
-/// How the record of an id ended, in words, if there is such a record.
+/// The end of the record of an id, in words, if there is such a record.
 fn over(reader: &dyn Reader, id: &str) -> Result<Option<String>, Failure> {
     let (all, _) = approvals::all_page(reader, None, None, DEFAULT_RUNS)?;
     Ok(all.iter().find(|record| record.id() == id).map(ended_text))
@@ -519,8 +519,9 @@ pub(super) fn ended_text(record: &PersonRequest) -> String {
     }
 }
 
-/// Whether a text is any part of the beginning or end of a record's id, or of its run's; of that of
-/// an inline child with its whole path behind. What every id begins with means none of them.
+/// Returns `true` if a text is any part of the beginning or end of a record's id, or of its run's;
+/// of that of an inline child with its whole path behind. What every id begins with means none of
+/// them.
 fn matches_id(given: &str, record: &PersonRequest) -> bool {
     let fits = |given: &str, id: &str| {
         let (kind, part) = without_prefix(given);

@@ -17,7 +17,7 @@ pub(super) struct BaselineFile {
     pub(super) baseline: Baseline,
 }
 
-/// What came of the input of a baseline.
+/// The result of running the input of a baseline.
 pub(super) struct BaselineRunResult {
     pub(super) recorded: RecordedRun,
     pub(super) frames: Vec<Frame>,

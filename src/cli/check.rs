@@ -187,7 +187,7 @@ fn with_kit_of(spec: &Path, engine: EngineArguments) -> EngineArguments {
     }
 }
 
-/// What the checks need of this machine: it may take a while to copy.
+/// The workspace that the checks need on this machine: it may take a while to copy.
 async fn workspace(
     arguments: &Arguments,
     file: &EvalFile,

@@ -1,4 +1,5 @@
-//! What checks of a run need of this machine: the files that it left, and programs beside them.
+//! The resources that checks of a run need on this machine: the files that it left, and programs
+//! beside them.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,13 +22,13 @@ use ktsu_api::checks::RunCheckError;
 /// The most MiB of a script.
 const MAX_SCRIPT_MIB: u64 = 1;
 
-/// What a script is called where it runs.
+/// The name of a script where it runs.
 const SCRIPT: &str = "script";
 
-/// What the audit log is called there.
+/// The name of the audit log there.
 const AUDIT_LOG: &str = "audit.jsonl";
 
-/// What the trace is called there.
+/// The name of the trace there.
 const TRACE: &str = "trace.jsonl";
 
 /// A private copy of the files of a run, and programs beside it. Checks share it, in their order.
@@ -256,7 +257,7 @@ impl CheckBench {
     }
 }
 
-/// What runs a script that does not say so itself.
+/// The interpreter of a script that does not name one itself.
 fn interpreter(name: &str, script: &[u8]) -> Option<&'static str> {
     match name {
         _ if script.starts_with(b"#!") => None,

@@ -28,7 +28,7 @@ pub(super) enum OutputFormat {
 
 /// The most characters of one value in a line.
 const VALUE: usize = 160;
-/// How many objects, or names, of a kind are shown; `--json` has all of them.
+/// The most objects, or names, of a kind that are shown; `--json` has all of them.
 const MAX_SHOWN: usize = 50;
 /// The indentation of a continued line.
 const HANG: usize = 6;
@@ -208,7 +208,7 @@ fn change_line(path: &str, before: Option<String>, after: Option<String>) -> Str
     }
 }
 
-/// What would differ in the world of a run, a line each.
+/// The differences in the world of a run, a line each.
 fn world_lines(world: &RecomputedWorld) -> Vec<String> {
     if let Some(reason) = &world.reason {
         return vec![format!("not compared: {}", text::line(reason))];

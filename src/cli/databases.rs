@@ -30,13 +30,13 @@ use super::spec_files;
 /// The most MiB of a file that prepares a database.
 const MAX_INIT_MIB: u64 = 64;
 
-/// How long a server may take until it is ready.
+/// The time that a server may take until it is ready.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long it is waited between two looks whether a server is ready.
+/// The pause between two checks of whether a server is ready.
 const READY_INTERVAL: Duration = Duration::from_millis(10);
 
-/// How long a server that has closed its socket may take to end.
+/// The time that a server that has closed its socket may take to end.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The databases of a suite, with data that each run gets a copy of.
@@ -47,9 +47,9 @@ pub(super) struct Databases {
 
 struct PreparedDatabase {
     engine: Arc<dyn DatabaseEngine>,
-    /// What each run begins with.
+    /// The data that each run begins with.
     data: PreparedData,
-    /// What a dump is restored in, once one is.
+    /// The empty data that a dump is restored in, once one is.
     empty: OnceLock<Result<PreparedData, String>>,
     limits: ProgramLimits,
 }
@@ -74,11 +74,11 @@ struct RunDatabase {
     name: String,
     /// The folder with its socket, as programs see it.
     socket: String,
-    /// What preparing the data, dumping them, and restoring them may take.
+    /// The limits on preparing the data, dumping them, and restoring them.
     limits: SandboxLimits,
     /// A digest of what a new server holds that a dump leaves out.
     beside: String,
-    /// What it was restored from: that is what it holds until checks are made.
+    /// The dump it was restored from, which is what it holds until checks are made.
     restored: Option<String>,
 }
 
@@ -218,7 +218,7 @@ impl RunDatabase {
         self.sandbox.run(folder, &client)
     }
 
-    /// What a client gives, if it ends as it should.
+    /// The execution of a client, if it ended as it should.
     fn finished(
         &self,
         program: &EngineProgram,
@@ -238,7 +238,7 @@ impl RunDatabase {
         }
     }
 
-    /// What it holds.
+    /// A dump of what it holds.
     fn dump(&self) -> Result<Dumped, Failure> {
         if let Some(restored) = &self.restored {
             return Ok(Dumped::Whole(restored.clone()));
@@ -276,12 +276,12 @@ impl RunDatabase {
 }
 
 impl RunDatabases {
-    /// What programs of the run reach.
+    /// The services that programs of the run reach.
     pub(super) fn reached(&self) -> Vec<ReachedService<'_>> {
         self.0.values().map(RunDatabase::reached).collect()
     }
 
-    /// Where they are, as programs of the run see it.
+    /// Their places, as programs of the run see them.
     pub(super) fn places(&self) -> BTreeMap<String, DatabasePlace> {
         let all = self.0.iter().map(|(name, database)| {
             let place = database.engine.place(&database.socket);
@@ -300,7 +300,7 @@ impl RunDatabases {
         all.collect()
     }
 
-    /// What they hold before checks are made, as it is recorded; none if there are none.
+    /// The record of what they hold before checks are made; none if there are none.
     pub(super) fn recorded(&self) -> Result<Option<Map<String, Value>>, Failure> {
         let dumps = self.0.iter();
         let dumps = dumps.map(|(name, database)| Ok((name.clone(), database.dump()?)));
@@ -344,7 +344,7 @@ impl RunDatabases {
     }
 }
 
-/// How a server ended, if a query failed because it has lost it.
+/// The end of a server in words, if it has ended; where a query has lost it, it gets time to end.
 fn end_after(ending: &Ending, is_lost: bool) -> Option<String> {
     let patience = if is_lost { END_TIMEOUT } else { Duration::ZERO };
     ending.wait(patience).map(|end| ended(&end))
@@ -362,7 +362,7 @@ fn not_started(name: &str, why: &str) -> Failure {
     Failure::could_not_run(format!("the database {name} does not start: {why}"))
 }
 
-/// What runs databases of a kind here.
+/// The engine that runs databases of a kind here.
 fn found(kind: DatabaseKind, sandbox: &Sandbox) -> Result<Arc<dyn DatabaseEngine>, Failure> {
     let (engine, name, install) = match kind {
         DatabaseKind::Postgres => {

@@ -31,7 +31,7 @@ pub(super) struct Arguments {
 
 /// From this width on, both sides are printed next to each other.
 const WIDE: usize = 100;
-/// How many frames of a kind are shown; `--json` has all of them.
+/// The most frames of a kind that are shown; `--json` has all of them.
 const MAX_SHOWN: usize = 20;
 
 /// Compares two runs.
@@ -107,7 +107,7 @@ fn words_of(frame: &FrameChange) -> Option<(&FrameChange, &ValueDifference)> {
     (frame.key.kind == REPLY).then_some((frame, words))
 }
 
-/// How to see what was left out.
+/// Prints how to see what was left out.
 fn more(diff: &Diff) {
     if !diff.is_empty() {
         line("");
@@ -115,7 +115,7 @@ fn more(diff: &Diff) {
     }
 }
 
-/// Where it is printed.
+/// The page that a comparison is printed on.
 struct DiffPage {
     width: usize,
 }
@@ -145,7 +145,7 @@ impl DiffPage {
         self.envelope(diff, Part::Params);
     }
 
-    /// What the page does not open with.
+    /// Prints what the page does not open with.
     fn rest(&self, diff: &Diff) {
         self.envelope(diff, Part::Rest);
         if let Some(first) = &diff.first {
@@ -268,7 +268,7 @@ impl DiffPage {
         words(&painted(DIM, &difference), 4);
     }
 
-    /// How wide a side is.
+    /// The width of a side, in columns.
     fn column(&self) -> usize {
         self.width.saturating_sub(8) / 3
     }

@@ -33,15 +33,15 @@ use ktsu_opening::peer::{peer_of, token_header};
 use ktsu_opening::quoting::quoted;
 use ktsu_receiver::Delivery;
 
-/// What to run, and where.
+/// The run to make, and its ledger.
 pub(super) struct EmbeddedRun {
     pub(super) kit: Arc<Kit>,
     pub(super) workflow: String,
     pub(super) input: String,
     pub(super) key: Option<String>,
-    /// Whether webhooks and messages are sent.
+    /// The treatment of webhooks and messages: sent or suppressed.
     pub(super) effects: Effects,
-    /// Whether every model call is made.
+    /// True if every model call is made.
     pub(super) no_cache: bool,
     pub(super) environment: Option<Environment>,
     /// Answers in place of people.

@@ -22,12 +22,12 @@ const MAX_NOTABLE_ITEMS: usize = 10;
 /// Nor more characters of one line.
 const MAX_LINE_CHARS: usize = 400;
 
-/// What to show of it.
+/// The parts of it to show.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EnvelopeView<'a> {
     /// The steps, unless they have just been seen.
     pub(super) steps: bool,
-    /// What to type to see everything.
+    /// The text to type to see everything.
     pub(super) all: &'a str,
 }
 
@@ -64,7 +64,7 @@ pub(super) fn print(envelope: &str, shown: EnvelopeView<'_>) -> Result<(), Failu
     Ok(())
 }
 
-/// How the command ends: 0 for a run that completed, 1 for one that did not.
+/// The exit code of the command: 0 for a run that completed, 1 for one that did not.
 pub(super) fn verdict(envelope: &str) -> Result<ExitCode, Failure> {
     let value = parse(envelope)?;
     match value["status"].as_str().unwrap_or_default() {
@@ -76,7 +76,7 @@ pub(super) fn verdict(envelope: &str) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Whether the run waits.
+/// Returns `true` if the run waits.
 pub(super) fn is_waiting(envelope: &str) -> bool {
     parse(envelope).is_ok_and(|value| value["status"] == "waiting")
 }
@@ -240,7 +240,7 @@ fn row(step: &Value) -> Vec<String> {
     ]
 }
 
-/// Why a step or an item is not complete.
+/// The reason why a step or an item is not complete.
 fn ended(one: &Value) -> String {
     let text = |name: &str| one[name].as_str().unwrap_or_default();
     let error = &one["error"];
@@ -256,7 +256,7 @@ fn ended(one: &Value) -> String {
     format!("{}{raw}", text::line(&words))
 }
 
-/// What an agent reported next to its output: confidence, flags, reflection.
+/// The remarks that an agent reported next to its output: confidence, flags, reflection.
 fn agent_notes(one: &Value) -> String {
     let flags = one["flags"].as_array().map(Vec::as_slice);
     let reflected = one["counts"].is_null() && one["reflected"] == true;

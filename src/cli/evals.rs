@@ -58,7 +58,7 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
     Ok(ExitCode::SUCCESS)
 }
 
-/// How the status of an eval is shown.
+/// The status of an eval, as it is shown.
 fn shown(status: &str, is_owned: bool) -> &str {
     match status {
         "running" if !is_owned => "interrupted",

@@ -186,7 +186,7 @@ fn export(common: &Common, arguments: &ExportArguments) -> Result<ExitCode, Fail
     Ok(ExitCode::SUCCESS)
 }
 
-/// Whether it is the beginning of a time as frames write them, down to whole fields.
+/// Checks that a text is the beginning of a time as frames write them, down to whole fields.
 fn is_time(given: &str) -> Result<(), Failure> {
     const FIRST: &str = "1970-01-01T00:00:00.000000Z";
     let whole = [4, 7, 10, 13, 16, 19, 27].contains(&given.len());

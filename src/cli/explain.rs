@@ -53,7 +53,7 @@ fn page_of(given: &str) -> Result<(&'static str, &'static str), Failure> {
     }))
 }
 
-/// Whether there is a page of a code.
+/// Returns `true` if there is a page of a code.
 pub(super) fn knows(code: &str) -> bool {
     PAGES.iter().any(|(known, _)| *known == code)
 }

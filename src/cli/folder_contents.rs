@@ -1,4 +1,4 @@
-//! What is in a folder, and how it differs from what was there before.
+//! The contents of a folder, and their difference from what was there before.
 
 mod change;
 mod listing;
@@ -24,7 +24,7 @@ const MAX_CONTENT: u64 = 1 << 20;
 /// The most bytes of a difference as JSON.
 const MAX_DIFFERENCE: u64 = 4 << 20;
 
-/// What is in a folder, by paths within it.
+/// The contents of a folder, by paths within it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct FolderContents {
     root: PathBuf,
@@ -78,8 +78,8 @@ impl FolderContents {
         Hash::from_bytes(hasher.finalize().as_bytes()).unwrap_or(Hash::ZERO)
     }
 
-    /// How it differs from what was there before: `{added, modified, removed}`, with the contents of files.
-    /// `whole` says whether all of it is there.
+    /// The difference from what was there before: `{added, modified, removed}`, with the contents
+    /// of files. `whole` says whether all of it is there.
     ///
     /// # Errors
     /// The folder itself cannot be read any more.
@@ -114,7 +114,7 @@ impl FolderContents {
     }
 }
 
-/// How much a difference has so far.
+/// The size of a difference so far.
 #[derive(Default)]
 struct Kept {
     /// Of JSON.
@@ -124,7 +124,7 @@ struct Kept {
 }
 
 impl Kept {
-    /// Whether there is room for an entry of this path.
+    /// Returns `true` if there is room for an entry of this path.
     fn has_room(&mut self, path: &str, entry: &impl Serialize) -> bool {
         let length = json_length(&path).saturating_add(json_length(entry));
         let has_room = self.takes(length);
@@ -189,7 +189,8 @@ impl Kept {
     }
 }
 
-/// Whether a text has so many control characters, each of which is six bytes of JSON, that base64 is shorter.
+/// Returns `true` if a text has so many control characters, each of which is six bytes of JSON,
+/// that base64 is shorter.
 fn is_longer_than_base64(text: &str) -> bool {
     let is_escaped = |c: char| c.is_ascii_control() && !c.is_ascii_whitespace();
     let quotes = 2;

@@ -24,14 +24,14 @@ use ktsu_opening::peer::problem;
 use ktsu_orchestrator::References;
 use ktsu_peer::Peer;
 
-/// How often the last line of the live view is drawn.
+/// The time between two drawings of the last line of the live view.
 const REDRAW_INTERVAL: Duration = Duration::from_millis(120);
 
-/// How long the engine may be silent while a run is followed. It sends a sign of life every 15
-/// seconds.
+/// The longest time that the engine may be silent while a run is followed. It sends a sign of life
+/// every 15 seconds.
 pub(super) const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What to start.
+/// A request to start a run.
 pub(super) struct StartRequest<'a> {
     /// The workflow.
     pub(super) workflow: &'a str,
@@ -39,13 +39,13 @@ pub(super) struct StartRequest<'a> {
     pub(super) input: String,
     /// Requests with the same key start one run.
     pub(super) key: Option<&'a str>,
-    /// Whether webhooks and messages are sent.
+    /// The treatment of webhooks and messages: sent or suppressed.
     pub(super) effects: Effects,
-    /// Whether every model call is made.
+    /// True if every model call is made.
     pub(super) no_cache: bool,
     /// Model groups, and what is used in place of each; only within this process.
     pub(super) groups: BTreeMap<String, String>,
-    /// What names of the run stand for; only within this process.
+    /// The values of names in the run; only within this process.
     pub(super) references: Option<Arc<References>>,
     /// More headers: a name and a value each.
     pub(super) headers: Vec<(String, String)>,
@@ -85,22 +85,22 @@ pub(super) async fn invoke(peer: &Peer, invocation: StartRequest<'_>) -> Result<
     }
 }
 
-/// Who looks at a run while it goes.
+/// The viewer of a run that is under way.
 #[derive(Default)]
 pub(super) struct Viewer<'a> {
     /// The live view of the run.
     pub(super) live: Option<&'a mut Live>,
     /// The prompt for calls that need a decision.
     pub(super) asking: Option<&'a mut ApprovalPrompt>,
-    /// Whether to stop looking once only people elsewhere can move the run.
+    /// True if looking ends once only people elsewhere can move the run.
     pub(super) leaves_waiting: bool,
-    /// How long the engine may be silent, if it is another process.
+    /// The longest time that the engine may be silent, if it is another process.
     pub(super) silence: Option<Duration>,
-    /// Whether a person has paused the run.
+    /// True if a person has paused the run.
     pub(super) is_paused: bool,
 }
 
-/// How a run is watched at this terminal.
+/// The settings for watching a run at this terminal.
 #[derive(Default)]
 pub(super) struct Watch<'a> {
     /// ` --ledger PATH`, for the commands shown.
@@ -287,7 +287,7 @@ impl Viewer<'_> {
         }
     }
 
-    /// Whether to stop looking, if only people can move the run.
+    /// Returns `true` if looking may end because only people can move the run.
     fn may_leave(&self) -> bool {
         let elsewhere = |asking: &&mut ApprovalPrompt| asking.waits_elsewhere();
         self.leaves_waiting && (self.is_paused || self.asking.as_ref().is_some_and(elsewhere))

@@ -19,7 +19,7 @@ use ktsu_history::frame_page::{self, FramePage, FrameSelection, PageLimit};
 use ktsu_history::frame_types::FrameTypes;
 use ktsu_opening::find::find_record;
 
-/// How often a followed ledger is polled while no frames arrive.
+/// The time between two polls of a followed ledger while no frames arrive.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// What `frames` takes.

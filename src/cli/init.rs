@@ -57,7 +57,7 @@ const FILES: [(&str, &str); 10] = [
     ),
 ];
 
-/// What `--eval` adds.
+/// The file that `--eval` adds, with its text.
 const EVAL: (&str, &str) = (
     "evals/{{NAME}}.eval.yaml",
     include_str!("starter/eval.yaml"),
@@ -110,7 +110,7 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
     Ok(ExitCode::SUCCESS)
 }
 
-/// What to type now.
+/// The commands to type now, each with its purpose.
 fn next(dir: &Path, eval: Option<&str>) -> Vec<(String, &'static str)> {
     let mut next = Vec::new();
     if dir != Path::new(".") {

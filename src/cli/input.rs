@@ -12,7 +12,7 @@ use ktsu_opening::input::read;
 use ktsu_server::body::MAX_BODY;
 use ktsu_server::json_words;
 
-/// Whether webhooks and messages are sent, as arguments have it.
+/// A parser of the argument that says whether webhooks and messages are sent.
 pub(super) fn effects_words() -> impl TypedValueParser<Value = Effects> {
     PossibleValuesParser::new(["execute", "suppress"]).map(|word| match word.as_str() {
         "suppress" => Effects::Suppress,

@@ -5,7 +5,7 @@
 
 use unicode_width::UnicodeWidthChar as _;
 
-/// What becomes of a column where a table is wider than the terminal.
+/// The treatment of a column where a table is wider than the terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Rank {
     /// Never cut: ids, deadlines, states.
@@ -21,10 +21,10 @@ enum Rank {
 pub(super) struct Column {
     /// Its heading.
     pub(super) name: &'static str,
-    /// Whether its text ends at the same place.
+    /// True if its text is aligned to the right.
     pub(super) right: bool,
     rank: Rank,
-    /// What it is not cut below.
+    /// The number of columns below which it is not cut.
     least: usize,
     /// 0: always shown. Otherwise the column may be dropped, see [`Column::spare`].
     spare: u8,
@@ -82,12 +82,12 @@ impl Column {
         }
     }
 
-    /// Whether it is never cut.
+    /// Returns `true` if it is never cut.
     pub(super) fn is_whole(&self) -> bool {
         self.rank == Rank::Whole
     }
 
-    /// How far it may be cut.
+    /// The least number of columns that it may be cut to.
     fn least(&self, natural: usize) -> usize {
         natural.min(self.least.max(columns(self.name)))
     }
@@ -162,7 +162,7 @@ fn narrow(
     }
 }
 
-/// How many columns a text takes on a screen; colours take none.
+/// The number of columns that a text takes on a screen; colours take none.
 pub(super) fn columns(text: &str) -> usize {
     TextPieces(text).map(|piece| piece.columns()).sum()
 }

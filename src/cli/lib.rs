@@ -306,7 +306,7 @@ fn requested_color(arguments: impl Iterator<Item = OsString>) -> Option<ColorCho
 }
 
 impl Command {
-    /// Whether only the result and errors are wanted.
+    /// Returns `true` if only the result and errors are wanted.
     fn is_quiet(&self) -> bool {
         match self {
             Self::Run(arguments) => arguments.quiet,
@@ -340,7 +340,7 @@ fn fixed_usage(mut command: clap::Command) -> clap::Command {
     command.override_usage(usage).mut_subcommands(fixed_usage)
 }
 
-/// How a command is used, in a line.
+/// The usage of a command, in a line.
 fn usage_of(name: &str) -> String {
     let command = with_usage(with_variables(Arguments::command()));
     let found = command.find_subcommand(name).cloned();

@@ -35,26 +35,26 @@ use super::{agents, text};
 
 /// Names are padded to this many columns.
 const NAME_COLUMNS: usize = 22;
-/// Where a step is takes this many columns of the last line.
+/// The most columns of the last line for the path of a step.
 const PATH_COLUMNS: usize = 40;
-/// How many steps the last line names.
+/// The most steps that the last line names.
 const MAX_STEPS_NAMED: usize = 4;
 
 /// The state of the view: what was printed and what is running.
 pub(super) struct Live {
     terminal: bool,
     running: Vec<Running>,
-    /// What all model calls cost, in millionths of a US dollar.
+    /// The cost of all model calls, in millionths of a US dollar.
     cost_micro_usd: u64,
     /// The tool calls so far.
     calls: CallHistory,
-    /// How long running steps have waited for people.
+    /// The time that running steps have waited for people.
     waits: Waits,
     /// The moment of the last frame, and whether a branch was made with it.
     last: Option<(Timestamp, bool)>,
     /// Responders that wait before they look at something.
     responders: WaitingResponders,
-    /// Where lines go.
+    /// The function that lines are passed to.
     out: Box<dyn Fn(&str)>,
     /// The output device, queried for every line because a terminal may change its size.
     sheet: fn() -> Terminal,
@@ -67,7 +67,7 @@ struct Running {
     since: Instant,
     /// The webhook call and its status.
     call: String,
-    /// What its agents do and use.
+    /// The activity and usage of its agents.
     tally: TaskTally,
     /// For a fan-out.
     items: Option<Items>,
@@ -89,7 +89,7 @@ impl<'a> LiveTask<'a> {
     }
 }
 
-/// How a step ended.
+/// The end of a step.
 struct StepEnd<'a> {
     mark: fn(Symbols) -> String,
     word: &'a str,
@@ -513,7 +513,7 @@ struct StepSummary {
 }
 
 impl Running {
-    /// What the step is doing; empty if there is nothing to add to its name.
+    /// The activity of the step; empty if there is nothing to add to its name.
     fn activity(&self) -> String {
         match &self.items {
             Some(items) => items.progress(),
@@ -572,7 +572,7 @@ fn millis(since: Instant) -> u64 {
     u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
 
-/// What a line is about: a step by its path, or what a responder asked.
+/// The subject of a line: a step by its path, or the responder that asked.
 fn subject(path: &str) -> String {
     let asked = path.strip_prefix('@').filter(|rest| !rest.contains('/'));
     match asked.and_then(|asked| asked.split_once('.')) {

@@ -1,4 +1,4 @@
-//! Where the ledger of a command is.
+//! The place of the ledger of a command.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use ktsu_opening::quoting::quoted;
 pub(super) struct LedgerLocation {
     /// The file.
     pub(super) path: PathBuf,
-    /// What to add to a command so that it finds the ledger: nothing, or ` --ledger FILE`.
+    /// The text to add to a command so that it finds the ledger: nothing, or ` --ledger FILE`.
     pub(super) flag: String,
 }
 

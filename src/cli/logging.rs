@@ -33,12 +33,12 @@ pub(super) enum LogFormat {
     Json,
 }
 
-/// What a service logs if `KTSU_LOG` is not set.
+/// The filter of a service's log if `KTSU_LOG` is not set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum DefaultFilter {
     /// Errors only.
     Errors,
-    /// What `RUST_LOG` lets through, else this level of the environment file, else `info`.
+    /// The filter in `RUST_LOG`, else this level of the environment file, else `info`.
     Level(Option<String>),
 }
 

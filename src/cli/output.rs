@@ -34,7 +34,7 @@ pub(super) const DIM: Style = Style::new().dimmed();
 /// For what matters more.
 pub(super) const BOLD: Style = Style::new().bold();
 
-/// Whether standard error is reserved for errors: `--json` and `--quiet`.
+/// True if standard error is reserved for errors: `--json` and `--quiet`.
 static QUIET: AtomicBool = AtomicBool::new(false);
 
 /// Reserves standard error for errors.
@@ -42,7 +42,7 @@ pub(super) fn be_quiet() {
     QUIET.store(true, Ordering::Relaxed);
 }
 
-/// Whether standard error is reserved for errors.
+/// Returns `true` if standard error is reserved for errors.
 pub(super) fn is_quiet() -> bool {
     QUIET.load(Ordering::Relaxed)
 }
@@ -168,7 +168,7 @@ pub(super) fn painted(style: Style, text: &str) -> String {
     format!("{style}{text}{style:#}")
 }
 
-/// Whether standard output is a terminal.
+/// Returns `true` if standard output is a terminal.
 pub(super) fn is_terminal() -> bool {
     std::io::stdout().is_terminal()
 }
@@ -184,7 +184,7 @@ fn columns_variable() -> Option<usize> {
     told.filter(|width| *width > 0)
 }
 
-/// What standard output is printed on.
+/// The terminal or pipe that standard output is printed on.
 pub(super) fn sheet() -> Terminal {
     let out = std::io::stdout();
     match out.is_terminal() {
@@ -227,7 +227,7 @@ pub(super) fn symbols() -> Symbols {
     sheet().symbols
 }
 
-/// Whether standard error is a terminal that supports cursor movement.
+/// Returns `true` if standard error is a terminal that supports cursor movement.
 pub(super) fn is_live() -> bool {
     let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
     std::io::stderr().is_terminal() && !dumb && !is_quiet()
@@ -243,7 +243,7 @@ pub(super) fn choose_color(choice: clap::ColorChoice) {
     .write_global();
 }
 
-/// Whether standard output takes colours.
+/// Returns `true` if standard output takes colours.
 pub(super) fn is_coloured() -> bool {
     static COLOURED: OnceLock<bool> = OnceLock::new();
     *COLOURED.get_or_init(|| {

@@ -44,7 +44,7 @@ pub(super) struct EngineArguments {
 
 /// A running engine.
 pub(super) struct EngineHandle {
-    /// How.
+    /// The connection to it.
     pub(super) peer: Peer,
     /// The ledger.
     pub(super) place: LedgerLocation,
@@ -141,7 +141,7 @@ impl EngineHandle {
             .unwrap_or_default()
     }
 
-    /// Whether the engine ends with this command.
+    /// Returns `true` if the engine ends with this command.
     pub(super) fn is_ours(&self) -> bool {
         self.engine.is_some()
     }

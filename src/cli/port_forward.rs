@@ -15,28 +15,28 @@ use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-/// What this program is called within a sandbox.
+/// The name of this program within a sandbox.
 pub(super) const PROGRAM: &str = "ktsu";
 
-/// How many processes and threads it is beside the program.
+/// The number of processes and threads that it adds to those of the program.
 pub(super) const PROCESSES: u64 = 2;
 
 /// The command, which only ktsu itself uses.
 const COMMAND: &str = "port-forward";
 
-/// What the program follows.
+/// The argument that the program follows.
 const PROGRAM_FOLLOWS: &str = "--";
 
 /// The most connections at a time; others wait.
 const MAX_CONNECTIONS: usize = 64;
 
-/// How long it is waited after a connection that could not be taken.
+/// The pause after a connection that could not be accepted.
 const ACCEPT_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The exit code of what was not run.
 const NOT_RUN: u8 = 127;
 
-/// What a program has in front of it to reach sockets by ports.
+/// The arguments in front of a program that let it reach sockets by ports.
 pub(super) fn arguments(this: &Path, ports: impl Iterator<Item = (u16, PathBuf)>) -> Vec<String> {
     let front = [this.display().to_string(), COMMAND.to_owned()];
     let ports = ports.map(|(port, socket)| format!("{port}={}", socket.display()));

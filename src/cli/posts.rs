@@ -110,7 +110,7 @@ pub(super) async fn settled(owner: &EngineHandle, run: &str) -> Result<Option<St
     }
 }
 
-/// How a run failed with what was posted, if it did.
+/// The error of a run, if it failed with what was posted.
 fn failure_of(envelope: &str) -> Option<String> {
     let envelope: Value = serde_json::from_str(envelope).unwrap_or_default();
     let error = &envelope["error"];

@@ -1,11 +1,11 @@
-//! What programs of specs may take.
+//! The limits of programs of specs.
 
 use std::time::Duration;
 
 use ktsu_eval::ProgramLimits;
 use ktsu_sandbox::SandboxLimits;
 
-/// What a program may take that ends by itself.
+/// The limits of a program that ends by itself.
 pub(super) fn limits(given: ProgramLimits) -> SandboxLimits {
     let usual = SandboxLimits::default();
     SandboxLimits {
@@ -18,7 +18,7 @@ pub(super) fn limits(given: ProgramLimits) -> SandboxLimits {
     }
 }
 
-/// What a service may take: any time, and what its suite says.
+/// The limits of a service, which has any time unless its suite limits it.
 pub(super) fn service_limits(given: ProgramLimits) -> SandboxLimits {
     let time = given.time_ms.map_or(Duration::MAX, Duration::from_millis);
     SandboxLimits {

@@ -18,7 +18,7 @@ use super::{Common, Failure};
 use ktsu_history::approvals::requests_of_run;
 use ktsu_opening::find::find_run;
 
-/// What is given to a step.
+/// The data for a step.
 struct StepData {
     /// The run, with the path of an inline child; or the id of the suspension.
     run: String,
@@ -26,11 +26,11 @@ struct StepData {
     step: Option<String>,
     /// The data; nothing for a link.
     data: Option<String>,
-    /// Why.
+    /// The reason, where one was given.
     reason: Option<String>,
 }
 
-/// How it is typed.
+/// The form of the command.
 const FORM: &str = r#"ktsu resume RUN --step STEP --data '{"text": "…"}', or @FILE, or -"#;
 
 /// `ktsu resume`: of a step that waits for data, or of a run.

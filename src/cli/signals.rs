@@ -7,7 +7,7 @@ use super::output::note;
 use ktsu_assemble::Engine;
 use ktsu_opening::engine;
 
-/// What the exit code is when a second signal ends the process at once.
+/// The exit code when a second signal ends the process at once.
 const CUT: i32 = 130;
 
 /// SIGINT, SIGTERM and SIGHUP, from now on. SIGHUP ends no process (decision P4).
@@ -17,7 +17,7 @@ pub(super) struct Signals {
     hangup: Signal,
 }
 
-/// What a signal means for a service.
+/// The meaning of a signal for a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ServiceSignal {
     /// SIGINT or SIGTERM.

@@ -31,7 +31,7 @@ use ktsu_opening::ledger::DAMAGED_HINT;
 use ktsu_opening::peer::client_token;
 use ktsu_orchestrator::{AwaitedEffects, LedgerState};
 
-/// How often the state of the ledger is checked.
+/// The time between two checks of the state of the ledger.
 const SIGNAL_POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The longest time to drain.
@@ -154,7 +154,7 @@ impl Arguments {
         Ok(SocketAddr::new(host.unwrap_or(file.ip()), port))
     }
 
-    /// Where agents run.
+    /// The place where agents run.
     fn agents(&self, listen: &ListenSettings) -> Result<Agents, Failure> {
         if self.service == Some(ServiceArguments::Orchestrator) {
             let gateway = self.gateway_url.clone();

@@ -6,7 +6,7 @@ use super::text;
 /// A row: the tree lines, the name, and the columns.
 #[derive(Default)]
 pub(super) struct StepRow {
-    /// How far the name is from the edge, as lines of the tree.
+    /// The indentation of the name, as lines of the tree.
     pub(super) lines: String,
     pub(super) mark: String,
     pub(super) name: String,

@@ -90,7 +90,7 @@ pub(super) fn print(run: &RunTimeline) {
     }
 }
 
-/// How many steps there are, and how many events and reactions in a world.
+/// The number of steps, and of events and reactions in a world.
 fn count_of(run: &RunTimeline, rows: &[StepRow]) -> String {
     let of_world = run.world.as_ref().map_or(0, |world| world.tree.len());
     let steps = rows.iter().filter(|row| !row.kind.is_empty());
@@ -139,7 +139,7 @@ fn steps(all: &[StepTimeline], lines: &str, rows: &mut Vec<StepRow>) {
     }
 }
 
-/// What a command ran: `verify.0`.
+/// The row of a workflow that a command ran: `verify.0`.
 fn invoked_row(run: &RunTimeline, lines: String) -> StepRow {
     let name = run.run_id.rsplit('/').next().unwrap_or_default();
     StepRow {
@@ -169,7 +169,7 @@ fn groups(items: &[ItemTimeline]) -> Vec<&[ItemTimeline]> {
     items.chunk_by(alike).collect()
 }
 
-/// Whether an item completed with nothing notable.
+/// Returns `true` if an item completed with nothing notable.
 fn is_ordinary(item: &ItemTimeline) -> bool {
     let shown = item.calls.iter().filter(|call| !call.is_plain).count();
     let one_model = item.calls.iter().all(|call| attempts(call).is_empty());
@@ -358,7 +358,7 @@ fn request_note(request: &WebhookRequest) -> String {
     format!("{} {url}{signed}{problem}{body}", request.method)
 }
 
-/// What an agent reported next to its output: flags, reflection, confidence.
+/// The remarks that an agent reported next to its output: flags, reflection, confidence.
 fn reply_text(remarks: &AgentRemarks, reflected: bool) -> String {
     let confidence = remarks.confidence.as_ref();
     agents::joined([
@@ -370,7 +370,7 @@ fn reply_text(remarks: &AgentRemarks, reflected: bool) -> String {
     ])
 }
 
-/// Why a step or an item failed or was skipped, or its status if it is not complete.
+/// The reason why a step or an item failed or was skipped, or its status if it is not complete.
 fn end_text(error: Option<&ErrorView>, skipped: Option<&String>, status: &str) -> String {
     match (error, skipped) {
         (Some(error), _) => format!("{}: {}", error.code, error.message),

@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 
-/// Which symbols a terminal can show.
+/// The symbols that a terminal can show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Symbols {
     Unicode,
@@ -89,8 +89,8 @@ impl Symbols {
     }
 }
 
-/// Whether the encoding of a locale is UTF-8: `en_US.UTF-8`, `C.utf8`, `de_DE.utf8@euro`, and the
-/// bare `UTF-8` that macOS sets.
+/// Returns `true` if the encoding of a locale is UTF-8: `en_US.UTF-8`, `C.utf8`, `de_DE.utf8@euro`,
+/// and the bare `UTF-8` that macOS sets.
 fn is_utf8(locale: &str) -> bool {
     let named = locale.split('@').next().unwrap_or_default();
     let encoding = named

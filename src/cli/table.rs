@@ -19,14 +19,14 @@ const BETWEEN: &str = "  ";
 /// An output device.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Terminal {
-    /// How many columns a line has; a pipe has no bounds.
+    /// The number of columns of a line; a pipe has no bounds.
     pub(super) width: Option<usize>,
-    /// What can be shown.
+    /// The symbols that can be shown.
     pub(super) symbols: Symbols,
 }
 
 impl Terminal {
-    /// Whether lists of frames have to omit what is shown elsewhere.
+    /// Returns `true` if lists of frames have to omit what is shown elsewhere.
     pub(super) fn is_narrow(&self) -> bool {
         self.width.is_some_and(|width| width < 80)
     }
@@ -70,31 +70,31 @@ impl Terminal {
 pub(super) struct Rows {
     head: Vec<Column>,
     rows: Vec<Vec<String>>,
-    /// Whether to draw lines, if there is space for them.
+    /// True if lines are drawn where there is space for them.
     lined: bool,
 }
 
-/// Why what a row is about failed.
+/// The reason why the subject of a row failed.
 pub(super) struct FailureReason {
     /// The row, counted from 0.
     pub(super) row: usize,
-    /// What it is about.
+    /// The name of the subject.
     pub(super) name: String,
-    /// Why.
+    /// The reason.
     pub(super) words: String,
 }
 
 /// A table after layout.
 pub(super) struct LaidOutTable {
     pub(super) lines: Vec<String>,
-    /// Where each row begins among them.
+    /// The position among them at which each row begins.
     starts: Vec<usize>,
     /// Omitted columns that have content.
     pub(super) hidden: Vec<&'static str>,
 }
 
 impl LaidOutTable {
-    /// Whether a row shows a text in full.
+    /// Returns `true` if a row shows a text in full.
     fn holds(&self, row: usize, text: &str) -> bool {
         let start = self.starts.get(row).copied().unwrap_or(0);
         let end = self.starts.get(row + 1).copied();
@@ -184,7 +184,7 @@ impl Rows {
         columns.collect()
     }
 
-    /// How wide each column is where nothing is cut.
+    /// The width of each column where nothing is cut.
     fn natural(&self) -> Vec<usize> {
         let wide = |(place, column): (usize, &Column)| {
             let cells = self.rows.iter().filter_map(|row| row.get(place));
@@ -286,7 +286,7 @@ impl Rows {
     }
 }
 
-/// Whether a cell has content.
+/// Returns `true` if a cell has content.
 fn is_filled(cell: &str) -> bool {
     !matches!(cell, "" | "-")
 }

@@ -57,7 +57,7 @@ pub fn count<N: std::fmt::Display + PartialEq + From<u8>>(number: N, noun: &str)
     format!("{number} {noun}{ending}")
 }
 
-/// How long something waited for people; empty if it did not.
+/// The time that something waited for people, in words; empty if it did not.
 pub fn waited(ms: u64) -> String {
     match ms {
         0 => String::new(),

@@ -73,7 +73,7 @@ pub(super) struct Arguments {
 }
 
 impl Arguments {
-    /// Whether it asks for what only runs have.
+    /// Returns `true` if it asks for what only runs have.
     fn asks_of_steps(&self) -> bool {
         let of = [&self.of, &self.why_not, &self.step];
         of.iter().any(|given| given.is_some()) || self.mermaid || self.html.is_some()
@@ -394,7 +394,7 @@ fn node_text(node: &LineageNode, indent: &str) -> String {
     )
 }
 
-/// Where a frame belongs: `step`, `child/step`, or `child/` for what concerns a child as a whole.
+/// The place of a frame: `step`, `child/step`, or `child/` for what concerns a child as a whole.
 fn place_of(node: &LineageNode) -> String {
     path_in(&node.scope, node.step.as_deref().unwrap_or_default())
 }

@@ -89,7 +89,7 @@ pub(super) fn export(common: &Common, arguments: &ExportRunArguments) -> Result<
     Ok(ExitCode::SUCCESS)
 }
 
-/// How many frames are among the lines.
+/// The number of frames among the lines.
 fn frames_in(lines: &str, format: ExportFormat) -> u64 {
     match format {
         ExportFormat::Jsonl => {

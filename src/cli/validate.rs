@@ -140,7 +140,7 @@ impl Arguments {
     }
 }
 
-/// Where values come from, and how not to ask for them.
+/// Prints where values come from, and how not to ask for them.
 fn hint(environment: Option<&Path>) {
     let file = match environment {
         Some(path) => format!("set it in {}", text::line(&path.display().to_string())),

@@ -21,7 +21,7 @@ const MAX_READ: u64 = 1 << 30;
 pub(super) struct WorkspaceFolder {
     /// Without links on the way.
     root: PathBuf,
-    /// How many bytes were read.
+    /// The number of bytes that were read.
     read: Cell<u64>,
 }
 
@@ -50,7 +50,7 @@ impl WorkspaceFolder {
     }
 }
 
-/// Whether an error says that nothing is there.
+/// Checks that an error means that nothing is there.
 fn nothing_there(error: &Error) -> Result<(), String> {
     match error.kind() {
         ErrorKind::NotFound | ErrorKind::NotADirectory => Ok(()),

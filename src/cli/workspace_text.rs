@@ -10,7 +10,7 @@ const MAX_ENTRIES: usize = 1_000;
 /// The most entries that are looked at.
 const MAX_VISITED: usize = 100_000;
 
-/// How deep folders are listed.
+/// The deepest level at which folders are listed.
 const MAX_DEPTH: usize = 32;
 
 /// The most bytes of all texts together.
@@ -19,14 +19,14 @@ const MAX_TEXT: usize = 40 << 10;
 /// The most bytes of the text of one file.
 const MAX_FILE_TEXT: u64 = 16 << 10;
 
-/// What a folder holds.
+/// A listing of the contents of a folder.
 struct Listing {
     lines: Vec<String>,
     texts: Vec<String>,
-    /// How many bytes of texts there may still be.
+    /// The number of bytes of texts that there is still room for.
     room: usize,
     visited: usize,
-    /// How many entries are not listed, and how many files are not shown.
+    /// The number of entries that are not listed, and of files that are not shown.
     unlisted: usize,
     unshown: usize,
 }

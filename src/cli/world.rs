@@ -55,7 +55,7 @@ enum Format {
     Html,
 }
 
-/// What differs between two frames, as JSON.
+/// The differences between the worlds after two frames, as JSON.
 #[derive(Serialize)]
 struct Differences<'d> {
     run_id: &'d str,
@@ -68,7 +68,7 @@ struct Differences<'d> {
 
 /// The fewest characters of an id that serve as a part of it.
 const MIN_PART: usize = 3;
-/// How many ids are named where several match.
+/// The most ids that are named where several match.
 const MAX_NAMED: usize = 10;
 
 /// Prints a world.
@@ -131,7 +131,7 @@ fn draw(view: &WorldView, format: Format) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Why there is no world to show.
+/// The failure where there is no world to show.
 fn refused(stream: &StreamId, error: WorldReadError) -> Failure {
     let words = error.to_string();
     match error {
@@ -182,7 +182,7 @@ fn print_world(read: &RecordedWorld<'_>, view: &WorldView) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Which world it is.
+/// Prints which world it is.
 fn head(read: &RecordedWorld<'_>, view: &WorldView) {
     let world = read.world();
     let objects = text::count(world.object_count() as u64, "object");
@@ -274,7 +274,7 @@ fn print_object(read: &RecordedWorld<'_>, view: &WorldView) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Which frame it was, and who recorded it.
+/// A line that names a frame, and its author.
 fn frame_line(verb: &str, frame: &Frame) -> String {
     let (kind, actor) = (frame.event.kind(), frame.actor.to_string());
     format!(

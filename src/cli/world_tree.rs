@@ -1,4 +1,4 @@
-//! What responders did, as rows below the steps of a run.
+//! The actions of responders, as rows below the steps of a run.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::step_row::{StepRow, branch};
 use super::{agents, text};
 use ktsu_history::world_timeline::{WorldEntry, WorldTimeline};
 
-/// How deep rows are indented; a chain of reactions may be longer.
+/// The deepest indentation of rows; a chain of reactions may be longer.
 const MAX_INDENT: usize = 12;
 /// The most responders that did not react in a row.
 const MAX_PASSED: usize = 4;

@@ -24,7 +24,7 @@ pub(super) struct AgentDraft {
     pub(super) params: Option<Params>,
     /// Of the model group.
     pub(super) group: SourceSpan,
-    /// Whether the file itself says which version it is.
+    /// True if the file itself says which version it is.
     pub(super) has_version: bool,
     /// The tool servers it names.
     pub(super) servers: Vec<ServerCall>,
@@ -35,19 +35,19 @@ pub(super) struct AgentDraft {
 }
 
 impl AgentDraft {
-    /// Who reviews its outputs, and where its file says so.
+    /// The policy of the reviews of its outputs, and its place in the file.
     pub(super) fn review(&self) -> Option<(SourceSpan, &ReviewPolicy)> {
         let commands = self.plan.commands.as_ref();
         self.review.zip(commands?.review.as_ref())
     }
 
-    /// Who gives the data that its steps wait for, and where its file says so.
+    /// The policy for the data that its steps wait for, and its place in the file.
     pub(super) fn suspension(&self) -> Option<(SourceSpan, &SuspendPolicy)> {
         let commands = self.plan.commands.as_ref();
         self.suspend.zip(commands?.suspend.as_ref())
     }
 
-    /// Whether the model is asked how sure it is.
+    /// Returns `true` if the model is asked how sure it is.
     pub(super) fn declares_confidence(&self) -> bool {
         schema::declares(&self.plan.output.to_value(), "ktsu_confidence")
     }

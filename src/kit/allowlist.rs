@@ -1,4 +1,4 @@
-//! Which tools an agent may call: the grammar of `access.allowlist`, and what two lists allow
+//! The tools that an agent may call: the grammar of `access.allowlist`, and what two lists allow
 //! together (seed 000, invariants 4 and 5; decision K5).
 
 use std::cmp::Reverse;
@@ -40,7 +40,7 @@ impl Allowlist {
         }
     }
 
-    /// Whether a tool may be called at all.
+    /// Returns `true` if a tool may be called at all.
     pub fn permits(&self, tool: &str) -> bool {
         self.entries.iter().any(|entry| entry.covers(tool))
     }
@@ -50,13 +50,13 @@ impl Allowlist {
         self.entries.iter().map(|entry| entry.pattern.as_str())
     }
 
-    /// What people are asked before tools of it are called.
+    /// The policies by which people are asked before tools of it are called.
     pub fn policies(&self) -> impl Iterator<Item = ApprovalPolicy> {
         let rules = self.rules().into_iter();
         rules.filter_map(|rule| rule.approval)
     }
 
-    /// What both lists allow. Whoever asks a person first is heard in either.
+    /// The tools that both lists allow. An approval that either list asks for is asked for.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
         let mut entries: Vec<ToolRule> = Vec::new();
@@ -131,7 +131,7 @@ pub(super) fn of(reader: &mut KitReader<'_>, fields: &Fields<'_>) -> Option<Allo
     }
 }
 
-/// Whether a key that restricts stands there without a value, which is told.
+/// Returns `true` if a key that restricts is there without a value, which is reported.
 fn is_emptied(
     reader: &mut KitReader<'_>,
     fields: &Fields<'_>,
@@ -239,7 +239,7 @@ mod tests {
         }
     }
 
-    /// How many people a definition asks about a tool.
+    /// The number of people that a definition asks about a tool.
     fn people(list: &Allowlist, tool: &str) -> u32 {
         let plan = ServerPlan {
             auth: None,

@@ -71,14 +71,14 @@ fn is_none(node: &YamlNode) -> bool {
     }
 }
 
-/// Whether a duration is none: `0s`, which could be taken for "at once" and for "never".
+/// Returns `true` if a duration is none: `0s`, which could be taken for "at once" and for "never".
 pub(super) fn is_nothing(node: &YamlNode) -> bool {
     matches!(&node.data, YamlValue::Text(text) if milliseconds(text) == Some(0.0))
 }
 
-/// What two entries ask together: in every respect the stricter. Failing counts before recovering,
-/// more people before fewer, a shorter wait before a longer one, and that the proposer may not
-/// approve before that anybody may.
+/// The policy that two entries ask for together: in every respect the stricter. Failing counts
+/// before recovering, more people before fewer, a shorter wait before a longer one, and that the
+/// proposer may not approve before that anyone may.
 pub(super) fn stricter(one: &ApprovalPolicy, two: &ApprovalPolicy) -> ApprovalPolicy {
     ApprovalPolicy {
         not_by_proposer: one.not_by_proposer || two.not_by_proposer,

@@ -1,5 +1,5 @@
-//! Whether the approvals that a kit requires are possible: whether enough people may decide, and
-//! whether a notification has something to announce.
+//! Checks that the approvals that a kit requires are possible: that enough people may decide, and
+//! that a notification has something to announce.
 
 use std::path::Path;
 
@@ -37,8 +37,8 @@ fn is_on_approval(step: &StepDraft) -> bool {
     matches!(&step.plan.work, StepWork::Webhook(webhook) if webhook.on_approval)
 }
 
-/// Whether a step's agent may need an approval. One that cannot be read may: its faults are
-/// reported elsewhere.
+/// Returns `true` if a step's agent may need an approval. One that cannot be read may: its faults
+/// are reported elsewhere.
 fn may_ask(loader: &Loader, path: &str, position: usize) -> bool {
     let Some(agent) = loader.calls.get(&(path.to_owned(), position)) else {
         return false;
@@ -57,7 +57,7 @@ fn may_ask(loader: &Loader, path: &str, position: usize) -> bool {
     })
 }
 
-/// Who decides in an environment.
+/// The people who decide in an environment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Approvers {
     /// Nobody is authenticated, so the starter of a run and the decider are the same.
@@ -67,7 +67,7 @@ pub enum Approvers {
 }
 
 impl Approvers {
-    /// Why these people can never approve; nothing if they can.
+    /// The reason why these people can never approve; nothing if they can.
     fn shortfall(self, quorum: u32, not_by_proposer: bool, what: &str) -> Option<String> {
         let people = match quorum {
             1 => "1 person".to_owned(),

@@ -6,7 +6,7 @@ use ktsu_codes::nearest;
 use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_config::yaml::SourceSpan;
 
-/// How the names of first-party agents and servers begin.
+/// The prefix of the names of first-party agents and servers.
 const PREFIX: &str = "ktsu/";
 
 /// The model group of a built-in agent whose step names none.
@@ -51,7 +51,7 @@ pub fn text(path: &str) -> Option<&'static str> {
     found.map(|one| one.text)
 }
 
-/// Whether a reference means an agent or a server of this program and not a file.
+/// Returns `true` if a reference means an agent or a server of this program and not a file.
 pub(super) fn is_builtin(name: &str) -> bool {
     name.starts_with(PREFIX) && !split(name).0.ends_with(".yaml")
 }

@@ -90,8 +90,8 @@ pub(super) fn check(
     }
 }
 
-/// What is written out is checked before any run. A param declared as text takes numbers and
-/// booleans as text (decision T6).
+/// Checks what is written out before any run. A param declared as text takes numbers and booleans
+/// as text (decision T6).
 fn literal(given: &AgentArgument, params: &Params, faults: &mut Vec<Fault>) {
     let Some((value, place)) = &given.literal else {
         return;
@@ -109,8 +109,8 @@ fn literal(given: &AgentArgument, params: &Params, faults: &mut Vec<Fault>) {
     }
 }
 
-/// What a parser of untrusted text looks at is never a word of the file: who writes one meant the
-/// name of a param.
+/// Warns where a parser of untrusted text is given a word of the file to look at: who writes one
+/// meant the name of a param.
 fn fixed_source(call: &AgentCall, given: &AgentArgument, faults: &mut Vec<Fault>) {
     let Some((value, place)) = &given.literal else {
         return;

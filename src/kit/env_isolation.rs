@@ -7,7 +7,7 @@ use ktsu_config::yaml::{YamlNode, YamlValue};
 use ktsu_workflow::expression::Root;
 use ktsu_workflow::template::Template;
 
-/// What is said where a file reaches for the environment.
+/// The fault that is reported where a file reaches for the environment.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct IsolationRule {
     code: FaultCode,
@@ -48,8 +48,8 @@ pub(super) fn check(reader: &mut KitReader<'_>, node: &YamlNode, seal: Isolation
     }
 }
 
-/// Where a text names a variable: `env:NAME` as a word of its own, a text that begins with `env:`,
-/// `env` inside braces, or an expression that names one in any other spelling.
+/// The position at which a text names a variable: `env:NAME` as a word of its own, a text that
+/// begins with `env:`, `env` inside braces, or an expression that names one in any other spelling.
 pub(super) fn mentions_environment(text: &str) -> Option<usize> {
     written(text).or_else(|| evaluated(text))
 }

@@ -2,16 +2,16 @@
 
 use std::path::Path;
 
-/// How the names of workflow files end.
+/// The suffix of the names of workflow files.
 pub(super) const WORKFLOW_SUFFIX: &str = ".workflow.yaml";
 
-/// How the names of agent files end.
+/// The suffix of the names of agent files.
 pub(super) const AGENT_SUFFIX: &str = ".agent.yaml";
 
-/// How the names of server files end.
+/// The suffix of the names of server files.
 pub(super) const SERVER_SUFFIX: &str = ".server.yaml";
 
-/// How the names of world files end.
+/// The suffix of the names of world files.
 pub(super) const WORLD_SUFFIX: &str = ".world.yaml";
 
 /// The version of a file that has none (decision K2).
@@ -22,7 +22,7 @@ pub(super) const NO_VERSION: &str = "0.0.0";
 pub struct KitFile {
     /// Relative to the kit, with forward slashes.
     pub path: String,
-    /// What it holds.
+    /// The kind of definition that it holds.
     pub kind: FileKind,
     /// As the file says, or `0.0.0`.
     pub version: String,
@@ -49,7 +49,7 @@ pub const GATEWAY: &str = "gateway.yaml";
 /// The central list of tool servers (seed 000, invariant 3).
 pub const CENTRAL: &str = "servers.yaml";
 
-/// What a file of a kit holds.
+/// The kind of definition that a file of a kit holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FileKind {
     /// `*.workflow.yaml`

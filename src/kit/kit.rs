@@ -27,7 +27,7 @@ pub struct Kit {
     pub default_workflow: Option<String>,
     /// By the name they are invoked under, sub-workflows too.
     pub workflows: BTreeMap<String, KitWorkflow>,
-    /// What does not hinder a run.
+    /// The faults that do not hinder a run.
     pub warnings: Faults,
     /// `examples/NAME.json` by name.
     pub examples: BTreeMap<String, PathBuf>,
@@ -37,11 +37,11 @@ pub struct Kit {
     pub servers: BTreeMap<String, KitServer>,
     /// The servers that agents use, by the path of the agent.
     pub uses: BTreeMap<String, Vec<ServerUse>>,
-    /// Who reviews outputs of agents, and where their files say so, by the path of the agent.
+    /// The review policies of agents, with their places in the files, by the path of the agent.
     pub reviews: BTreeMap<String, (SourceSpan, ReviewPolicy)>,
-    /// How long its steps may wait for people.
+    /// The waits for people that its steps allow.
     pub waits: Vec<PersonWait>,
-    /// What came of holding it against its lock, if it has one.
+    /// The result of comparing it with its lock, if it has one.
     pub lock: Option<LockStatus>,
 }
 
@@ -72,14 +72,14 @@ pub struct KitWorkflow {
     pub path: String,
     /// The workflow and everything it reaches.
     pub definition: Arc<Definition>,
-    /// Whether it can be invoked from outside.
+    /// The visibility from outside, which decides whether it can be invoked.
     pub visibility: Visibility,
     /// The lock of the kit, where every file it reaches is the one that was locked.
     pub lock: Option<CanonicalJson>,
 }
 
 impl KitWorkflow {
-    /// Whether it is a world that runs on its own: its workflow has no file and no steps.
+    /// Returns `true` if it is a world that runs on its own: its workflow has no file and no steps.
     pub fn is_world(&self) -> bool {
         self.path.ends_with(WORLD_SUFFIX)
     }

@@ -61,7 +61,7 @@ pub(super) fn check(loader: &mut Loader) {
     found.into_iter().for_each(|fault| loader.faults.add(fault));
 }
 
-/// What a workflow is called with fits it. `what` calls it: `the step`.
+/// Checks that a workflow fits what it is called with. `what` calls it: `the step`.
 pub(super) fn child(
     plan: &ChildPlan,
     said: &ChildDraft,
@@ -78,7 +78,7 @@ pub(super) fn child(
     webhooks(plan, said, child, faults);
 }
 
-/// What an agent may invoke fits its step. Its params are those of each command.
+/// Checks that what an agent may invoke fits its step. Its params are those of each command.
 fn invoked(plan: &ChildPlan, said: &ChildDraft, child: &WorkflowDraft, faults: &mut Vec<Fault>) {
     let version = &child.plan.version;
     faults.extend(reference::version(
@@ -105,7 +105,7 @@ fn variables(said: &ChildDraft, child: &WorkflowDraft, faults: &mut Vec<Fault>) 
     faults.push(fault.hint("let it declare params instead, and hand the values down"));
 }
 
-/// What the child requires is given, and nothing it refuses.
+/// Checks that what the child requires is given, and nothing it refuses.
 fn params(said: &ChildDraft, child: &WorkflowDraft, faults: &mut Vec<Fault>) {
     let Some(schema) = &child.plan.params else {
         return;
@@ -127,7 +127,7 @@ fn params(said: &ChildDraft, child: &WorkflowDraft, faults: &mut Vec<Fault>) {
     }
 }
 
-/// What is written out is checked before any run.
+/// Checks what is written out before any run.
 fn literals(plan: &ChildPlan, said: &ChildDraft, child: &WorkflowDraft, faults: &mut Vec<Fault>) {
     let Some(schema) = &child.plan.params else {
         return;
@@ -146,7 +146,7 @@ fn literals(plan: &ChildPlan, said: &ChildDraft, child: &WorkflowDraft, faults: 
     }
 }
 
-/// Whether a value has no expressions in it.
+/// Returns `true` if a value has no expressions in it.
 fn is_written_out(value: &Value) -> bool {
     match value {
         Value::String(text) => !text.contains("{{"),

@@ -27,7 +27,7 @@ use super::{builtin, calls, reference, server_registry};
 use ktsu_config::fault::{Fault, FaultCode, Faults};
 use ktsu_config::yaml::{self, SourceSpan};
 
-/// What `kit.yaml` says.
+/// The settings in `kit.yaml`.
 #[derive(Default)]
 pub(super) struct Settings {
     name: Option<String>,
@@ -380,7 +380,7 @@ impl Loader {
         files
     }
 
-    /// Who reviews outputs of agents, and where their files say so.
+    /// The review policies of agents, with their places in the files.
     fn reviews(&self) -> BTreeMap<String, (SourceSpan, ReviewPolicy)> {
         let agents = self.agents.iter();
         let reviewed = agents.filter_map(|(path, draft)| {

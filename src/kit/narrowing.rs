@@ -15,27 +15,27 @@ use super::read::{KitReader, member};
 use super::review;
 use super::shape::workflow::STEP_COMMANDS;
 
-/// What is behind the path of an agent's file where a step narrows it.
+/// The mark behind the path of an agent's file where a step narrows it.
 const BEHIND: char = '#';
 
-/// What a step says.
+/// The limits that a step sets to the commands of its agent.
 #[derive(Debug, Clone)]
 pub(super) struct StepCommands {
     /// Only these topics.
     emit: Option<(Vec<String>, SourceSpan)>,
     /// Nothing: as the agent says. None: no reviews. Otherwise under this policy, too.
     review: Option<(Option<StepReview>, SourceSpan)>,
-    /// Whether it may suspend its step.
+    /// True if it may suspend its step, with the place that says so.
     suspend: Option<(bool, SourceSpan)>,
 }
 
-/// What a step asks of reviews, beside its agent.
+/// The reviews that a step asks for, beside its agent.
 #[derive(Debug, Clone)]
 struct StepReview {
     policy: ReviewPolicy,
-    /// Whether it says how long a decision may take.
+    /// True if it says how long a decision may take.
     has_timeout: bool,
-    /// Whether it says what the end of that time does.
+    /// True if it says what the end of that time does.
     has_behavior: bool,
 }
 
@@ -82,13 +82,13 @@ pub(super) fn read(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<StepCo
 }
 
 impl StepCommands {
-    /// Whether the step cannot be suspended, whatever its agent declares.
+    /// Returns `true` if the step cannot be suspended, whatever its agent declares.
     pub(super) fn forbids_suspend(&self) -> bool {
         matches!(self.suspend, Some((false, _)))
     }
 }
 
-/// What a step allows that its agent does not declare.
+/// The faults of a step that allows what its agent does not declare.
 pub(super) fn check(step: &StepCommands, agent: &AgentFile) -> Vec<Fault> {
     let none = AgentCommands::default();
     let declared = agent.commands.as_ref().unwrap_or(&none);
@@ -177,7 +177,7 @@ pub(super) fn narrowed(agent: &AgentFile, step: &StepCommands) -> AgentFile {
     agent
 }
 
-/// What both policies ask for.
+/// The policy that asks for what both policies ask for.
 fn stricter(declared: ReviewPolicy, step: &StepReview) -> ReviewPolicy {
     let own = &step.policy;
     let ms = match step.has_timeout {

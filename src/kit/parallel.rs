@@ -9,7 +9,7 @@ const MAX_THREADS: usize = 8;
 /// Fewer items than these for each thread do not pay for it: it has memory of its own, which stays.
 const MIN_ITEMS: usize = 16;
 
-/// What a function makes of every item, in the order of the items.
+/// The results of a function on every item, in the order of the items.
 pub(super) fn map<T: Sync, R: Send>(items: &[T], make: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let processors = thread::available_parallelism().map_or(1, usize::from);
     let threads = processors.min(MAX_THREADS).min(items.len() / MIN_ITEMS);

@@ -1,4 +1,4 @@
-//! How long a kit waits for people: for a review, or for the data of a step.
+//! The time that a kit waits for people: for a review, or for the data of a step.
 
 use std::path::Path;
 

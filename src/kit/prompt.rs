@@ -78,7 +78,7 @@ fn template(
     Some(text)
 }
 
-/// Where an expression stands that comes after the first `done` bytes.
+/// The position of an expression that comes after the first `done` bytes.
 fn after(text: &str, done: usize, source: &str) -> usize {
     let rest = text.get(done..).unwrap_or_default();
     let open = rest.find("{{").unwrap_or_default();

@@ -26,11 +26,11 @@ pub(super) struct Mention {
     pub(super) params: Vec<String>,
     pub(super) place: SourceSpan,
     pub(super) usage: NameUsage,
-    /// What follows the name, as it is written: `.x.y` of `steps.x.y`.
+    /// The text after the name, as it is written: `.x.y` of `steps.x.y`.
     pub(super) rest: String,
 }
 
-/// What a name is used for; decides whether it may be a secret or an item.
+/// The use of a name, which decides whether it may be a secret or an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NameUsage {
     Child,
@@ -39,11 +39,11 @@ pub(super) enum NameUsage {
     Output,
     Transform,
     Value,
-    /// What a responder of a world sees, none of which is a secret.
+    /// A value that a responder of a world sees, which may not be a secret.
     Responder,
-    /// What a caller of the workflow has to know.
+    /// A value that a caller of the workflow has to know.
     Secret,
-    /// What a webhook is signed with.
+    /// The key that a webhook is signed with.
     Signing,
 }
 
@@ -150,7 +150,7 @@ pub(super) fn secret(
     Some(secret.to_owned())
 }
 
-/// Whether a text is `{{ env.NAME }}` and nothing else.
+/// Returns `true` if a text is `{{ env.NAME }}` and nothing else.
 fn is_one_variable(text: &str) -> bool {
     let inner = text.trim().strip_prefix("{{");
     let inner = inner.and_then(|inner| inner.strip_suffix("}}"));
@@ -186,7 +186,7 @@ const RESERVED_STEP_IDS: &str = "\
     approval cancel complete diff env envelope fork frames item item_index overlay params \
     pause replay report resume retry run step steps terminate trace";
 
-/// Whether an id is one of these.
+/// Returns `true` if an id is one of these.
 pub(super) fn is_reserved_step_id(id: &str) -> bool {
     RESERVED_STEP_IDS.split(' ').any(|reserved| reserved == id)
 }

@@ -19,11 +19,11 @@ pub(super) struct FileReference<'a> {
 pub(super) struct ReferenceKind {
     /// As in "there is no agent file".
     pub(super) word: &'static str,
-    /// How the names of such files end.
+    /// The suffix of the names of such files.
     pub(super) suffix: &'static str,
     /// The code where there is none.
     pub(super) absent: FaultCode,
-    /// Whether paths start at the kit's folder, and only then at that of the file.
+    /// True if paths start at the kit's folder, and only then at that of the file.
     pub(super) kit_first: bool,
     /// The folder in which similar names are looked for.
     pub(super) folder: &'static str,
@@ -157,8 +157,8 @@ fn near(root: &Path, name: &str, kind: &ReferenceKind) -> Option<String> {
     nearest(&whole, paths.iter().map(String::as_str)).map(str::to_owned)
 }
 
-/// Whether the file a reference leads to is the version it asks for. `found` is nothing where the
-/// file says none, and so counts as 0.0.0.
+/// Checks that the file a reference leads to is the version it asks for. `is_said` is false where
+/// the file says none, and so counts as 0.0.0.
 pub(super) fn version(
     reference: &FileReference<'_>,
     version: &str,

@@ -1,4 +1,4 @@
-//! Which steps with `on: resume` others can be resumed to, as far as it is known before any run.
+//! The steps with `on: resume` that others can be resumed to, as far as it is known before any run.
 
 use std::path::Path;
 
@@ -41,7 +41,7 @@ pub(super) fn others(loader: &Loader, path: &str, position: usize) -> Vec<usize>
     others.map(|(other, _)| other).collect()
 }
 
-/// Why no step can be resumed to this one, and what to do about it.
+/// The reason why no step can be resumed to this one, and what to do about it.
 fn never(
     loader: &Loader,
     path: &str,
@@ -70,8 +70,8 @@ fn never(
     Some((words, hint))
 }
 
-/// Whether an ordinary step can be suspended. An agent that cannot be read may do so: its faults are
-/// reported elsewhere.
+/// Returns `true` if an ordinary step can be suspended. An agent that cannot be read may do so: its
+/// faults are reported elsewhere.
 fn may_suspend(loader: &Loader, path: &str, draft: &WorkflowDraft, position: usize) -> bool {
     let step = draft.steps.get(position);
     let Some(StepWork::Agent(agent)) = step.map(|step| &step.plan.work) else {

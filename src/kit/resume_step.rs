@@ -4,7 +4,7 @@ use super::read::{Fields, KitReader};
 use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_config::yaml::SourceSpan;
 
-/// What does not go with `on: resume`, and why.
+/// The keys that do not go with `on: resume`, each with the reason.
 const UNHEARD: [(&str, &str); 4] = [
     ("condition", "it runs only where a step is resumed to it"),
     ("for_each", "it takes the place of one task"),

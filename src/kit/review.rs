@@ -11,7 +11,7 @@ use super::read::{Fields, KitReader};
 use super::shape::agent as shape;
 use super::shape::server::MAX_APPROVERS;
 
-/// How long a decision may take if the file does not say: a week (decision P3).
+/// The time that a decision may take if the file does not say: a week (decision P3).
 const TIMEOUT_MS: u64 = 7 * 24 * 3_600_000;
 
 /// The policy of a file that says no more than that there are reviews.

@@ -8,12 +8,12 @@ use ktsu_workflow::params::ParamsSchema;
 
 use super::read::{KitReader, items, member, members};
 
-/// What an agent says about its params.
+/// The params that an agent declares.
 pub(super) struct Params {
     pub(super) schema: ParamsSchema,
     /// Marked `secret: true`.
     pub(super) secrets: Vec<String>,
-    /// Where each property is declared.
+    /// The place at which each property is declared.
     pub(super) places: BTreeMap<String, SourceSpan>,
 }
 

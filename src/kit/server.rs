@@ -23,17 +23,17 @@ pub struct KitServer {
     pub name: String,
     /// Semantic version, `0.0.0` where the file says none.
     pub version: String,
-    /// Where it is, unless the environment says otherwise.
+    /// Its URL, unless the environment says otherwise.
     pub url: String,
-    /// How callers prove themselves, if they have to.
+    /// The authentication of callers, if they have to prove themselves.
     pub auth: Option<ServerAuth>,
-    /// What it wants to know, by name.
+    /// The params that it takes, by name.
     pub params: BTreeMap<String, KitServerParam>,
     /// The tools it offers to anybody at all.
     pub allowlist: Allowlist,
-    /// Whether its calls change something that lasts (seed 000, invariant 1).
+    /// True if its calls change something that lasts (seed 000, invariant 1).
     pub stateful: bool,
-    /// How long a call may take, where the file says so.
+    /// The time that a call may take, where the file says so.
     pub timeout_ms: Option<u64>,
 }
 
@@ -42,7 +42,7 @@ pub struct KitServer {
 pub struct KitServerParam {
     /// The value where an agent gives none.
     pub default: Option<String>,
-    /// Whether its value is a secret.
+    /// True if its value is a secret.
     pub secret: bool,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct ServerDraft {
     pub(super) server: KitServer,
     /// Of the name.
     pub(super) place: SourceSpan,
-    /// Whether the file itself says which version it is.
+    /// True if the file itself says which version it is.
     pub(super) has_version: bool,
     /// Params whose own `secret` mark is wrong, which was reported already.
     pub(super) told: BTreeSet<String>,

@@ -6,11 +6,11 @@ use super::shape::server::SERVERS;
 use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_config::yaml::{YamlNode, YamlValue};
 
-/// What the list has.
+/// The content of the list.
 pub(super) struct ServerRegistry {
     /// By name; nothing where an entry is broken.
     pub(super) servers: Vec<(String, Option<ServerDraft>)>,
-    /// Whether every entry has a name that can be read, so that what is not here is not declared.
+    /// True if every entry has a name that can be read, so that what is not here is not declared.
     pub(super) whole: bool,
 }
 

@@ -31,13 +31,13 @@ use ktsu_config::yaml::SourceSpan;
 pub struct ServerUse {
     /// The name under which the agent knows it.
     pub name: String,
-    /// Where the agent's file has the name.
+    /// The place of the name in the agent's file.
     pub place: SourceSpan,
     /// Its key in [`super::Kit::servers`].
     pub server: String,
     /// Templates over the agent's params.
     pub params: BTreeMap<String, String>,
-    /// What both files allow (decision K5).
+    /// The tools that both files allow (decision K5).
     pub allowlist: Allowlist,
 }
 
@@ -188,7 +188,7 @@ fn names(call: &ServerCall, server: &ServerDraft, faults: &mut Vec<Fault>) {
     }
 }
 
-/// What the server needs is given, and nothing it does not know.
+/// Checks that what the server needs is given, and nothing it does not know.
 fn given(call: &ServerCall, server: &ServerDraft, faults: &mut Vec<Fault>) {
     let (name, params) = (&server.server.name, &server.server.params);
     let what = format!("the server {name:?}");

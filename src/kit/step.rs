@@ -33,19 +33,19 @@ pub(super) struct StepDraft {
     pub(super) agent: Option<Box<AgentCall>>,
 }
 
-/// What an agent step says about its agent.
+/// The part of an agent step that is about its agent.
 pub(super) struct AgentCall {
     /// The file, version suffix included.
     pub(super) name: String,
     pub(super) place: SourceSpan,
-    /// Where the given params stand, or the name if none are given.
+    /// The place of the given params, or of the name if none are given.
     pub(super) params_place: SourceSpan,
     pub(super) params: Vec<AgentArgument>,
     pub(super) group: Option<(String, SourceSpan)>,
     pub(super) threshold: Option<SourceSpan>,
-    /// Where it says what data it may wait for.
+    /// The place where it says what data it may wait for.
     pub(super) resume: Option<SourceSpan>,
-    /// What it leaves of the commands of the agent.
+    /// The limits that it sets to the commands of the agent.
     pub(super) commands: Option<StepCommands>,
 }
 
@@ -57,7 +57,7 @@ pub(super) struct AgentArgument {
     pub(super) value: SourceSpan,
     /// The environment variables its value mentions.
     pub(super) variables: BTreeSet<String>,
-    /// Whether it mentions anything else.
+    /// True if it mentions anything else.
     pub(super) mixed: bool,
     /// The one variable that its value is, if it is nothing else.
     pub(super) alone: Option<String>,
@@ -65,11 +65,11 @@ pub(super) struct AgentArgument {
     pub(super) literal: Option<(Value, SourceSpan)>,
 }
 
-/// What a workflow step says about its child.
+/// The part of a workflow step that is about its child.
 pub(super) struct ChildDraft {
     pub(super) path: String,
     pub(super) place: SourceSpan,
-    /// Where the given params stand, or the path if none are given.
+    /// The place of the given params, or of the path if none are given.
     pub(super) params_place: SourceSpan,
     pub(super) params: Vec<(String, SourceSpan)>,
     pub(super) webhooks: SourceSpan,

@@ -11,7 +11,7 @@ use super::review;
 use super::shape::agent as shape;
 use super::shape::workflow::RESUME;
 
-/// How long a step waits if no file says it: a week (decision P3).
+/// The time that a step waits if no file says it: a week (decision P3).
 const TIMEOUT_MS: u64 = 7 * 24 * 3_600_000;
 
 /// The policy of an agent that says `suspend: true`.
@@ -54,7 +54,7 @@ pub(super) fn read_resume(reader: &mut KitReader<'_>, node: &YamlNode) -> Option
     })
 }
 
-/// Who gives the data, and how long the step waits.
+/// The roles of the people who give the data, and the time that the step waits.
 fn limits(reader: &mut KitReader<'_>, fields: &Fields<'_>) -> (Vec<String>, Option<u64>) {
     let roles = review::roles(reader, fields);
     let timeout_ms = match fields.get("timeout") {

@@ -90,7 +90,7 @@ impl KitReader<'_> {
         }
     }
 
-    /// Where a recursion reaches one definition by two ways, a deep value is refused.
+    /// Warns where a recursion reaches one definition by two paths: a deep value is refused.
     fn recursions(&mut self, node: &YamlNode, document: &serde_json::Value) {
         for found in ktsu_schema::recursions_with_two_ways(document) {
             let [one, other] = found.ways.each_ref().map(|way| node.at(way).place);
@@ -184,7 +184,7 @@ impl KitReader<'_> {
         }
     }
 
-    /// Where a text stands that mentions a name; of one over several lines the line of the name.
+    /// The place of a text that mentions a name; of one over several lines the line of the name.
     fn line_of(
         &self,
         expression: &Expression,
@@ -327,7 +327,7 @@ pub(super) fn bare(source: &str) -> (&str, usize) {
     (inner, start)
 }
 
-/// Whether the `type` of a schema lets a value be an object.
+/// Returns `true` if the `type` of a schema lets a value be an object.
 pub(super) fn may_be_object(kind: &YamlNode) -> bool {
     match kind.to_value() {
         serde_json::Value::Array(kinds) => kinds.iter().any(|kind| kind == "object"),

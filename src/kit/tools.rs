@@ -16,13 +16,13 @@ use ktsu_config::yaml::{SourceSpan, YamlNode, YamlValue};
 use ktsu_workflow::expression::Root;
 use ktsu_workflow::template::Template;
 
-/// What an agent says about a server it uses.
+/// The part of an agent that is about a server it uses.
 pub(super) struct ServerCall {
     pub(super) name: String,
     pub(super) place: SourceSpan,
     /// The file, version suffix included; without one the server stands in the central list.
     pub(super) path: Option<(String, SourceSpan)>,
-    /// Where the given params stand, or the name if none are given.
+    /// The place of the given params, or of the name if none are given.
     pub(super) params_place: SourceSpan,
     pub(super) params: Vec<ServerArgument>,
     pub(super) allowlist: Allowlist,

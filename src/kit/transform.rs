@@ -44,7 +44,7 @@ fn source(reader: &mut KitReader<'_>, node: &YamlNode, what: &str) -> Option<Str
     Some(if id { format!("step.{source}") } else { source })
 }
 
-/// Whether an input is the id of a step alone.
+/// Returns `true` if an input is the id of a step alone.
 pub(super) fn is_step(source: &str) -> bool {
     let plain = source
         .chars()

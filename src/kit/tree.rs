@@ -24,14 +24,14 @@ pub struct TreeNode {
     pub children: Vec<TreeNode>,
 }
 
-/// What an agent may call on a server.
+/// The tools of a server that an agent may call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PermittedTools {
     /// The server's own name.
     pub name: String,
     /// Semantic version.
     pub version: String,
-    /// Whether its calls change something that lasts.
+    /// True if its calls change something that lasts.
     pub stateful: bool,
     /// Names, and beginnings of names, that both files allow.
     pub allowlist: Vec<String>,

@@ -51,8 +51,9 @@ pub(super) fn read(
     })
 }
 
-/// What a notice has no use for must not look as if it were heeded: it goes out once for each call
-/// that waits, says what the call is, and is no step that others could read from.
+/// Reports the keys that a notice has no use for, so that they do not look as if they were heeded:
+/// it goes out once for each call that waits, says what the call is, and is no step that others
+/// could read from.
 fn unheard(reader: &mut KitReader<'_>, step: &Fields<'_>, webhook: &Fields<'_>) {
     let told = "approvers are always notified; put the condition on the step that asks";
     let once = "a notice is sent once";
@@ -93,8 +94,8 @@ fn url_template(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<String> {
     Some(url.to_owned())
 }
 
-/// Why a URL can never be one, as far as it is written out: with expressions in it, host and port
-/// can be checked if they end before the first.
+/// The reason why a URL can never be one, as far as it is written out: with expressions in it, host
+/// and port can be checked if they end before the first.
 fn no_url(url: &str) -> Option<String> {
     let literal = url.split("{{").next().unwrap_or_default();
     let host = literal.split_once("://").map_or("", |(_, rest)| rest);

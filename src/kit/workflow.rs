@@ -26,7 +26,7 @@ pub(super) struct WorkflowDraft {
     pub(super) steps: Vec<StepDraft>,
     /// Model groups that the policy names.
     pub(super) groups: Vec<(String, SourceSpan)>,
-    /// Where each variable is declared.
+    /// The place at which each variable is declared.
     pub(super) variables: BTreeMap<String, SourceSpan>,
 }
 

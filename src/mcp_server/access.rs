@@ -1,4 +1,5 @@
-//! Who may use which tool: decided before anything else is looked up or said (decision H5).
+//! The rules for who may use which tool, applied before anything else is looked up or said
+//! (decision H5).
 //!
 //! A tool has the roles of the route that it ends at, so one table has all of them. Whose roles
 //! count depends on who holds the ledger; the routes decide again when they are called.
@@ -26,12 +27,12 @@ use ktsu_opening::peer::problem;
 /// A route of the engine: its method and its path, as the table of policies has them.
 pub(super) type ToolRoute = (&'static str, &'static str);
 
-/// What the least of the tools needs.
+/// The route that the least of the tools needs.
 pub(super) const ANY_TOOL: ToolRoute = ("GET", "/runs");
-/// What only callers may do who may start runs.
+/// The route that only callers may use who may start runs.
 const OPERATE: ToolRoute = ("POST", "/invoke/{workflow}");
 
-/// Who calls, and how the engine learns of it.
+/// The caller, and the means by which the engine learns of it.
 #[derive(Debug, Clone)]
 pub(super) enum CallerAccess {
     /// The process that started this one, with its token if it has one.
@@ -43,7 +44,7 @@ pub(super) enum CallerAccess {
 /// A caller that may use a tool.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Admission {
-    /// Whether failures may name kits, files and paths to it.
+    /// True if failures may name kits, files and paths to it.
     pub(super) may_operate: bool,
 }
 
@@ -75,14 +76,14 @@ impl CallerAccess {
         }
     }
 
-    /// Whether it is the process that started this one.
+    /// Returns `true` if it is the process that started this one.
     pub(super) fn is_process(&self) -> bool {
         matches!(self, Self::Process(_))
     }
 }
 
 impl ToolPrincipals {
-    /// Whether a caller may use a route.
+    /// Checks that a caller may use a route.
     ///
     /// # Errors
     /// The refusal, which says nothing else.

@@ -1,4 +1,4 @@
-//! What a tool answers: a JSON object of a limited size. A failure is an answer, too: `{"error"}`,
+//! The answer of a tool: a JSON object of a limited size. A failure is an answer, too: `{"error"}`,
 //! with a hint if there is something to do about it.
 
 use rmcp::model::{self, CallToolResult, ErrorData};
@@ -10,21 +10,21 @@ use ktsu_opening::Failure;
 /// The most bytes of an answer's JSON text; longer ones are cut, with a notice. A model reads it
 /// whole.
 pub(super) const MAX_ANSWER_BYTES: usize = 128 * 1024;
-/// How many items of a list, and how many characters of a text, remain in the first attempt to cut
-/// an answer. Each further attempt halves both.
+/// The numbers of items of a list, and of characters of a text, that remain in the first attempt to
+/// cut an answer. Each further attempt halves both.
 const FIRST_CUT: (usize, usize) = (1024, 16 * 1024);
 
 /// The code of the protocol for a request that its sender may not make.
 const REFUSED: model::ErrorCode = model::ErrorCode(-32001);
 
-/// What a tool gives.
+/// The result of a tool.
 pub(super) type ToolAnswer = Result<Value, AnswerError>;
 
-/// Why a tool gives nothing, as the agent reads it.
+/// The reason why a tool gives nothing, as the agent reads it.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct AnswerError {
     failure: Failure,
-    /// Whether it may name kits, files or paths of this machine.
+    /// True if it may name kits, files or paths of this machine.
     is_private: bool,
     /// Further members, such as `available_events`.
     members: Map<String, Value>,
@@ -172,7 +172,7 @@ fn shortened(value: &Value, items: usize, characters: usize) -> Value {
     }
 }
 
-/// How many members an object keeps at least: more than any answer of ours has.
+/// The fewest members that a shortened object keeps: more than any answer of ours has.
 const MIN_MEMBERS: usize = 24;
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ pub(super) struct EngineResponse {
 pub(super) struct FrameTexts {
     /// Each as it is stored: only its own bytes can be read as a frame.
     pub(super) frames: Vec<Box<RawValue>>,
-    /// Where the next page begins, if there is one.
+    /// The position at which the next page begins, if there is one.
     pub(super) next: Option<u64>,
 }
 

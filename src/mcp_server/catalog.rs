@@ -42,10 +42,10 @@ pub(super) enum AgentTool {
     VerifyRun,
 }
 
-/// Where a decision on a review ends.
+/// The route of a decision on a review.
 const DECIDE_REVIEW: ToolRoute = ("POST", "/runs/{id}/steps/{step}/review/decide");
 
-/// What a tool does to the outside.
+/// The effect of a tool on the outside.
 #[derive(Clone, Copy)]
 enum Effect {
     /// It changes nothing.
@@ -56,12 +56,12 @@ enum Effect {
     Acts,
 }
 
-/// How a tool is presented.
+/// The presentation of a tool.
 struct Entry {
     tool: AgentTool,
     name: &'static str,
     title: &'static str,
-    /// Where it ends: who may call this may use the tool.
+    /// The route that it ends at: who may call this may use the tool.
     route: ToolRoute,
     effect: Effect,
     description: &'static str,
@@ -368,7 +368,7 @@ impl AgentTool {
         }
     }
 
-    /// What it takes.
+    /// The inputs that it takes.
     pub(super) fn inputs(self) -> &'static [InputSpec] {
         let found = CATALOG.iter().find(|entry| entry.tool == self);
         found.map_or(&[], |entry| entry.inputs)

@@ -1,4 +1,4 @@
-//! What the tools share: where they find kits and engines, and what they may do.
+//! The state that the tools share: where they find kits and engines, and what they may do.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -24,9 +24,9 @@ pub(super) const FORK_REASON: &str = "mcp: fork_run";
 pub(super) struct ToolContext {
     /// The engine behind the tools.
     pub(super) engines: Arc<EngineKeeper>,
-    /// Whether agents may decide on approvals.
+    /// True if agents may decide on approvals.
     pub(super) may_decide: bool,
-    /// Who may call.
+    /// The principals that may call.
     pub(super) principals: ToolPrincipals,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct ToolContext {
 pub(super) struct EngineLink {
     /// The connection.
     pub(super) peer: Peer,
-    /// Whether another process owns the ledger.
+    /// True if another process owns the ledger.
     pub(super) is_elsewhere: bool,
     _lease: EngineLease,
 }

@@ -15,7 +15,7 @@ use ktsu_peer::Peer;
 use ktsu_projections::reviews::is_review_id;
 use ktsu_projections::suspensions::is_suspend_id;
 
-/// How many approvals a page has if the agent does not say.
+/// The number of approvals on a page if the agent does not say.
 const DEFAULT_PAGE: u64 = 50;
 
 /// `list_approvals`.
@@ -140,7 +140,8 @@ async fn must_not_be_own(peer: &Peer, record: &Value) -> Result<(), AnswerError>
     Err(AnswerError::new(words).hint(hint))
 }
 
-/// Whether a run, or the branch of one, was started through this server or another one like it.
+/// Returns `true` if a run, or the branch of one, was started through this server or another one
+/// like it.
 async fn is_by_agent(peer: &Peer, run_id: &str) -> Result<bool, AnswerError> {
     let root = run_id.split('/').next().unwrap_or_default();
     let run = run_path(root);

@@ -34,18 +34,18 @@ use ktsu_opening::quoting::quoted;
 use ktsu_peer::Peer;
 use ktsu_receiver::Receiver;
 
-/// How often it is checked whether an engine is still needed.
+/// The time between two checks of whether an engine is still needed.
 const IDLE_CHECK_INTERVAL: Duration = Duration::from_millis(200);
-/// How long an engine that only reads is kept for the next call.
+/// The time that an engine that only reads is kept for the next call.
 const READER_IDLE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a call waits for an engine of this process that another call uses for another kit.
+/// The time that a call waits for an engine of this process that another call uses for another kit.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often it looks meanwhile.
+/// The time between two checks meanwhile.
 const BUSY_POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// How long calls that are being answered may delay the end.
+/// The time by which calls that are being answered may delay the end.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a call needs an engine for.
+/// The purpose for which a call needs an engine.
 #[derive(Clone)]
 pub(super) enum EnginePurpose {
     /// To read.
@@ -105,7 +105,7 @@ impl EngineLease {
         }
     }
 
-    /// Whether another process owns the ledger: its kit counts, not ours.
+    /// Returns `true` if another process owns the ledger: its kit counts, not ours.
     pub(super) fn is_elsewhere(&self) -> bool {
         matches!(self.target, LeaseTarget::Elsewhere(_))
     }
@@ -133,7 +133,7 @@ impl EngineKeeper {
         }
     }
 
-    /// Where another process that owns the ledger listens, if there is one.
+    /// The URL at which another process that owns the ledger listens, if there is one.
     ///
     /// # Errors
     /// It does not listen yet.
@@ -295,7 +295,7 @@ impl EngineKeeper {
     }
 }
 
-/// Whether the engine of this process serves a call.
+/// The lease of the engine of this process, if it serves a call.
 enum OwnLease {
     Some(EngineLease),
     /// It does not now, and may soon.

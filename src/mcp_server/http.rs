@@ -67,7 +67,7 @@ async fn answered(context: Arc<ToolContext>, request: Request, next: Next) -> Re
     in_our_words(next.run(Request::from_parts(parts, body)).await)
 }
 
-/// Whether a caller may use any tool.
+/// Checks that a caller may use any tool at all.
 fn known(context: &ToolContext, headers: &HeaderMap) -> Result<(), ProblemDetails> {
     let caller = CallerAccess::of_request(headers)?;
     context.principals.admit(&caller, ANY_TOOL).map(drop)

@@ -1,4 +1,4 @@
-//! What an agent sends to a tool, checked against what the tool takes.
+//! The inputs that an agent sends to a tool, checked against what the tool takes.
 
 use serde_json::{Map, Value, json};
 
@@ -13,9 +13,9 @@ pub(super) const MAX_NUMBER: u64 = 9_007_199_254_740_991;
 pub(super) struct InputSpec {
     /// The name.
     pub(super) name: &'static str,
-    /// What values it takes.
+    /// The kind of values that it takes.
     pub(super) kind: InputKind,
-    /// Whether it must be given.
+    /// True if it must be given.
     pub(super) is_required: bool,
     description: &'static str,
 }
@@ -77,7 +77,7 @@ impl InputSpec {
         schema
     }
 
-    /// Why a value is none of this input.
+    /// The reason why a value is none of this input.
     fn problem(&self, value: &Value) -> Option<String> {
         let name = self.name;
         match self.kind {
@@ -118,7 +118,7 @@ fn whole(value: &Value) -> Option<u64> {
     })
 }
 
-/// What was sent, known to fit.
+/// The inputs that were sent, known to fit.
 #[derive(Debug)]
 pub(super) struct ToolInputs(Map<String, Value>);
 

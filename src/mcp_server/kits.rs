@@ -5,11 +5,11 @@ use std::path::{Component, Path, PathBuf};
 use super::answer::AnswerError;
 use ktsu_codes::nearest;
 
-/// Where kits usually are.
+/// The usual folder of kits.
 const KITS: &str = "kits";
-/// What a folder has that is a kit: one of these.
+/// The entries that mark a folder as a kit: one of these.
 const MARKS: [&str; 3] = ["kit.yaml", "workflows", "worlds"];
-/// How many kits a refusal names.
+/// The most kits that a refusal names.
 const MAX_NAMED: usize = 20;
 
 /// The folder of a kit: `NAME` under `kits/` or under the working directory, where dots may stand
@@ -38,7 +38,7 @@ pub(super) fn find(root: &Path, name: &str) -> Result<PathBuf, AnswerError> {
     Err(AnswerError::new(words).hint(hint(root, name)))
 }
 
-/// What may be meant by a name: the name itself, and the name with slashes for dots.
+/// The paths that may be meant by a name: the name itself, and the name with slashes for dots.
 fn ways(name: &str) -> Vec<PathBuf> {
     let mut ways = vec![PathBuf::from(name), PathBuf::from(name.replace('.', "/"))];
     ways.retain(|way| is_plain(way));
@@ -46,7 +46,7 @@ fn ways(name: &str) -> Vec<PathBuf> {
     ways
 }
 
-/// Whether a path neither leaves the folder it begins in nor begins elsewhere.
+/// Returns `true` if a path neither leaves the folder it begins in nor begins elsewhere.
 fn is_plain(path: &Path) -> bool {
     let plain = |part: Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);
     path.components().all(plain) && !path.as_os_str().is_empty()

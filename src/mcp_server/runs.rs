@@ -25,16 +25,16 @@ use ktsu_opening::kit::load_kit;
 use ktsu_opening::quoting::quoted;
 use ktsu_peer::Peer;
 
-/// How long a tool waits for the end of a run if the agent does not say, in seconds.
+/// The time that a tool waits for the end of a run if the agent does not say, in seconds.
 const DEFAULT_WAIT_SECONDS: u64 = 30;
 /// The most event ids in an answer.
 const MAX_EVENT_IDS: usize = 500;
 /// The most objects and relations in the answer of `start_run`.
 const MAX_FIRST_PAGE: usize = 200;
-/// How many frames are read at a time.
+/// The number of frames that are read at a time.
 const FRAMES_AT_A_TIME: usize = 1000;
 
-/// What to invoke, read from a kit.
+/// The workflow to invoke, read from a kit, with its params.
 struct KitRun {
     kit: Arc<Kit>,
     workflow: String,
@@ -124,7 +124,7 @@ async fn invoke(
     }
 }
 
-/// What `start_run` answers.
+/// The answer of `start_run`.
 async fn started(peer: &Peer, envelope: &Value) -> ToolAnswer {
     let run_id = envelope["run_id"].as_str().unwrap_or_default();
     let path = with_query(
@@ -158,7 +158,7 @@ async fn started(peer: &Peer, envelope: &Value) -> ToolAnswer {
     Ok(answer)
 }
 
-/// What there is to say about a run, if it is not simply complete.
+/// The note on a run, if it is not simply complete.
 fn note(envelope: &Value, has_world: bool) -> Option<String> {
     let error = |name: &str| envelope["error"][name].as_str().unwrap_or_default();
     match envelope["status"].as_str().unwrap_or_default() {

@@ -26,7 +26,7 @@ use super::{decisions, runs, verification, worlds};
 /// The most calls at once; further ones are refused and may be repeated.
 const MAX_CALLS: usize = 32;
 
-/// What a call answers that a defect has ended.
+/// The answer to a call that a defect has ended.
 const UNEXPECTED: &str = "the call failed unexpectedly; the log has more";
 
 const INSTRUCTIONS: &str = "ktsu runs AI-agent workflows and keeps a record of every event. Start a \
@@ -39,7 +39,7 @@ const INSTRUCTIONS: &str = "ktsu runs AI-agent workflows and keeps a record of e
 pub(super) struct AgentToolServer {
     context: Arc<ToolContext>,
     calls: Arc<Semaphore>,
-    /// Who calls where the transport does not say: the process at the other end of the pipe. None
+    /// The caller where the transport does not say: the process at the other end of the pipe. None
     /// over HTTP.
     process: Option<CallerAccess>,
     stop: watch::Receiver<bool>,

@@ -1,4 +1,4 @@
-//! What a server is made of.
+//! The parts that a server is made of.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use ktsu_ledger::store::Reader;
 use ktsu_opening::Failure;
 use ktsu_opening::environment::load_environment;
 
-/// What a server is made of, as arguments and the process environment name it.
+/// The parts that a server is made of, as arguments and the process environment name them.
 #[derive(Debug, Clone)]
 pub struct ServerSetup {
     /// The ledger.
@@ -19,14 +19,14 @@ pub struct ServerSetup {
     pub environment: Option<PathBuf>,
     /// The folder below which kits are.
     pub root: PathBuf,
-    /// What the command line does for the server.
+    /// The functions of the command line for the server.
     pub console: Console,
 }
 
 /// A ledger, opened for reading.
 pub type LedgerReader = IndexedReader<Box<dyn Reader>>;
 
-/// What the command line does for the server: it alone prints.
+/// The functions of the command line for the server: it alone prints.
 #[derive(Debug, Clone, Copy)]
 pub struct Console {
     /// Prints a line that is not part of a result.

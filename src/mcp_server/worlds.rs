@@ -15,7 +15,7 @@ use super::inputs::{MAX_NUMBER, ToolInputs};
 use ktsu_codes::ErrorCode;
 use ktsu_peer::Peer;
 
-/// How many objects and relations a page has if the agent does not say.
+/// The number of objects and relations on a page if the agent does not say.
 const DEFAULT_PAGE: u64 = 200;
 /// The most events of a chain, or events that a refusal names.
 const MAX_EVENTS_SHOWN: usize = 500;

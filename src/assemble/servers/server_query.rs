@@ -1,4 +1,4 @@
-//! What a tool server receives when its tools are listed outside any run.
+//! The data that a tool server receives when its tools are listed outside any run.
 //!
 //! In a run, a server gets its params through a step and an agent. Here, the first step counts
 //! whose agent uses the server and for which the environment has all values; values that only a run
@@ -25,7 +25,7 @@ use ktsu_workflow::template::Template;
 pub(super) struct ServerQuery {
     /// Its own name.
     pub(super) name: String,
-    /// Where it is, in this environment.
+    /// Its URL in this environment.
     pub(super) url: String,
     /// The header that authenticates the request, and its value.
     pub(super) auth: Option<(String, Secret)>,
@@ -33,7 +33,7 @@ pub(super) struct ServerQuery {
     pub(super) params: BTreeMap<String, String>,
 }
 
-/// Why the tools of a server cannot be listed.
+/// The reasons why the tools of a server cannot be listed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ListToolsError {
     /// Variables in its params have no usable value.
@@ -131,7 +131,7 @@ pub(super) fn server_query(
 /// An agent step, as far as it is known outside a run.
 struct AgentUse<'d> {
     agent: &'d CompiledAgent,
-    /// What the step gives its agent, each param a template.
+    /// The params that the step gives its agent, each a template.
     params: Map<String, Value>,
     /// Those of its workflow; a child has none.
     known: Option<&'d ResolvedVariables>,

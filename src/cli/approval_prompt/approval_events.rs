@@ -1,5 +1,5 @@
-//! What a frame means for pending calls: where one becomes pending, and where some may no longer
-//! be.
+//! The meaning of a frame for pending calls: where one becomes pending, and where some may no
+//! longer be.
 
 use ktsu_ledger::Frame;
 use ktsu_projections::approvals::approval_id;
@@ -17,10 +17,10 @@ pub(super) enum ApprovalEvent {
     Requested {
         /// Its record.
         id: String,
-        /// Where.
+        /// The task that asks.
         place: TaskRef,
     },
-    /// What waited there may wait no more.
+    /// Calls there may wait no more.
     Moved(Settled),
 }
 
@@ -33,7 +33,7 @@ pub(super) struct TaskRef {
     item: Option<u32>,
 }
 
-/// What may wait no more.
+/// The calls that may wait no more.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Settled {
     /// This call, by the frame that asks.
@@ -43,7 +43,7 @@ pub(super) enum Settled {
 }
 
 impl ApprovalEvent {
-    /// What a frame says, if it says something about calls that wait.
+    /// The event that a frame means, if it says something about calls that wait.
     pub(super) fn from_frame(frame: &Frame) -> Option<Self> {
         changes(frame).find_map(|change| Self::of(frame, change))
     }
@@ -84,7 +84,7 @@ impl TaskRef {
         }
     }
 
-    /// Where a record belongs.
+    /// The task that a record belongs to.
     pub(super) fn of(record: &PersonRequest) -> Self {
         let (step, item) = match record.step_id().split_once('.') {
             Some((step, item)) => (step, item.parse().ok()),
@@ -104,7 +104,7 @@ impl TaskRef {
 }
 
 impl Settled {
-    /// Whether it is about a record.
+    /// Returns `true` if it is about a record.
     pub(super) fn holds(&self, record: &PersonRequest) -> bool {
         match self {
             Self::Call(request) => record.request() == *request,

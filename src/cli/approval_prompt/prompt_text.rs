@@ -74,7 +74,7 @@ fn call_question(record: &ApprovalRecord, step: &str, shown: &str) -> String {
     }
 }
 
-/// What an answer of a file means: `judge: approved by scripted`.
+/// The line for an answer from a file: `judge: approved by scripted`.
 pub(super) fn answered(record: &PersonRequest, by: &str) -> String {
     let (step, by) = (text::line(record.step_id()), text::line(by));
     match record.votes().last() {

@@ -115,7 +115,7 @@ fn policy(policy: &ApprovalPolicy) -> String {
     words
 }
 
-/// Why a call was not sent, in a word.
+/// The reason why a call was not sent, in a few words.
 fn not_sent(why: UnsentReason) -> &'static str {
     match why {
         UnsentReason::UnknownTool => "no server offers it",

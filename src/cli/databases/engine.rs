@@ -1,11 +1,12 @@
-//! What kinds of databases have in common: the programs of each are run in the same way.
+//! The interface that kinds of databases have in common: the programs of each are run in the same
+//! way.
 
 use std::fmt::Debug;
 use std::time::Duration;
 
 use ktsu_eval::DatabasePlace;
 
-/// Where a server is, as programs see it.
+/// The place of a server, as programs see it.
 #[derive(Debug, Clone)]
 pub(super) struct ServerPlace {
     /// The folder of its data.
@@ -36,13 +37,14 @@ pub(super) trait DatabaseEngine: Debug + Send + Sync {
     /// Its URL, as its clients read it.
     fn url(&self, socket: &str) -> String;
 
-    /// Where it is, as scripts read it.
+    /// The place of its server, as scripts read it.
     fn place(&self, socket: &str) -> DatabasePlace;
 
     /// Prints the first column of the first row of a query as JSON, or nothing if there is no row.
     fn query(&self, socket: &str, query: &str, most: Duration) -> EngineProgram;
 
-    /// Whether a query that ends with this code, and prints these errors, may have lost its server.
+    /// Returns `true` if a query that ends with this code, and prints these errors, may have lost
+    /// its server.
     fn has_lost_server(&self, exit_code: i32, errors: &str) -> bool;
 
     /// Prints all that the database holds as SQL; fails if it holds something that SQL does not make again:

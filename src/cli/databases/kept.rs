@@ -1,4 +1,4 @@
-//! What the record keeps of databases: `services` of `scenario.started`.
+//! The record of databases: `services` of `scenario.started`.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::super::folder_contents::json_length;
 /// The most bytes of JSON of all services of a run. A dump that is beyond it is left out.
 pub(super) const MAX_SERVICES_JSON: u64 = 4 << 20;
 
-/// What was dumped of a database.
+/// The dump of a database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Dumped {
     /// All that it holds, as SQL.
@@ -21,7 +21,7 @@ pub(super) enum Dumped {
     Nothing,
 }
 
-/// What is recorded of databases, by their names.
+/// The record of databases, by their names.
 pub(super) fn recorded(dumps: &BTreeMap<String, Dumped>) -> Map<String, Value> {
     let mut recorded = Map::new();
     let mut left = MAX_SERVICES_JSON;

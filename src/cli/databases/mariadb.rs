@@ -7,14 +7,14 @@ use ktsu_eval::DatabasePlace;
 
 use super::engine::{DatabaseEngine, EngineProgram, ServerPlace, encoded};
 
-/// How to install what is needed.
+/// The command that installs what is needed.
 pub(super) const INSTALL: &str =
     "apt-get install -y --no-install-recommends mariadb-server-core mariadb-client";
 
-/// What it is called.
+/// Its name.
 pub(super) const NAME: &str = "MariaDB";
 
-/// Where its programs are, even if they are not on the path.
+/// The folders of its programs, even if they are not on the path.
 const FOLDERS: [&str; 2] = ["/usr/bin", "/usr/sbin"];
 
 /// The port of its clients, which nothing listens on.
@@ -245,7 +245,7 @@ fn path_in(folder: &str) -> String {
     Path::new(folder).join(SOCKET).display().to_string()
 }
 
-/// Where a program is.
+/// The path of a program, if it is installed.
 fn found(name: &str) -> Option<String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let on_the_path = std::env::split_paths(&path).filter(|folder| folder.is_absolute());

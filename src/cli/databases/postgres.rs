@@ -7,16 +7,16 @@ use ktsu_eval::DatabasePlace;
 
 use super::engine::{DatabaseEngine, EngineProgram, ServerPlace, encoded};
 
-/// How to install what is needed.
+/// The command that installs what is needed.
 pub(super) const INSTALL: &str = "apt-get install -y --no-install-recommends postgresql";
 
-/// What it is called.
+/// Its name.
 pub(super) const NAME: &str = "PostgreSQL";
 
-/// Where Debian has the programs of each version.
+/// The folder in which Debian has the programs of each version.
 const VERSIONS: &str = "/usr/lib/postgresql";
 
-/// What is needed of it.
+/// The programs that are needed of it.
 const PROGRAMS: [&str; 6] = [
     "initdb",
     "pg_ctl",

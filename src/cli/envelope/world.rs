@@ -1,4 +1,4 @@
-//! What an envelope tells of a world: how much is in it, and what did not stop the run.
+//! The text on the world in an envelope: how much is in it, and what did not stop the run.
 
 use serde_json::Value;
 

@@ -12,7 +12,7 @@ use super::folders::RunFolders;
 use ktsu_opening::quoting::{quoted, quoted_text};
 use ktsu_project::eval_file;
 
-/// What was given for an eval, and has to be given again.
+/// The arguments of an eval that have to be given again.
 pub(super) struct Again<'a> {
     pub(super) kit: &'a Path,
     pub(super) env: Option<&'a Path>,
@@ -31,7 +31,7 @@ impl Again<'_> {
         format!("{kit}{}", self.others())
     }
 
-    /// What runs a suite again.
+    /// The command that runs a suite again.
     pub(super) fn run(&self, file: &Path) -> String {
         let whole = |path: &Path| path.canonicalize().ok();
         let found = eval_file::kit_of(file).and_then(|kit| whole(&kit));

@@ -51,16 +51,16 @@ use ktsu_projections::approvals::ApprovalStatus;
 use ktsu_projections::run::RunStatus;
 use ktsu_sandbox::Interrupt;
 
-/// How often it is looked whether a run waits for a person.
+/// The time between two checks of whether a run waits for a person.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The same, where there are answers to give.
 const ANSWER_INTERVAL: Duration = Duration::from_millis(10);
 
-/// How often a replica is begun anew.
+/// The most times that a replica is begun anew.
 const MAX_BEGINNINGS: u32 = 100;
 
-/// What suites are run with.
+/// The engine, the kit and the settings that suites are run with.
 pub(super) struct SuiteRunner<'e> {
     engine: &'e Engine,
     peer: Peer,
@@ -79,7 +79,7 @@ pub(super) struct SuiteRunner<'e> {
 #[derive(Clone, Default)]
 pub(super) struct UnderWay(Rc<RefCell<Option<String>>>);
 
-/// What an earlier process left of a run.
+/// The state in which an earlier process left a run.
 enum Left {
     /// It is new, or it has ended by itself.
     Nothing,
@@ -91,7 +91,7 @@ enum Left {
     Cancelled(&'static str),
 }
 
-/// What is run of a suite.
+/// The part of a suite that is run.
 struct Plan<'p> {
     suite: &'p SuiteFile,
     /// The eval.
@@ -99,7 +99,7 @@ struct Plan<'p> {
     scenarios: &'p [Scenario],
     /// Runs that are judged as they are, by scenario and replica.
     known: &'p KnownRuns,
-    /// What the folders of runs are copied from, if they have any.
+    /// The source of the folders of runs, if they have any.
     folders: Option<&'p Arc<RunFolders>>,
     is_resumed: bool,
     log: &'p EvalLog,
@@ -111,11 +111,11 @@ struct Judging<'s> {
     log: EvalLog,
     scenarios: Rc<[Scenario]>,
     shown: Vec<ShownRun>,
-    /// Whether an earlier process began it: runs may be there.
+    /// True if an earlier process began it: runs may be there.
     is_resumed: bool,
     /// Runs that are judged as they are, by scenario and replica.
     known: KnownRuns,
-    /// What the folders of runs are copied from, if they have any.
+    /// The source of the folders of runs, if they have any.
     folders: Option<Arc<RunFolders>>,
 }
 
@@ -262,7 +262,7 @@ impl<'e> SuiteRunner<'e> {
         })
     }
 
-    /// What the folders of runs are copied from, if they have any.
+    /// The source of the folders of runs, if they have any.
     async fn folders(&self, suite: &SuiteFile) -> Result<Option<Arc<RunFolders>>, Failure> {
         let bridge = match suite.suite.services.tools.is_empty() {
             true => None,
@@ -453,7 +453,8 @@ impl<'e> SuiteRunner<'e> {
         })
     }
 
-    /// What an earlier process left of a run. The folder that a run had is not there any more.
+    /// The state in which an earlier process left a run. The folder that a run had is not there any
+    /// more.
     async fn left(&self, run: &StreamId, has_folder: bool) -> Result<Left, Failure> {
         let orchestrator = &self.engine.orchestrator;
         if orchestrator.watch(run.name()).is_some() || orchestrator.knows_references(run.name()) {

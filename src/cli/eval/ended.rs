@@ -12,10 +12,11 @@ use ktsu_readers::ReaderPool;
 use super::super::Failure;
 use super::folders::{KeptOfRun, RunFolder, RunFolders};
 
-/// Why there is no verdict on a run whose files or databases are not kept, or cannot be made again.
+/// The error of a run without a verdict whose files or databases are not kept, or cannot be made
+/// again.
 const NOT_KEPT: &str = "not_kept";
 
-/// Why there is no verdict on a run, as evals record it.
+/// The reasons why there is no verdict on a run, as evals record them.
 const ERRORS: [&str; 3] = ["waiting", "timeout", NOT_KEPT];
 
 /// Runs that are judged as they are, by scenario and replica.
@@ -27,7 +28,7 @@ pub(super) struct EndedReplica {
     pub(super) wall_ms: u64,
     /// Runs of the same replica that were interrupted.
     pub(super) abandoned: Vec<StreamId>,
-    /// Why there is no verdict.
+    /// The reason why there is no verdict, if there is none.
     pub(super) error: Option<&'static str>,
     /// Its folder, if it has one.
     pub(super) folder: Option<RunFolder>,
@@ -37,11 +38,11 @@ pub(super) struct EndedReplica {
 #[derive(Debug, Clone)]
 pub(super) struct KnownRun {
     run: StreamId,
-    /// Why it has no verdict, whatever it is judged by.
+    /// The reason why it has no verdict, whatever it is judged by.
     error: Option<&'static str>,
     /// The eval, and the frame of it that has what the run left.
     recorded: (StreamId, u64),
-    /// Whether it runs again if its folder cannot be made again.
+    /// True if it runs again where its folder cannot be made again.
     may_run_again: bool,
 }
 
@@ -111,7 +112,8 @@ impl KnownRun {
     }
 }
 
-/// What a run left, as this frame of an eval has it: up to megabytes, of thousands of runs.
+/// The record of what a run left, as this frame of an eval has it: up to megabytes, of thousands of
+/// runs.
 pub(super) async fn kept_of(
     readers: &ReaderPool,
     eval: StreamId,

@@ -25,10 +25,10 @@ use super::http_mocks::{HttpMocks, RunMocks};
 use super::tool_bridge::{OfferedService, ToolBridge};
 use super::tool_process::ToolProcess;
 
-/// What folders of runs are copied from.
+/// The source of the folders of runs.
 pub(super) struct RunFolders {
     sandbox: Sandbox,
-    /// What each run begins with.
+    /// The folder that each run begins with.
     template: PrivateFolder,
     before: Arc<FolderContents>,
     services: BTreeMap<String, Arc<ServiceProgram>>,
@@ -37,9 +37,9 @@ pub(super) struct RunFolders {
     mocks: Option<HttpMocks>,
     /// Variables of the kit that have references in place of their values.
     variables: BTreeMap<String, String>,
-    /// Whether the suite has a workspace: what a run does to it is recorded.
+    /// True if the suite has a workspace: what a run does to it is recorded.
     pub(super) has_workspace: bool,
-    /// Whether a command of the suite has made files: it may make others each time.
+    /// True if a command of the suite has made files: it may make others each time.
     pub(super) has_setup: bool,
     /// The folder of the spec.
     above: PathBuf,
@@ -69,27 +69,27 @@ pub(super) struct RunFolder {
     interrupt: Interrupt,
     /// References, each with a value that stands for it: for this process, or in the sandbox.
     values: Vec<(String, String)>,
-    /// What the run calls it.
+    /// The values of the names that the run uses.
     pub(super) references: Arc<References>,
 }
 
-/// What an eval records of what a run left.
+/// The record in an eval of what a run left.
 #[derive(Debug, Clone, Default)]
 pub(super) struct KeptOfRun {
-    /// What its services received and hold.
+    /// The record of what its services received and hold.
     pub(super) services: Option<CanonicalJson>,
-    /// What it did to its folder, if the suite has a workspace.
+    /// The change that it made to its folder, if the suite has a workspace.
     pub(super) workspace: Option<CanonicalJson>,
 }
 
-/// What a run left.
+/// The state that a run left.
 pub(super) struct LeftByRun {
     pub(super) kept: KeptOfRun,
-    /// What its checks look at.
+    /// The workspace that its checks look at.
     pub(super) checks: Box<dyn Workspace + Send>,
 }
 
-/// Where the files of a suite are.
+/// The place of the files of a suite.
 pub(super) struct SuitePlace {
     /// The folder of the spec.
     pub(super) above: PathBuf,
@@ -97,7 +97,7 @@ pub(super) struct SuitePlace {
     pub(super) kit: PathBuf,
     pub(super) without_sandbox: bool,
     pub(super) interrupt: Interrupt,
-    /// Where its services are reached, if it has any.
+    /// The bridge to its services, if it has any.
     pub(super) bridge: Option<Arc<ToolBridge>>,
 }
 
@@ -226,7 +226,7 @@ impl RunFolders {
 }
 
 impl RunFolders {
-    /// Whether a run that has this change began with the same files.
+    /// Returns `true` if a run that has this change began with the same files.
     pub(super) fn is_before(&self, change: &CanonicalJson) -> bool {
         change.to_value()["before"] == json!(self.before.digest())
     }
@@ -341,8 +341,8 @@ impl ServiceProgram {
 }
 
 impl RunFolder {
-    /// What its eval records of it, and what its checks look at. The services that work in it have ended, so
-    /// that nothing writes to it any more. Databases run until the checks have been made.
+    /// The record for its eval, and the workspace for its checks. The services that work in it have
+    /// ended, so that nothing writes to it any more. Databases run until the checks have been made.
     pub(super) fn judged(self) -> Result<LeftByRun, Failure> {
         drop(self.services);
         if !self.folder.close() {
@@ -382,7 +382,7 @@ impl RunFolder {
     }
 }
 
-/// What a run did to its folder.
+/// The change that a run made to its folder.
 fn change(before: &FolderContents, after: &FolderContents) -> io::Result<CanonicalJson> {
     let mut change = after.difference_from(before)?;
     change["after"] = json!(after.digest());

@@ -46,7 +46,7 @@ fn total(shown: &[ShownRun]) -> Duration {
     Duration::from_millis(sum(shown.iter().map(|shown| shown.wall_ms)))
 }
 
-/// Why a scenario did not pass: what each check says that did not, of every run.
+/// The reasons why a scenario did not pass: what each check says that did not, of every run.
 fn reasons(verdict: &ScenarioReport) -> Vec<String> {
     let runs = verdict.runs().iter().filter(|run| !run.passed);
     runs.flat_map(|run| {

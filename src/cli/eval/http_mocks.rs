@@ -41,19 +41,19 @@ const MAX_BODY: usize = 1 << 20;
 /// The most bytes of JSON that are kept of what all servers of a run receive.
 const MAX_KEPT: usize = 4 << 20;
 
-/// How long a client may take to send its headers, and then its body.
+/// The time that a client may take to send its headers, and then its body.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long it is waited after a connection that could not be taken.
+/// The pause after a connection that could not be accepted.
 const ACCEPT_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The first port of a server within the sandbox.
 const FIRST_PORT: u16 = 20_001;
 
-/// What programs reach the sockets of servers by, which no service can be called.
+/// The name by which programs reach the sockets of servers, which no service can have.
 const SOCKETS: &str = ".http";
 
-/// What programs reach the program by that forwards their ports.
+/// The name by which programs reach the program that forwards their ports.
 const FORWARDER: &str = ".forward";
 
 /// The servers of a suite.
@@ -71,9 +71,9 @@ pub(super) struct RunMocks {
     /// Holds the sockets; none without a sandbox.
     sockets: Option<PrivateFolder>,
     forwarder: Option<Arc<PrivateFolder>>,
-    /// What a program has in front of it, so that it reaches the servers.
+    /// The arguments in front of a program that let it reach the servers.
     front: Vec<String>,
-    /// What they received, of a run that has ended.
+    /// The record of what they received, of a run that has ended.
     received: Option<ServiceRecords>,
 }
 
@@ -98,7 +98,7 @@ struct MockServer {
 struct ClosedError;
 
 impl HttpMocks {
-    /// What all runs have in common; none if the suite has no such service.
+    /// Prepares what all runs have in common; none if the suite has no such service.
     pub(super) fn new(
         mocks: &BTreeMap<String, HttpMock>,
         sandbox: &Sandbox,
@@ -186,12 +186,12 @@ impl RunMocks {
         self.front.iter().cloned().chain(command).collect()
     }
 
-    /// How many processes that adds to those of a program.
+    /// The number of processes that this adds to those of a program.
     pub(super) fn processes(&self) -> u64 {
         port_forward::PROCESSES * u64::from(!self.front.is_empty())
     }
 
-    /// What programs reach.
+    /// The folders that programs reach.
     pub(super) fn reached(&self) -> Vec<ReachedService<'_>> {
         let sockets = self.sockets.as_ref().map(|folder| (SOCKETS, folder));
         let forwarder = self.forwarder.as_deref().map(|folder| (FORWARDER, folder));
@@ -200,8 +200,8 @@ impl RunMocks {
             .collect()
     }
 
-    /// What those received that keep it, as it is recorded; none if none does. `replaced`: a text with references
-    /// in place of their values.
+    /// The record of what those received that keep it; none if none does. `replaced`: a text with
+    /// references in place of their values.
     pub(super) fn records(&self, replaced: &dyn Fn(&str) -> String) -> Option<ServiceRecords> {
         if self.received.is_some() {
             return self.received.clone();
@@ -247,7 +247,7 @@ impl Drop for RunMock {
     }
 }
 
-/// Where connections come from.
+/// A source of connections.
 trait Connections: Send {
     type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
 

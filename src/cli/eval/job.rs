@@ -1,4 +1,4 @@
-//! What suites are judged, and how.
+//! The suites to judge, and the arguments for it.
 
 use std::path::PathBuf;
 
@@ -34,7 +34,7 @@ pub(super) struct BenchArguments {
     pub(super) markdown: Option<PathBuf>,
 }
 
-/// What is to be judged.
+/// The suites, or the eval, to judge.
 pub(super) enum Job {
     /// These suites, each as a new eval.
     New(Vec<SuiteFile>),

@@ -20,28 +20,28 @@ pub(super) struct JudgedSuite<'s> {
     pub(super) scenarios: Rc<[Scenario]>,
     /// In the order of the runs of the report.
     pub(super) shown: Vec<ShownRun>,
-    /// How many runs the cost limit kept from beginning.
+    /// The number of runs that the cost limit kept from beginning.
     pub(super) left_out: usize,
 }
 
-/// What is recorded and shown of a run that has ended.
+/// The parts of a run that has ended that are recorded and shown.
 pub(super) struct JudgedReplica {
     pub(super) started: ScenarioStarted,
-    /// What the checks found, or why there is no verdict.
+    /// The results of the checks, or the reason why there is no verdict.
     pub(super) results: Result<Vec<CheckResult>, String>,
     pub(super) shown: ShownRun,
 }
 
-/// What is shown of a run beside its verdict.
+/// The parts of a run that are shown beside its verdict.
 #[derive(Debug, Clone)]
 pub(super) struct ShownRun {
     pub(super) wall_ms: u64,
     pub(super) totals: Map<String, Value>,
     pub(super) output: Value,
-    /// What `ktsu run` of it would end with.
+    /// The exit code that `ktsu run` of it would end with.
     pub(super) exit_code: Option<u8>,
     pub(super) tools: ToolOutcomes,
-    /// What runs of the same replica cost that were interrupted.
+    /// The cost of interrupted runs of the same replica, in millionths of a US dollar.
     pub(super) abandoned_micro_usd: u64,
 }
 
@@ -58,17 +58,17 @@ impl JudgedSuite<'_> {
         })
     }
 
-    /// What its runs and its checks cost, in millionths of a US dollar.
+    /// The cost of its runs and its checks, in millionths of a US dollar.
     pub(super) fn cost(&self) -> u64 {
         self.cost_of_runs().saturating_add(self.cost_of_checks())
     }
 
-    /// What its runs cost, in millionths of a US dollar.
+    /// The cost of its runs, in millionths of a US dollar.
     pub(super) fn cost_of_runs(&self) -> u64 {
         sum(self.shown.iter().map(ShownRun::cost))
     }
 
-    /// What its checks cost, in millionths of a US dollar.
+    /// The cost of its checks, in millionths of a US dollar.
     pub(super) fn cost_of_checks(&self) -> u64 {
         let judges = self.report.judges;
         judges.map_or(0, |judges| judges.cost_micro_usd)
@@ -100,7 +100,8 @@ impl JudgedReplica {
         }
     }
 
-    /// How many bytes its contents have: what the run did to its folder, and what is kept of its services.
+    /// The number of bytes of its contents: what the run did to its folder, and what is kept of its
+    /// services.
     pub(super) fn bytes(&self) -> usize {
         let contents = [&self.started.workspace, &self.started.services];
         let lengths = contents.map(|one| one.as_ref().map_or(0, |text| text.as_str().len()));
@@ -141,7 +142,7 @@ impl ShownRun {
         number.unwrap_or_default()
     }
 
-    /// What it cost, in millionths of a US dollar, with what was interrupted.
+    /// Its cost, in millionths of a US dollar, with what was interrupted.
     pub(super) fn cost(&self) -> u64 {
         let own = self.total("cost_micro_usd");
         own.saturating_add(self.abandoned_micro_usd)

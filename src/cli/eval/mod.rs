@@ -241,7 +241,7 @@ fn write(arguments: &BenchArguments, judged: &[JudgedSuite<'_>]) -> Result<(), F
     Ok(())
 }
 
-/// What is recorded of an eval; one that `is_finished`, or one that is not.
+/// The record of an eval; one that `is_finished`, or one that is not.
 fn recorded(
     common: &Common,
     arguments: &EvalResumeArguments,

@@ -1,4 +1,4 @@
-//! What is shown of suites: lines while they run, and the report at their end.
+//! The output on suites: lines while they run, and the report at their end.
 
 use std::process::ExitCode;
 
@@ -348,7 +348,7 @@ fn run_as_json(run: &RunVerdict, shown: &ShownRun) -> Map<String, Value> {
     members
 }
 
-/// What checks found that frames must not be there.
+/// The results of checks for frames that must not be there.
 fn forbidden(run: &RunVerdict) -> impl Iterator<Item = &CheckResult> {
     run.results.iter().filter(|one| one.check == "forbidden")
 }

@@ -1,4 +1,4 @@
-//! Why an eval cancels runs: the reasons, as the runs record them.
+//! The reasons why an eval cancels runs, as the runs record them.
 
 /// It waits for a person.
 pub(super) const WAITING: &str = "an eval has no answer for it";
@@ -9,8 +9,8 @@ pub(super) const TIMEOUT: &str = "it takes longer than the limit of its eval";
 /// It is begun anew.
 pub(super) const BEGUN_ANEW: &str = "an eval was resumed";
 
-/// Why there is no verdict on a run that was stopped for a recorded reason; none if it is judged: it
-/// ended by itself, or a person ended it, even if the eval was about to cancel it.
+/// The reason why there is no verdict on a run that was stopped for a recorded reason; none if it
+/// is judged: it ended by itself, or a person ended it, even if the eval was about to cancel it.
 pub(super) fn without_verdict(recorded: Option<&str>) -> Option<&'static str> {
     match recorded? {
         WAITING => Some("waiting"),

@@ -25,7 +25,7 @@ pub(super) struct SuiteFile {
     pub(super) suite: Suite,
     /// The folder that paths of the spec begin at.
     pub(super) above: PathBuf,
-    /// What runs, in order: its params may be large.
+    /// The scenarios that run, in order: their params may be large.
     pub(super) scenarios: Rc<[Scenario]>,
     /// The name of the only scenarios that run; all do if absent.
     pub(super) only: Option<String>,
@@ -132,7 +132,7 @@ impl SuiteFile {
         })
     }
 
-    /// Whether programs run beside its runs, or as their checks.
+    /// Returns `true` if programs run beside its runs, or as their checks.
     pub(super) fn needs_sandbox(&self) -> bool {
         let workspace = self.suite.workspace.as_ref();
         workspace.is_some_and(|workspace| workspace.setup.is_some())
@@ -141,7 +141,7 @@ impl SuiteFile {
             || self.file.spec.runs_programs()
     }
 
-    /// How the eval says that its programs run without a sandbox.
+    /// The word with which the eval says that its programs run without a sandbox.
     pub(super) fn sandbox_word(&self, without: bool) -> Option<&'static str> {
         (without && self.needs_sandbox()).then_some(WITHOUT_SANDBOX)
     }

@@ -47,12 +47,12 @@ pub(super) struct ToolBridge {
 
 type Services = Arc<OfferedServices>;
 
-/// What is offered.
+/// The services that are offered.
 #[derive(Default)]
 struct OfferedServices {
     /// By the secret part of their URLs.
     by_key: Mutex<HashMap<String, Arc<Service>>>,
-    /// Why services did not answer. Each reason is shown once.
+    /// The reasons why services did not answer. Each is shown once.
     failures: Mutex<BTreeSet<String>>,
 }
 

@@ -22,10 +22,10 @@ const MAX_WAITING: usize = 16;
 /// The most bytes of the id of a request that is answered.
 const MAX_ID: usize = 1_024;
 
-/// What a program does that takes no message any more.
+/// The fault of a program that takes no message any more.
 const READS_NOTHING: &str = "it does not read its input";
 
-/// How long a program may take to end after it has ended its output.
+/// The time that a program may take to end after it has ended its output.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// JSON-RPC: there is no such method.
@@ -39,7 +39,8 @@ pub(super) struct ToolProcess {
     replies: Replies,
 }
 
-/// Who waits for which reply, by the id of the request; or why there is none any more, in words.
+/// The requests that wait for a reply, by their ids; or the reason why there is none any more, in
+/// words.
 type Replies = Arc<Mutex<Result<HashMap<String, oneshot::Sender<Value>>, String>>>;
 
 /// A request that waits for its reply. What is dropped waits no longer.
@@ -107,7 +108,7 @@ impl ToolProcess {
     }
 }
 
-/// How a program ended that has ended its output, in words.
+/// The end of a program that has ended its output, in words.
 fn end(ending: &Ending) -> String {
     match ending.wait(END_TIMEOUT) {
         Some((ProgramEnd::Stopped(limit), _)) => format!("it was ended: {limit}"),
@@ -182,7 +183,7 @@ fn read(output: PipeReader, replies: &Replies, answers: &SyncSender<Vec<u8>>) ->
     }
 }
 
-/// Whether what follows from a message could be done.
+/// Handles a message, and returns `true` if what follows from it could be done.
 fn take(message: Value, replies: &Replies, answers: &SyncSender<Vec<u8>>) -> bool {
     let (id, method) = (message["id"].to_string(), message["method"].as_str());
     let Some(method) = method else {

@@ -1,4 +1,4 @@
-//! What ends in any order, and is taken in the order in which it began.
+//! A queue of results that come in any order, and are taken in the order in which their work began.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ const MAX_HELD: usize = 100;
 /// While more bytes than these are held, nothing begins but what everything else waits for.
 const MAX_HELD_BYTES: usize = 32 << 20;
 
-/// What has ended before its turn, by its number from 0, each with its bytes.
+/// The results that came before their turn, by their numbers from 0, each with its bytes.
 #[derive(Debug)]
 pub(super) struct Turns<T> {
     held: BTreeMap<usize, (T, usize)>,
@@ -25,7 +25,8 @@ impl<T> Turns<T> {
         }
     }
 
-    /// Whether what has this number may begin. The one whose turn is next always may: all others wait for it.
+    /// Returns `true` if what has this number may begin. The one whose turn is next always may: all
+    /// others wait for it.
     pub(super) fn may_begin(&self, number: usize) -> bool {
         let is_within = number < self.next.saturating_add(MAX_HELD);
         number == self.next || (is_within && self.bytes <= MAX_HELD_BYTES)

@@ -31,7 +31,8 @@ pub(crate) fn apply(root: &Path, difference: &Value) -> io::Result<()> {
     Ok(())
 }
 
-/// Where a path of a difference is: the folder that it is in, which no link leads to, and its name there.
+/// The place of a path of a difference: the folder that it is in, which no link leads to, and its
+/// name there.
 fn place<'p>(root: &OpenFolder, path: &'p str) -> io::Result<(OpenFolder, &'p OsStr)> {
     let mut parts = Path::new(path).components();
     let Some(Component::Normal(name)) = parts.next_back() else {

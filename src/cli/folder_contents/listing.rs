@@ -10,7 +10,7 @@ use ktsu_ledger::Hash;
 use ktsu_sandbox::{EntryKind, EntryStatus, Interrupt, OpenFolder};
 use serde_json::{Value, json};
 
-/// How much of a folder is read.
+/// The bounds on what is read of a folder.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ListingBounds {
     /// Files, folders and links.
@@ -34,13 +34,13 @@ impl Default for ListingBounds {
     }
 }
 
-/// What is in a folder, by paths within it.
+/// The contents of a folder, by paths within it.
 pub(super) struct FolderListing {
     pub(super) entries: BTreeMap<String, FolderEntry>,
     /// Entries that have no place in it, folders that cannot be listed, and files that cannot be read as a
     /// whole.
     pub(super) left_out: u64,
-    /// What may still be read.
+    /// The bounds on what may still be read.
     rest: ListingBounds,
 }
 
@@ -206,7 +206,7 @@ fn is_wanted(interrupt: &Interrupt) -> io::Result<()> {
     }
 }
 
-/// Why an entry is left out.
+/// The error of an entry that is left out.
 fn unreadable() -> io::Error {
     io::Error::other("it cannot be recorded, or changed while it was read")
 }

@@ -51,7 +51,7 @@ impl WaitingResponders {
         self.0.is_empty()
     }
 
-    /// What they wait for, if any waits: until when the first of them does.
+    /// The text on the responder whose wait ends first, if any waits.
     pub(super) fn words(&self) -> Option<String> {
         let (until, _, responder) = self.0.first()?;
         let until = text::moment(*until);

@@ -11,9 +11,9 @@ use super::super::{agents, text};
 /// An agent's task, or the sum of a step's tasks.
 #[derive(Debug, Clone, Default)]
 pub(super) struct TaskTally {
-    /// When it started.
+    /// The time at which it started.
     at: Option<Timestamp>,
-    /// What goes on: `asks careful`.
+    /// The activity: `asks careful`.
     pub(super) doing: String,
     calls: u64,
     tokens: (u64, u64),
@@ -31,7 +31,7 @@ pub(super) struct TaskTally {
 /// The items of a fan-out.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Items {
-    /// How many there are.
+    /// The number of items.
     all: u64,
     /// Those under way, by index.
     pub(super) open: BTreeMap<u32, TaskTally>,
@@ -85,7 +85,7 @@ impl TaskTally {
         self.used((answer.tokens_in, answer.tokens_out), answer.cost_micro_usd);
     }
 
-    /// What a runtime says it used that reports nothing but its end.
+    /// Adds the usage that a runtime claims which reports nothing but its end.
     pub(super) fn claimed(&mut self, metrics: &ClaimedMetrics) {
         self.doing.clear();
         self.calls += metrics.llm_calls;
@@ -109,12 +109,12 @@ impl TaskTally {
         }
     }
 
-    /// Whether a person wants to see it though it went well.
+    /// Returns `true` if a person wants to see it though it went well.
     pub(super) fn is_flagged(&self) -> bool {
         !self.flags.is_empty()
     }
 
-    /// What it came to; nothing if no model was asked.
+    /// The usage in words, with the flags.
     pub(super) fn words(&self) -> String {
         let calls = match self.calls {
             0 => String::new(),
@@ -163,7 +163,7 @@ impl Items {
         self.open.remove(&index)
     }
 
-    /// How far they are: `12/24, 4 running`.
+    /// The progress of the items: `12/24, 4 running`.
     pub(super) fn progress(&self) -> String {
         let ended = self.succeeded + self.failed + self.skipped;
         match self.open.len() {
@@ -172,7 +172,8 @@ impl Items {
         }
     }
 
-    /// How they ended, those that never started among the skipped (decision R4).
+    /// The counts of items by how they ended, those that never started among the skipped (decision
+    /// R4).
     pub(super) fn words(&self) -> String {
         let skipped = self.all.saturating_sub(self.succeeded + self.failed);
         agents::items(self.succeeded, self.failed, skipped)

@@ -8,16 +8,16 @@ use serde_json::json;
 
 use super::super::text;
 
-/// What a frame says about a call.
+/// The note on a frame about a call.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct ToolNote {
-    /// What goes on in the step from now on.
+    /// The activity of the step from now on.
     pub(super) doing: String,
-    /// What happened.
+    /// The event, in a line.
     pub(super) line: String,
-    /// Whether a terminal gets a line for it, too.
+    /// True if a terminal gets a line for it, too.
     pub(super) matters: bool,
-    /// Whether a call was sent.
+    /// True if a call was sent.
     pub(super) is_call: bool,
 }
 

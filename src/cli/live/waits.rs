@@ -1,6 +1,7 @@
-//! How long running steps have waited for people, computed from frames as they arrive, by the rule
-//! of the envelopes: a task waits while an approval is pending and no call is in progress; a step,
-//! while all of its open tasks wait; a step with a child, while everything in the child waits.
+//! The time that running steps have waited for people, computed from frames as they arrive, by the
+//! rule of the envelopes: a task waits while an approval is pending and no call is in progress; a
+//! step, while all of its open tasks wait; a step with a child, while everything in the child
+//! waits.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,9 +17,9 @@ pub(super) struct Waits {
 
 #[derive(Debug, Clone, Default)]
 struct StepWait {
-    /// Whether it holds a child, which moves it.
+    /// True if it holds a child, which moves it.
     holds: bool,
-    /// Whether something else than people moves it, such as a webhook.
+    /// True if something else than people moves it, such as a webhook.
     moves: bool,
     clock: WaitClock,
     /// By item; a step without items has one, without a number.
@@ -137,7 +138,7 @@ impl Waits {
         }
     }
 
-    /// How long a step, or an item of it, waited.
+    /// The time that a step, or an item of it, waited, in milliseconds.
     pub(super) fn of(&self, scope: &str, step: &str, item: Option<u32>) -> u64 {
         let held = self.steps.get(&(scope.to_owned(), step.to_owned()));
         let clock = held.and_then(|held| match item {
@@ -160,7 +161,7 @@ impl Waits {
             .insert((scope.to_owned(), step.to_owned()), begun);
     }
 
-    /// Whether nothing but people moves what is under way in a scope and below it.
+    /// Returns `true` if nothing but people moves what is under way in a scope and below it.
     fn is_waiting(&self, scope: &str) -> bool {
         let below = format!("{scope}/");
         let within = self

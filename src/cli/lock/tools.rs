@@ -22,13 +22,13 @@ pub(super) type OfferedTools = BTreeMap<String, ToolDigests>;
 pub(super) struct ToolDrift {
     path: String,
     difference: String,
-    /// Whether the lock has no tools of this server yet.
+    /// True if the lock has no tools of this server yet.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     new: bool,
 }
 
 impl ToolDrift {
-    /// What a lock that is written changes.
+    /// The change that writing the lock makes, in words.
     pub(super) fn written_text(&self) -> String {
         match self.new {
             true => format!("{}: tools locked: {}", self.path, self.difference),
@@ -90,7 +90,7 @@ impl EntryWithoutTool {
     }
 }
 
-/// What there is to warn of.
+/// The warnings about tools.
 #[derive(Default)]
 pub(crate) struct ToolWarnings {
     pub(crate) left_out: Vec<ToolNotOffered>,
@@ -203,7 +203,7 @@ pub(super) fn differences(lock: &Lock, offered: &OfferedTools) -> Vec<ToolDrift>
     differs.collect()
 }
 
-/// What an unreadable lock may lose: its tools, if it has any.
+/// The name of an unreadable lock, if it may have tools that would be lost.
 pub(super) fn unread(file: &Path) -> Vec<String> {
     // A file that is not text is not a lock.
     let text = std::fs::read_to_string(file).unwrap_or_default();

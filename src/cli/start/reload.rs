@@ -1,5 +1,5 @@
-//! What a running service reads again at SIGHUP: the log level and, if it has principals, their roles
-//! and tokens. What is not valid changes nothing.
+//! The settings that a running service reads again at SIGHUP: the log level and, if it has
+//! principals, their roles and tokens. What is not valid changes nothing.
 
 use std::path::PathBuf;
 
@@ -12,15 +12,15 @@ use ktsu_config::fault::{Faults, Severity};
 use ktsu_environment::Environment;
 use ktsu_opening::environment::{environment_file, load_environment};
 
-/// Where settings that are read again come from.
+/// The sources of settings that are read again.
 pub(super) struct ReloadSettings {
-    /// Whether only errors are wanted in the log.
+    /// True if only errors are wanted in the log.
     pub(super) errors_only: bool,
-    /// Whether the environment file is looked at.
+    /// True if the environment file is looked at.
     pub(super) is_read: bool,
     /// The environment file that was named.
     pub(super) env: Option<PathBuf>,
-    /// Where others are looked for.
+    /// The folder in which others are looked for.
     pub(super) kit: PathBuf,
 }
 
@@ -64,7 +64,7 @@ impl ReloadSettings {
     }
 }
 
-/// What a refused reload comes to.
+/// The outcome of a refused reload.
 const UNCHANGED: &str = "what was read before stays in force";
 
 /// Logs the errors of a file, each with its place.

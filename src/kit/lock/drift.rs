@@ -10,10 +10,10 @@ use serde::Serialize;
 use crate::narrowing;
 use crate::servers::ServerUse;
 
-/// What became of holding a kit against its lock.
+/// The result of comparing a kit with its lock.
 #[derive(Debug, Clone)]
 pub struct LockStatus {
-    /// What the file says.
+    /// The content of the file.
     pub lock: Lock,
     /// In what the kit differs, by path.
     pub drift: Vec<LockDrift>,
@@ -24,13 +24,13 @@ pub struct LockStatus {
 pub struct LockDrift {
     /// In which respect.
     pub difference: LockDriftKind,
-    /// What the kit has: a version, or a digest.
+    /// The version or digest that the kit has.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub found: Option<String>,
-    /// What it is; nothing for prices.
+    /// The kind of the definition; nothing for prices.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<Kind>,
-    /// What the lock has.
+    /// The version or digest that the lock has.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub locked: Option<String>,
     /// As the lock names it; `prices` for those.
@@ -55,15 +55,15 @@ pub enum LockDriftKind {
     Version,
 }
 
-/// What stands for the prices among paths.
+/// The name of the prices among paths.
 pub(super) const PRICES: &str = "prices";
 
 /// As [`Kit::uses`](crate::Kit::uses) has them.
 type Uses = BTreeMap<String, Vec<ServerUse>>;
 
 impl LockDrift {
-    /// Whether a run of this plan would use what differs. Prices are no part of a definition.
-    /// `uses`: the servers that agents use, by the path of the agent.
+    /// Returns `true` if a run of this plan would use what differs. Prices are no part of a
+    /// definition. `uses`: the servers that agents use, by the path of the agent.
     pub(super) fn concerns(&self, plan: &Plan, uses: &Uses) -> bool {
         match self.kind {
             Some(Kind::Server) => {

@@ -66,7 +66,7 @@ struct EntryPlaces {
 }
 
 impl LocatedLock {
-    /// Where the lock says what the kit is not.
+    /// The place in the lock at which it differs from the kit.
     pub(super) fn place(&self, drift: &LockDrift) -> SourceSpan {
         if drift.path == PRICES_PATH && drift.kind.is_none() {
             return self.prices;

@@ -133,7 +133,8 @@ pub fn carry_over_tools(made: &mut Lock, before: &Lock) -> Vec<String> {
     lost.map(|one| one.path.clone()).collect()
 }
 
-/// Whether it is a server somewhere. The tools of those that come with ktsu are of its version.
+/// Returns `true` if it is a server somewhere. The tools of those that come with ktsu are of its
+/// version.
 fn is_external_server(entry: &LockEntry) -> bool {
     entry.kind == Kind::Server && !builtin::is_builtin(&entry.path)
 }

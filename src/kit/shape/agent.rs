@@ -37,7 +37,7 @@ pub(crate) const COMMANDS: MapShape = MapShape::new(
     ],
 );
 
-/// Who gives the data that a step waits for, and until when.
+/// The people who give the data that a step waits for, and their time.
 pub(crate) const SUSPEND: MapShape = MapShape::new(
     "suspend",
     &[
@@ -49,7 +49,7 @@ pub(crate) const SUSPEND: MapShape = MapShape::new(
     ],
 );
 
-/// Who reviews an output, and until when.
+/// The people who review an output, and their time.
 pub(crate) const REVIEW: MapShape = MapShape::new(
     "review",
     &[

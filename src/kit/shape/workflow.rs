@@ -123,7 +123,7 @@ pub(crate) const STEP: MapShape = MapShape::new(
 )
 .one_of(&[&PRIMITIVES]);
 
-/// What a step leaves of the commands of its agent.
+/// The limits that a step sets to the commands of its agent.
 pub(crate) const STEP_COMMANDS: MapShape = MapShape::new(
     "the step's commands",
     &[

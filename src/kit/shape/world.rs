@@ -60,7 +60,7 @@ pub(crate) const RELATION_TYPE: MapShape = MapShape::new(
     ],
 );
 
-/// What a responder does; one of these.
+/// The work of a responder; one of these.
 pub(crate) const WORKS: [&str; 3] = ["emit", "ask", "run"];
 
 const ID: FieldType = Pattern("^[A-Za-z_][A-Za-z0-9_-]{0,63}$");
@@ -134,7 +134,7 @@ pub(crate) const EDGE: MapShape = MapShape::new(
 )
 .one_of(&[&WORKS]);
 
-/// What a look-up finds; one of these.
+/// The result of a look-up; one of these.
 pub(crate) const FINDS: [&str; 4] = ["object", "objects", "first", "count"];
 
 pub(crate) const LOOKUP: MapShape = MapShape::new(
@@ -188,7 +188,7 @@ pub(crate) const FOR_EACH: MapShape = MapShape::new(
 )
 .one_of(&[&["from", "items"]]);
 
-/// What an entry makes; one of these.
+/// The product of an entry; one of these.
 pub(crate) const MAKES: [&str; 4] = ["object", "patch", "relation", "remove"];
 
 const AS: KeyShape = optional("as", ID)

@@ -1,4 +1,4 @@
-//! What is known of the types in a kit.
+//! The known types in a kit.
 
 use std::collections::BTreeMap;
 
@@ -12,17 +12,17 @@ use ktsu_workflow::types::{ValueType, step};
 use crate::loader::Loader;
 use crate::workflow::WorkflowDraft;
 
-/// What is known of a kit so far.
+/// The types of a kit that are known so far.
 pub(super) struct KitTypes<'l> {
     pub(super) loader: &'l Loader,
     pub(super) nodes: &'l BTreeMap<String, YamlNode>,
-    /// What agents give, by path.
+    /// The outputs of agents, by path.
     pub(super) agents: BTreeMap<&'l str, ValueType>,
-    /// What agents take, by path.
+    /// The params of agents, by path.
     pub(super) agent_params: BTreeMap<&'l str, ValueType>,
-    /// What workflows give where they are called, by path.
+    /// The outputs of workflows where they are called, by path.
     pub(super) outputs: BTreeMap<String, ValueType>,
-    /// What workflows take, by path.
+    /// The params of workflows, by path.
     pub(super) params: BTreeMap<&'l str, ValueType>,
     pub(super) effort: InferenceBudget,
     pub(super) faults: Vec<Fault>,
@@ -63,7 +63,7 @@ impl<'l> KitTypes<'l> {
         self.params.insert(path, params);
     }
 
-    /// What the workflow at a path gives to a step that calls it.
+    /// The output of the workflow at a path for a step that calls it.
     pub(super) fn output(&self, path: &str) -> ValueType {
         let known = self.outputs.get(path);
         known.cloned().unwrap_or_else(ValueType::any)

@@ -66,7 +66,7 @@ pub(super) fn check(loader: &mut Loader) {
     found.into_iter().for_each(|fault| loader.faults.add(fault));
 }
 
-/// What is wrong, given what is known of some workflows. Nothing where that and the rest cost more
+/// The faults, given what is known of some workflows. Nothing where that and the rest cost more
 /// than a kit may: what is found then depends on the order of the checks, so that of files counts,
 /// and all of them are needed.
 fn find(

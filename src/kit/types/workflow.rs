@@ -22,7 +22,7 @@ use ktsu_workflow::types::infer::NameTypes;
 use ktsu_workflow::types::schema::{of_output, of_schema};
 use ktsu_workflow::types::{KindSet, ValueType, find_mismatch, step, transform};
 
-/// What the workflow gives to a step that calls it, and what was found.
+/// The output of the workflow for a step that calls it, and the faults that were found.
 pub(super) fn check(
     kit: &KitTypes<'_>,
     path: &str,
@@ -103,7 +103,7 @@ struct WorkflowTypes<'k> {
     kit: &'k KitTypes<'k>,
     path: &'k str,
     expressions: Expressions<'k>,
-    /// What steps give where they complete, by position.
+    /// The outputs of steps where they complete, by position.
     outputs: BTreeMap<usize, ValueType>,
     /// Positions of steps that may be skipped, their own needs counted in.
     skips: BTreeSet<usize>,
@@ -291,7 +291,8 @@ impl WorkflowTypes<'_> {
         }
     }
 
-    /// What a step gives that is resumed to another: whatever those give that it can be resumed to.
+    /// The output of a step that is resumed to another: any output of those that it can be resumed
+    /// to.
     fn resumed(&self, position: usize) -> ValueType {
         let calls = &self.kit.loader.calls;
         let others = resume_checks::others(self.kit.loader, self.path, position).into_iter();
@@ -330,7 +331,7 @@ impl WorkflowTypes<'_> {
         child.map_or_else(ValueType::any, |child| self.kit.output(child))
     }
 
-    /// What the workflows give that the agent of a step may invoke.
+    /// The outputs of the workflows that the agent of a step may invoke.
     fn invoked(&self, position: usize) -> Vec<ValueType> {
         let all = self.kit.loader.invoked.iter();
         let own = all.filter(|((parent, at, _), _)| parent == self.path && *at == position);
@@ -366,7 +367,7 @@ impl WorkflowTypes<'_> {
         }
     }
 
-    /// What the workflow gives (decision S7).
+    /// The output of the workflow (decision S7).
     fn output(&mut self, draft: &WorkflowDraft, node: Option<&YamlNode>) -> ValueType {
         let map = member(node, "map").filter(|node| matches!(node.data, YamlValue::Map(_)));
         let made = match map {
@@ -421,7 +422,7 @@ fn extracted(node: Option<&YamlNode>) -> ValueType {
     of_schema(&serde_json::json!({ "properties": named }))
 }
 
-/// Whether anything in it is evaluated.
+/// Returns `true` if anything in it is evaluated.
 fn is_computed(node: &YamlNode) -> bool {
     match &node.data {
         YamlValue::Text(text) => text.contains("{{"),

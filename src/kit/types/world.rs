@@ -64,8 +64,8 @@ pub(super) fn check(
     file.expressions.reader.into_faults()
 }
 
-/// What a run that loads the world is given. A world says it for runs of its own; a workflow that is
-/// run says it for its runs, where params of the same name can be what it declares.
+/// The params of a run that loads the world. A world says them for runs of its own; a workflow that
+/// is run says them for its runs, where params of the same name can be what it declares.
 fn params_of(kit: &KitTypes<'_>, draft: &WorldDraft) -> ValueType {
     let own = draft.params.as_ref().map(CanonicalJson::to_value);
     let own = of_params(own.as_ref());
@@ -102,7 +102,7 @@ struct WorldCheck<'a> {
     types: &'a WorldTypes,
     path: &'a str,
     draft: &'a WorldDraft,
-    /// What is known of the names of the responder that is looked at.
+    /// The known types of the names of the responder that is looked at.
     names: BTreeMap<String, KnownName>,
     expressions: Expressions<'a>,
 }
@@ -175,7 +175,7 @@ impl WorldCheck<'_> {
         }
     }
 
-    /// What the workflow of a responder gives.
+    /// The output of the workflow of a responder.
     fn result(&self, node: &YamlNode) -> ValueType {
         let place = member(Some(node), "name").map(|name| name.place);
         let mut responders = self.draft.responders.iter();
@@ -406,7 +406,8 @@ impl WorldCheck<'_> {
         }
     }
 
-    /// Whether what is written out fits the schema of the one type.
+    /// Checks what is written out against the schema of the one type, and returns `true` if it
+    /// fits.
     fn literals(&mut self, types: &[String], data: Option<&YamlNode>) -> bool {
         let [kind] = types else { return true };
         let schema = self.types.schema_of(kind);

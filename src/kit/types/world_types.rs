@@ -9,7 +9,7 @@ use ktsu_workflow::types::{KindSet, Members, ValueType};
 
 use crate::loader::Loader;
 
-/// What is known of a name: its values, and the types of the objects that they are or hold.
+/// The known type of a name: its values, and the types of the objects that they are or hold.
 #[derive(Debug, Clone)]
 pub(super) struct KnownName {
     pub(super) value: ValueType,
@@ -26,7 +26,7 @@ impl KnownName {
     }
 }
 
-/// What all worlds of a kit declare.
+/// The types that all worlds of a kit declare.
 #[derive(Default)]
 pub(super) struct WorldTypes {
     objects: BTreeMap<String, (ObjectType, ValueType)>,

@@ -23,11 +23,11 @@ pub(crate) struct WorldDraft {
     pub(crate) responders: Vec<ResponderDraft>,
     /// Every type that it names.
     pub(crate) types: Vec<TypeMention>,
-    /// Where it declares types.
+    /// The places at which it declares types.
     pub(crate) declared: BTreeMap<(TypeKind, String), SourceSpan>,
 }
 
-/// What a responder says beside its plan, and where.
+/// The parts of a responder beside its plan, and their places.
 pub(crate) struct ResponderDraft {
     /// Of its name.
     pub(crate) place: SourceSpan,
@@ -50,7 +50,7 @@ pub(crate) struct TypeMention {
     pub(crate) place: SourceSpan,
 }
 
-/// What a type is a type of.
+/// The kind of a type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum TypeKind {
     /// Of objects.
@@ -71,7 +71,7 @@ impl TypeKind {
         }
     }
 
-    /// Whether a declaration of another kind is what is named.
+    /// Returns `true` if a declaration of another kind is what is named.
     pub(crate) fn takes(self, declared: Self) -> bool {
         self == Self::Either || self == declared
     }

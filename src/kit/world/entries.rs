@@ -10,7 +10,7 @@ use super::rule::RuleReader;
 use crate::read::Fields;
 use crate::shape::world::{self as shape, MAKES};
 
-/// Which list the entries stand in.
+/// The list that the entries are in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EntryList {
     /// `emit`

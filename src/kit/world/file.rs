@@ -24,7 +24,7 @@ use crate::schemas::optional_params;
 use crate::secret_flow;
 use crate::shape::{PARAMS, world as shape};
 
-/// What is gathered from the parts of a file.
+/// The parts of a file that are gathered.
 #[derive(Default)]
 struct Gathered {
     mentions: Vec<Mention>,

@@ -126,7 +126,7 @@ fn types(worlds: &Worlds<'_>, found: &mut Vec<Fault>) {
     }
 }
 
-/// What responders run fits the workflow that they run.
+/// Checks that what responders run fits the workflow that they run.
 fn runs(loader: &Loader, worlds: &Worlds<'_>, found: &mut Vec<Fault>) {
     for (path, draft) in worlds {
         let responders = draft.plan.all_responders().zip(&draft.responders);

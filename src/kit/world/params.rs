@@ -21,7 +21,7 @@ const PLAIN: [&str; 6] = [
     "title",
 ];
 
-/// What one world declares.
+/// The params that one world declares.
 struct DeclaredParams<'d> {
     path: &'d str,
     schema: Value,

@@ -1,5 +1,5 @@
-//! What is hardly meant, though it would run: responders that nothing reaches, rules that only a
-//! budget ends, guards that miss what comes later. Each is a warning.
+//! The warnings about what is hardly meant, though it would run: responders that nothing reaches,
+//! rules that only a budget ends, guards that miss what comes later.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -179,7 +179,7 @@ fn endless(all: &[PlacedResponder<'_>]) -> Vec<Fault> {
         .collect()
 }
 
-/// What is said of responders that reach one another.
+/// The warning about responders that reach one another.
 fn endless_circle(
     all: &[PlacedResponder<'_>],
     sets: &[Vec<usize>],
@@ -217,7 +217,7 @@ fn around(sets: &[Vec<usize>], circle: &[usize]) -> Option<Vec<usize>> {
     (path.first() == path.last()).then_some(path)
 }
 
-/// Whether what an entry makes certainly is a trigger of a responder.
+/// Returns `true` if what an entry makes certainly is a trigger of a responder.
 fn sets_off(entry: &EntryPlan, plan: &ResponderPlan) -> bool {
     let reacts = |event: &str, kind: Option<&str>| {
         let of_type = match kind {

@@ -19,7 +19,7 @@ use crate::shape::world::{self as shape, WORKS};
 use crate::step::ChildDraft;
 use crate::text::may_be_object;
 
-/// What responders to relations are written under `edges:`.
+/// The event of responders that are written under `edges:`.
 const RELATION_CREATED: &str = "relation.created";
 
 /// Reads a responder, or an edge, which has no `on`; nothing if it is too broken to go on with.

@@ -11,7 +11,7 @@ use super::params;
 use crate::files::{WORKFLOW_SUFFIX, WORLD_SUFFIX};
 use crate::loader::Loader;
 
-/// What worlds add to the definitions of a kit.
+/// The additions of worlds to the definitions of a kit.
 #[derive(Default)]
 pub(crate) struct WorldRoots {
     /// By path.

@@ -158,7 +158,7 @@ impl<'r, 'a> RuleReader<'r, 'a> {
         }
     }
 
-    /// Whether every name that was mentioned since is known.
+    /// Reports every name that was mentioned since and is not known.
     fn check(&mut self) {
         for mention in std::mem::take(&mut self.reader.mentions) {
             let name = match &mention.root {

@@ -14,7 +14,7 @@ use super::super::folders::{KeptOfRun, RunFolder};
 use super::super::suites::SuiteFile;
 use super::SuiteRunner;
 
-/// What is recorded of what a run left, and what its checks look at.
+/// The record of what a run left, and the workspace for its checks.
 type Left = (KeptOfRun, Option<Box<dyn Workspace + Send>>);
 
 impl SuiteRunner<'_> {
@@ -91,7 +91,7 @@ impl SuiteRunner<'_> {
         read.await.map_err(refused)
     }
 
-    /// What runs have cost, in millionths of a US dollar.
+    /// The cost of runs, in millionths of a US dollar.
     pub(super) async fn cost_of(&self, runs: &[StreamId]) -> Result<u64, Failure> {
         let mut cost = 0_u64;
         for run in runs {
@@ -103,7 +103,7 @@ impl SuiteRunner<'_> {
     }
 }
 
-/// What a run left, if it had a folder.
+/// The state that a run left, if it had a folder.
 async fn left(folder: Option<RunFolder>) -> Result<Left, Failure> {
     let Some(folder) = folder else {
         return Ok((KeptOfRun::default(), None));
