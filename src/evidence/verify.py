@@ -20,20 +20,20 @@ import argparse, base64, bisect, collections, datetime, hashlib, json, re, types
 try: from blake3 import blake3 as _blake3
 except ImportError: _blake3 = None
 
-# The files beside this one, by their SHA-256: whoever trusts this one need trust nobody for them.
+# The files beside this one, by their SHA-256: trust in this one is enough for all of them.
 PARTS = {
-    "verify_content.py": "bad42b5c9409dfb9ba9e1e85c0006f5ec857109bc1370053f32bb90c4610687e",
-    "verify_outputs.py": "eb8020567ba5afd4530cd27e59ae391a3fcc29dded5c7521a5028455d55120fe",
-    "verify_signed.py": "a76527081d7a889180e0266aef9bd7f0b0e2d170f8882e7e4bbce35ae4f8f53f",
-    "verify_calls.py": "c28b12e8a1eb5b42bde20ce494b934caa2cce64b0d36c08af01c9cc9467cfcb9",
-    "verify_commands.py": "b6fec25c83996b960c2e4beaac089e772c3b6565dfbf8a3f977dde80c0e13599",
-    "verify_world.py": "cb4c80816d37cce66086b7bc32914798ea4481743f9aad922b1da19b0b38dc13",
-    "verify_queue.py": "e718922294c94623c8e9412aaf191b250bfe6f0d6b5e2f59307bb40b5b77317b",
+    "verify_content.py": "592399793e3b4b5a22faa10c5b6d98192b6c4a9eddacdf7a363e6de18165074b",
+    "verify_outputs.py": "78c31e636fe5ae4be73d6f91d1ac7ad47b1db608a7e521959af7620a681ed154",
+    "verify_signed.py": "ea6ab192b58cf0fd3eaa39be066915e1525b9cb96a2676189cb77d8958df93ff",
+    "verify_calls.py": "16a95c1274be24b3500980ad786aaecfee7d8ac3326f0e0d654082744c8123d6",
+    "verify_commands.py": "112f64290a15cb5b98a5ee538ccf3d9d85c562488b26105760e56cf9f62ea790",
+    "verify_world.py": "e2ff459b4dc8d5fe20d7bf81c8a56c98161f75f0f652b2834486f82f8e6e6a89",
+    "verify_queue.py": "5884da9cb84e8d79a1a2288feb02af6165dd8f419240af7fd2734ce58bbf7270",
     "verify_values.py": "751932e00871476c3193df28513672ebb5f863529a7e002082a17c75e314b38c",
     "verify_reviews.py": "bb3a61af1c10d105642500936dbe3cf2f7de6ffa562835e456884acb4059069d",
-    "verify_suspensions.py": "caea3388b782843a65cc86b3a11b50e03919562ed09ce6559f7beb94596a14b7",
+    "verify_suspensions.py": "b86b6d5a1087f0ccc9abfc1b91bcd309ca680a47c95bdb3b0bb9f8feed7a9b5e",
     "verify_evals.py": "e4c5eac7ce61a31e72bd92ec843b8f428d49715646a3bed9b2f9cf2dabfb5540",
-    "verify_repeated.py": "21a4512fc7d75a20259fb091be54f657bc7e6ffb233190c9f9e8e9aac16d76c9",
+    "verify_repeated.py": "4e9dfff58e5a0ad785b1fbb2deaf209b5ce759458e688e26405164ac05e6a5e1",
 }
 # What of them this one uses; the others are used by these.
 USED = dict(signed="Signed", calls="Said", content="Content", outputs="Outputs", world="Worlds",
@@ -387,16 +387,16 @@ class Evidence:
         for name in filter(lambda name: name != "manifest.json", self.files):
             size, sha256, blake = self.files.digests(name)
             blake = blake or listed.get(name, {}).get("blake3")
-            told = {"blake3": blake, "bytes": size, "sha256": sha256}
-            if name.startswith("derived/"): told["derived"] = True
-            wrong_if(listed.get(name) != told, name + " is not as listed")
+            actual = {"blake3": blake, "bytes": size, "sha256": sha256}
+            if name.startswith("derived/"): actual["derived"] = True
+            wrong_if(listed.get(name) != actual, name + " is not as listed")
         for name in listed: wrong_if(name not in self.files, name + " is missing")
         return count(len(listed), "file")
 
     def claim_chain(self):
         if self.chain_wrong: raise self.chain_wrong
-        told = count(len(self.frames), "frame") + " of " + count(len(self.streams), "stream")
-        return told if _blake3 else NO_BLAKE3
+        words = count(len(self.frames), "frame") + " of " + count(len(self.streams), "stream")
+        return words if _blake3 else NO_BLAKE3
 
     def claim_causes(self):
         outside = 0
@@ -410,8 +410,8 @@ class Evidence:
                 found = self.places.get((stream, int(seq)))
                 if stream not in self.streams: outside += frame.stream != "store"
                 else: wrong_if(not found or found.position >= frame.position, reason, frame.id)
-        told = None, "in other streams: " + count(outside, "cause")
-        return told if outside else "every cause is earlier"
+        words = None, "in other streams: " + count(outside, "cause")
+        return words if outside else "every cause is earlier"
 
 # ---- Verdicts ------------------------------------------------------------------------------------
 def part(name):
@@ -428,7 +428,7 @@ def part(name):
     return module
 
 def judge(claim, by):
-    """A claim, and what becomes of it; `by` is who judges, or why nobody does."""
+    """A claim, and what becomes of it; `by` is who judges, or why no one does."""
     made = {"claim": claim, "verdict": "failed"}
     if isinstance(by, str): return dict(made, verdict="not_covered", reason=by)
     try: answer = getattr(by, "claim_" + claim)()
@@ -455,7 +455,7 @@ def verify(file, parts, held=(), key=None):
               ("only ktsu replays decisions", "replay")]
     return [judge(claim, by) for by, claims in judges for claim in claims.split()]
 
-def told(archive, claims, sound, as_json):
+def report(archive, claims, sound, as_json):
     """The report on an archive: what failed comes first, then what is not covered."""
     if as_json: return json.dumps({"file": archive, "sound": sound, "claims": claims})
     order = "failed", "not_covered", "proven"
@@ -497,7 +497,7 @@ def main():
             print(json.dumps({"file": archive, "error": why}) if asked.json else words)
             continue
         sound = all(claim["verdict"] != "failed" for claim in claims)
-        print(told(archive, claims, sound, asked.json))
+        print(report(archive, claims, sound, asked.json))
         proven = {claim["claim"] for claim in claims if claim["verdict"] == "proven"}
         for one in [one for one in asked.require if one not in proven]:
             print("%s: required and not proven: %s" % (archive, ascii(one)), file=sys.stderr)

@@ -7,7 +7,7 @@ and the task goes on when each of them has a result. What a call goes through:
 
     approval.requested   its definition asks for people first; approval.decided, approval.expired
     tool.called          it is sent; without an answer perhaps once more
-    tool.in_doubt        nobody knows whether it happened; approval.decided says, if anybody does
+    tool.in_doubt        it is unknown whether it happened; approval.decided says, if a person does
     tool.returned        its result, or why it was not sent
 """
 import datetime, hashlib, json
@@ -87,7 +87,7 @@ def micros(text):
 
 class Question:
     """What people are asked about a call: before it (a gate, with a policy), or after it, when
-    nobody knows whether it happened. `state` is what came of it."""
+    it is unknown whether it happened. `state` is what came of it."""
     def __init__(self, frame, digest, policy=None):
         timeout = (policy or {}).get("timeout")
         check(not policy or is_number(policy["quorum"]) and policy["on_reject"] in REJECTED)
@@ -100,8 +100,8 @@ class Question:
         if self.policy is None: return "tool_in_doubt" if self.state == "rejected" else None
         recovers, timeout = self.policy["on_reject"] == "recover", self.policy.get("timeout") or {}
         if self.state == "rejected" and not recovers: return "approval_rejected"
-        told = recovers and timeout.get("behavior") == "reject"
-        return "approval_timed_out" if self.state == "expired" and not told else None
+        rejects = recovers and timeout.get("behavior") == "reject"
+        return "approval_timed_out" if self.state == "expired" and not rejects else None
 
 class Call:
     """A call that a reply asks for, and how far it is."""
@@ -117,12 +117,12 @@ class Call:
 
 class Task:
     """What is known of a task: its attempt and the last report of it; the request without a reply;
-    the last reply, the calls it asks for, and what its model was told of tools; the digests of what
-    later requests may name; whether it asks people, whether it is over."""
+    the last reply, its calls, and which tools its model was offered; the digests of what later
+    requests may name; whether it asks people, whether it is over."""
     def __init__(self, attempt=None, over=False):
         self.attempt, self.report, self.request = attempt, None, None
         self.response, self.calls, self.replied, self.offered = None, [], None, []
-        self.told, self.doomed, self.over = {}, None, over
+        self.digests, self.doomed, self.over = {}, None, over
         self.decided = self.asks = False
 
     def call(self, data):
@@ -224,7 +224,7 @@ class Story(object if MISSING else REVIEWS.People):
             if gate and gate.until: gate.until += by
     def moment(self, frame): return micros(frame.at)
     def late(self, asked, frame):
-        """Whether the time to decide is over; it stands still while the run is paused."""
+        """Whether the time to decide is over; it does not pass while the run is paused."""
         return asked.until is not None and asked.until <= (self.paused or micros(frame.at))
 
     def task_worker_dispatched(self, task, _, data):
@@ -246,9 +246,9 @@ class Story(object if MISSING else REVIEWS.People):
         self.blame("tools", not right, "its digest is not that of what the model is asked")
 
     def named(self, task, message):
-        """A message as it is digested: by its own digest where it stands in another frame."""
+        """A message as it is digested: by its own digest where it is in another frame."""
         if message.get("frame") is None: return message
-        return {"digest": task.told.get(message["frame"]), "role": message["role"]}
+        return {"digest": task.digests.get(message["frame"]), "role": message["role"]}
 
     def task_llm_response(self, task, frame, data):
         right = data["request"] == task.request and data["input_hash"] == self.digests[task.request]
@@ -260,7 +260,7 @@ class Story(object if MISSING else REVIEWS.People):
         task.request, task.response, task.replied = None, frame.seq, data["attempt"]
         task.calls, task.decided = [Call(one) for one in calls or []], False
         task.offered = self.offers.get(data["request"]) or []
-        if calls: task.told[frame.seq] = data["output_hash"]
+        if calls: task.digests[frame.seq] = data["output_hash"]
 
     def task_agent_decided(self, task, _, data):
         if data.get("response") is None: return
@@ -296,15 +296,15 @@ class Story(object if MISSING else REVIEWS.People):
         return server, found
 
     def policy(self, frame, data):
-        """What people are asked before the tool is called; None if nobody is."""
+        """What people are asked before the tool is called; None if no one is."""
         rules = self.rules(frame, data)[1]
         return next((rule["approval"] for rule in rules if rule.get("approval") is not None), None)
 
     def meant(self, task, call, data):
         target, full = (data["server"], data["tool"]), data["server"] + "__" + data["tool"]
-        told = [(one.get("server"), one.get("tool")) for one in task.offered
+        named = [(one.get("server"), one.get("tool")) for one in task.offered
                 if one.get("name") == call.name]
-        right = told[0] == target if told else call.name == full
+        right = named[0] == target if named else call.name == full
         # A later attempt asks the servers again what they offer, and no request shows that.
         unknown = not task.offered or data["attempt"] != task.replied
         return right or unknown and call.name in (data["tool"], full)
@@ -393,9 +393,9 @@ class Story(object if MISSING else REVIEWS.People):
             self.held_back(call, why)
         self.blame("approvals", task.doomed, "what people said has ended its task")
         call.returned, call.open = True, False
-        told = {"content": self.member(frame, "content"), "is_error": bool(data.get("is_error")),
+        content = {"content": self.member(frame, "content"), "is_error": bool(data.get("is_error")),
                 "structured": self.member(frame, "structured")}
-        task.told[frame.seq] = blake3(canonical(told).encode("utf-8"))
+        task.digests[frame.seq] = blake3(canonical(content).encode("utf-8"))
 
     def repeats(self, task, call, frame, data):
         self.made.append(frame)
@@ -427,7 +427,7 @@ class Story(object if MISSING else REVIEWS.People):
         self.blame("approvals", not right, "people did not say so")
 
     def testified(self, doubt, frame, data):
-        """Whether the result of a call in doubt is the one that somebody told."""
+        """Whether the result of a call in doubt is the one that a person gave."""
         right = doubt.state == "happened"
         self.blame("approvals", not right, "no decision says that the call in doubt happened")
         content = [{"text": doubt.result or "", "type": "text"}]
@@ -461,8 +461,8 @@ class Story(object if MISSING else REVIEWS.People):
         self.blame("approvals", self.late(asked, frame), "it came when the time to decide was over")
         policy = asked.policy or {"quorum": 1}
         self.blame("approvals", asked.policy and said == "happened", "it was not sent")
-        told = data.get("result") is not None and said != "happened"
-        self.blame("approvals", told, "it gives the result of a call that did not happen")
+        given = data.get("result") is not None and said != "happened"
+        self.blame("approvals", given, "it gives the result of a call that did not happen")
         if said == "approved":
             own = policy.get("not_by_proposer") and by == self.proposer
             self.blame("approvals", own, "the person who started the run may not approve the call")

@@ -81,7 +81,7 @@ class Commanded:
 
     def end(self, frame=None, attempt=None, outcome=None, phased=False):
         self.seq, self.attempt, self.outcome = frame and frame.seq, attempt, outcome or {}
-        self.notes, self.told, self.phased = 0, 0, phased
+        self.notes, self.commanded, self.phased = 0, 0, phased
         self.review = self.suspension = None
         # The phase and the place of each command, in the order of their frames; how many of these
         # frames are before the first child.
@@ -94,8 +94,8 @@ class Commanded:
         """Whether it is the turn of an event: before every command or, where commands have phases,
         after all children and before what is emitted, or before its step waits for data."""
         if self.suspension is not None: return self.suspension.asks()
-        last = self.told == self.first and self.ran() and self.passed()
-        return last if self.phased else self.told == 0
+        last = self.commanded == self.first and self.ran() and self.passed()
+        return last if self.phased else self.commanded == 0
 
     def passed(self):
         """Whether people have approved the outcome, if it asks for that."""
@@ -104,10 +104,10 @@ class Commanded:
     def takes_turn(self, kind, at):
         """Takes a command; whether it is its turn: those of the first phases before any child
         begins, and the others after all children."""
-        next_ = self.order[self.told:self.told + 1] == [(phase_of({"type": kind}), at)]
+        next_ = self.order[self.commanded:self.commanded + 1] == [(phase_of({"type": kind}), at)]
         begun = bool(self.done or self.children)
-        phase = not begun if self.told < self.first else self.ran()
-        self.told += 1
+        phase = not begun if self.commanded < self.first else self.ran()
+        self.commanded += 1
         return next_ and phase and self.passed() and self.suspension is None
 
     def all(self, member): return self.outcome.get(member) or []
@@ -327,11 +327,11 @@ class Commands(object if MISSING else REVIEWS.Order):
         self.blame(frame, other, "it was appended by another actor")
         task.done, task.before = task.done + 1, task.before + count
 
-    def has_told(self, frame, data, step, item):
+    def has_recorded_all(self, frame, data, step, item):
         """Whether every event and command of an outcome that counts has its frame."""
         task = self.task(step, item)
-        told = task.notes, task.told
-        left = told != (len(task.all("events")), len(task.all("commands")))
+        recorded = task.notes, task.commanded
+        left = recorded != (len(task.all("events")), len(task.all("commands")))
         words = "some of the events or commands that its agent gave have no frame"
         self.blame(frame, left and self.rules >= COMMANDS_SINCE, words)
         self.blame(frame, not task.ran(), "some of what its commands run has not ended")

@@ -10,7 +10,7 @@ from verify import HOME, NO_BLAKE3, PARTS, blake3, count, decode, is_number, key
 # VERIFY.md, by its SHA-256.
 GUIDE = "c2ec00393a1341790608e89fa3181327eea7e1efe9f6724eec867613977ca913"
 
-def told(text): return len(text.encode()), hashlib.sha256(text.encode()).hexdigest()
+def size_and_hash(text): return len(text.encode()), hashlib.sha256(text.encode()).hexdigest()
 
 class Content:
     """What an archive holds beside its frames."""
@@ -39,13 +39,13 @@ class Content:
         if open_:
             return None, "%s without a head after the last frame, such as %s: later frames " \
                 "could be missing" % (count(len(open_), "run"), open_[0])
-        told = "complete as of their heads: " + count(len(headed), "run")
+        words = "complete as of their heads: " + count(len(headed), "run")
         size = self.evidence.tree["size"]
         left_out = size - sum(frame.position <= size for frame in self.evidence.frames)
         if left_out > 0:
             return None, "%s; %s of the ledger left out, which may include later frames, " \
-                "branches or recomputes of these runs" % (told, count(left_out, "frame"))
-        return (None, self.evidence.unsigned) if self.evidence.unsigned else told
+                "branches or recomputes of these runs" % (words, count(left_out, "frame"))
+        return (None, self.evidence.unsigned) if self.evidence.unsigned else words
 
     def heads(self):
         """How many frames each run ended with, as the signed part of the ledger says."""
@@ -80,14 +80,14 @@ class Content:
         """The files that say once more what a frame says: their lengths and digests."""
         files = self.evidence.files
         if frame.type == "checkpoint.signed":
-            yield "checkpoints/%012d.note" % data["size"], told(data["note"])
+            yield "checkpoints/%012d.note" % data["size"], size_and_hash(data["note"])
         elif frame.type == "signing_key.added":
             key, origin = decode(data["public_key"]), self.evidence.origin
             ident, text = key_id(origin, key).hex(), base64.b64encode(b"\1" + key).decode()
             line = "%s+%s+%s\n" % (origin, ident, text)
-            yield "keys/%08d-%s.pub" % (frame.seq, ident), told(line)
+            yield "keys/%08d-%s.pub" % (frame.seq, ident), size_and_hash(line)
         elif frame.type == "signing_key.revoked":
-            yield "keys/%08d-revoked.note" % frame.seq, told(data["note"])
+            yield "keys/%08d-revoked.note" % frame.seq, size_and_hash(data["note"])
         for external in frame.ext:
             blob = "blobs/%s.json" % external["hash"]
             if external["path"] == "/definition" and blob in files:
@@ -107,11 +107,11 @@ class Content:
         return "as named by runs: " + count(len(self.defined()), "definition")
 
     def claim_lock(self):
-        told = [(frame.id, self.unlocked(frame)) for frame in self.defined()]
-        for one in told:
+        locked = [(frame.id, self.unlocked(frame)) for frame in self.defined()]
+        for one in locked:
             if one[1]: return None, "%s: %s" % one
-        if not told: return None, "there is no run"
-        words = "started with the locked definition: " + count(len(told), "run")
+        if not locked: return None, "there is no run"
+        words = "started with the locked definition: " + count(len(locked), "run")
         return words if blake3(b"") else NO_BLAKE3
 
     def unlocked(self, frame):

@@ -55,7 +55,7 @@ class Step:
         self.tasks, self.spent = {}, set()  # By item.
         self.ended, self.reset = False, None  # Failed or skipped; where it was to begin again.
 
-class Told(object if MISSING else COMMANDS.Commands):
+class OutputCheck(object if MISSING else COMMANDS.Commands):
     """A run from its beginning, with all that it shares; only its own frames are judged."""
     def __init__(self, evidence, stream, last, found):
         self.evidence, self.found, self.steps, self.purposes = evidence, found, {}, {}
@@ -194,7 +194,7 @@ class Told(object if MISSING else COMMANDS.Commands):
     def on_item_started(self, frame, *_): self.takes(frame)
 
     def on_item_completed(self, frame, data, step, item):
-        self.has_told(frame, data, step, item)
+        self.has_recorded_all(frame, data, step, item)
         if data.get("skipped") is not None: return
         seq, output = step.given.get(item, (None, None))
         named = data.get("output_from") or {}
@@ -218,9 +218,9 @@ class Outputs:
         self.held, self.made, self.unknown = 0, 0, []
         for stream in sorted(last):
             if stream.split(":")[0] in ("run", "branch", "recompute"):
-                Told(self.evidence, stream, last[stream], self)
+                OutputCheck(self.evidence, stream, last[stream], self)
         if self.unknown: return None, self.unknown[0]
-        told = "matching replies and responses: " + count(self.held, "output")
+        words = "matching replies and responses: " + count(self.held, "output")
         if self.made: return None, "%s; computed by expressions, which only ktsu evaluates: %d" \
-            % (told, self.made)
-        return told
+            % (words, self.made)
+        return words

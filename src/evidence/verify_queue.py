@@ -80,9 +80,9 @@ class Plan:
         """What a responder makes of a trigger, or of the reply to what it asked; what it publishes
         comes last."""
         one = self.by_name.get(name, {"work": {}})
-        told = [{"make": {"publish": one["publish"]}}] if "publish" in one else []
-        if reply: return one.get("then", []) + (told if "emit" not in one["work"] else [])
-        return one["work"].get("emit", []) + told if "emit" in one["work"] else []
+        published = [{"make": {"publish": one["publish"]}}] if "publish" in one else []
+        if reply: return one.get("then", []) + (published if "emit" not in one["work"] else [])
+        return one["work"].get("emit", []) + published if "emit" in one["work"] else []
 
 class Queue:
     """The world of a run, and the cursor of its responders."""
@@ -225,8 +225,8 @@ class Queue:
     def fire_timer(self, frame, data):
         """The next timer fires, and not too early: its event is behind the cursor once more."""
         first = min(self.timers, default=None)
-        told = frame.cause, data.get("responder"), data.get("step")
-        right = first is not None and told == ([first[1]], self.timers[first][1], None)
+        about = frame.cause, data.get("responder"), data.get("step")
+        right = first is not None and about == ([first[1]], self.timers[first][1], None)
         right = right and micros(frame) >= first[0] + self.still
         wrong_if(not right, "no responder has waited long enough", frame.id)
         trigger, name = self.timers.pop(first)
@@ -328,7 +328,7 @@ class Queue:
 
     # ---- Steps in the world ----------------------------------------------------------------------
     def output(self, frame):
-        """The output of a step or a child, wherever it stands."""
+        """The output of a step or a child, wherever it is."""
         for _ in range(MAX_WAY):
             whole = self.member(frame, "output")
             if whole is not None: return whole

@@ -9,8 +9,8 @@ SAYS = "content", "structured"
 
 def says(story, frame):
     """What a result gives."""
-    told = tuple(story.member(frame, name) for name in SAYS)
-    return told + (bool(frame.data.get("is_error")), frame.data.get("not_sent"))
+    content = tuple(story.member(frame, name) for name in SAYS)
+    return content + (bool(frame.data.get("is_error")), frame.data.get("not_sent"))
 
 def brings(one):
     return tuple(one.get(name) for name in SAYS) + (bool(one.get("is_error")), one.get("not_sent"))

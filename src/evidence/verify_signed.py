@@ -209,8 +209,8 @@ class Signed:
         text = note_signed(data["note"], self.origin, key)
         wrong_if(text is None, "the signature of the checkpoint is not that of its key")
         origin, size, root = read_checkpoint(text)
-        told = (data["origin"], data["size"], data["root"]) == (origin, size, root.hex())
-        right = told and origin == self.origin
+        same = (data["origin"], data["size"], data["root"]) == (origin, size, root.hex())
+        right = same and origin == self.origin
         wrong_if(not right, "the signed note says something else than its frame")
         peaks = [bytes.fromhex(peak) for peak in data["frontier"]]
         right = len(peaks) == bin(size).count("1") and all(len(peak) == 32 for peak in peaks)

@@ -301,8 +301,8 @@ class Waits:
         found = CHECKPOINT.match(path)
         if found is None or self.blurred: return True
         given = self.given.get(owner)
-        told = place["frame"], int(found[1])
-        return given is not None and (given.finished, given.index) == told
+        place_of = place["frame"], int(found[1])
+        return given is not None and (given.finished, given.index) == place_of
 
     def takes_data(self, frame):
         """Whether the inputs that a frame has are of no suspension, or of that of its step."""
@@ -327,5 +327,5 @@ class Waits:
             return given is not None and given.place(names) == value["ref"]
         right = given.parts if given else {"checkpoint": None, "data": None}
         for name in names: right = right.get(name) if isinstance(right, dict) else None
-        told = value.get("value")
-        return isinstance(told, dict) and same(told.get("value"), right)
+        checkpoint = value.get("value")
+        return isinstance(checkpoint, dict) and same(checkpoint.get("value"), right)

@@ -248,17 +248,17 @@ class World(object if MISSING else QUEUE.Queue):
     def judge_loaded(self, frame, data):
         self.by_engine(frame, self.started)
         plans = self.plan.worlds
-        told = [{"name": plans[path]["name"], "path": path, "version": plans[path]["version"]}
+        loaded = [{"name": plans[path]["name"], "path": path, "version": plans[path]["version"]}
                 for path in sorted(plans)]
-        wrong_if(data["worlds"] != told, "its worlds are not those of the definition")
+        wrong_if(data["worlds"] != loaded, "its worlds are not those of the definition")
 
     def judge_fired(self, frame, data):
         self.goal_may_be_over(frame)
         trigger = self.current
         wrong_if(trigger is None or self.firing is not None, "there is no such trigger")
         self.by_engine(frame, trigger.seq)
-        told = [one["responder"] for one in data["candidates"]]
-        right = told == self.plan.candidates(trigger)
+        named = [one["responder"] for one in data["candidates"]]
+        right = named == self.plan.candidates(trigger)
         wrong_if(not right, "its candidates are not those of the trigger")
         room = MAX_TIMERS - len(self.timers)
         for one in data["candidates"]:
@@ -349,8 +349,8 @@ class World(object if MISSING else QUEUE.Queue):
     def judge_failed(self, frame, data):
         name, item, entry = data["responder"], data.get("item"), data.get("entry")
         if self.rejected:
-            told = map(data.get, ("responder", "item", "entry", "code", "message", "address"))
-            wrong_if(tuple(told) != self.rejected, "it does not fail with what was rejected")
+            reported = map(data.get, ("responder", "item", "entry", "code", "message", "address"))
+            wrong_if(tuple(reported) != self.rejected, "it does not fail with what was rejected")
         if data.get("address") is not None: return self.of_asked(frame, data)
         if name == "goal" and not self.fired:
             right = frame.actor == "responder:goal" and not frame.cause
@@ -389,11 +389,11 @@ class World(object if MISSING else QUEUE.Queue):
         entries, (fails, words) = self.plan.entries(reply.responder, reply), self.reply_end(reply)
         wrong_if(fails, "its responder fails with the reply")
         self.evaluated += 1
-        told = [(one["entry"], one["reason"]) for one in skipped]
+        named = [(one["entry"], one["reason"]) for one in skipped]
         if words is not None:
-            right = self.next == (0, 0, 0) and told == [(at, words) for at in range(len(entries))]
+            right = self.next == (0, 0, 0) and named == [(at, words) for at in range(len(entries))]
             return wrong_if(not right, "its model asked that nothing be made of its reply")
-        right = all(0 <= at < len(entries) and "when" in entries[at] for at, _ in told)
+        right = all(0 <= at < len(entries) and "when" in entries[at] for at, _ in named)
         wrong_if(not right, "it skips an entry that has no guard")
         wrong_if(not self.skips(None), "an output before it is missing")
 
@@ -402,7 +402,7 @@ class World(object if MISSING else QUEUE.Queue):
         the time and on what models cost, only ktsu compares."""
         self.by_engine(frame, self.started if self.last is None else self.last)
         limits = {name: self.limit(name) for name in ("max_events", "max_recursion_depth")}
-        told = [one for one in data["reasons"] if one.split("=")[0] in limits]
+        reached = [one for one in data["reasons"] if one.split("=")[0] in limits]
         at = [one.seq for one in [self.current] + list(self.queue)[:1] if one is not None]
         at += {one.trigger for one in self.asked.values()}
         depths = [None] + ([] if self.fired else [0]) + [self.depth([seq]) for seq in at]
@@ -411,7 +411,7 @@ class World(object if MISSING else QUEUE.Queue):
             over = {"max_events": self.events + (depth is not None) > limits["max_events"],
                     "max_recursion_depth": deepest > limits["max_recursion_depth"]}
             reasons = ["%s=%d" % (name, limits[name]) for name in limits if over[name]]
-            return told == reasons and data["depth"] == (deepest if depth is None else depth)
+            return reached == reasons and data["depth"] == (deepest if depth is None else depth)
         right = data["reasons"] and any(map(exceeds, depths))
         wrong_if(not right, "no such limit would be exceeded")
         right = data["event_count"] == self.events
@@ -496,8 +496,8 @@ class Worlds:
             except Unknown as why: world.unknown.append("the rest of %s: %s" % (stream, why))
             judged, evaluated = judged + world.judged, evaluated + world.evaluated
             unknown += world.unknown
-        told = "%s about worlds follow from others" % count(judged, "frame")
-        if evaluated: told += "; what guards, templates and replies make only ktsu evaluates"
-        if len(unknown) > 1: told += "; not covered at %d places" % len(unknown)
-        if unknown: told += "; not covered: " + unknown[0]
-        return (None, told) if unknown or evaluated else told
+        words = "%s about worlds follow from others" % count(judged, "frame")
+        if evaluated: words += "; what guards, templates and replies make only ktsu evaluates"
+        if len(unknown) > 1: words += "; not covered at %d places" % len(unknown)
+        if unknown: words += "; not covered: " + unknown[0]
+        return (None, words) if unknown or evaluated else words

@@ -116,8 +116,8 @@ impl<'f> TracedRun<'f> {
             return known.clone();
         }
         // The marks are complete only once the whole run is traced.
-        let is_told = self.outputs.contains_key(&0);
-        if !is_told && frame == u64::MAX {
+        let is_whole = self.outputs.contains_key(&0);
+        if !is_whole && frame == u64::MAX {
             return self.so_far.clone();
         }
         let before = |track: &&StepTrack| track.first.is_some_and(|first| first <= frame);
@@ -128,7 +128,7 @@ impl<'f> TracedRun<'f> {
             ended.is_some_and(|ended| ended <= frame)
         });
         let marks = union(steps.chain(scopes.map(|(_, track)| &track.risk)));
-        if is_told {
+        if is_whole {
             self.alive.borrow_mut().insert(frame, marks.clone());
         }
         marks
