@@ -154,6 +154,17 @@ pub struct Progress {
     pub drained: bool,
 }
 
+/// Where the last turn of a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TurnEnd {
+    /// Where nothing is left to decide without another input.
+    Complete,
+    /// At the bound of every turn, which the run records.
+    RecordedBound,
+    /// At the bound of the run's first turn, which is smaller and not recorded.
+    UnrecordedBound,
+}
+
 /// See the module documentation.
 pub(super) struct RunTask {
     shared: Arc<Shared>,
@@ -180,9 +191,7 @@ pub(super) struct RunTask {
     /// Webhooks on their way.
     webhooks: Vec<AbortHandle>,
     indexed: Option<IndexFingerprint>,
-    more: bool,
-    /// Whether the first turn ended at a bound that is not recorded.
-    first_is_cut: bool,
+    last_turn: TurnEnd,
     /// Whether a runtime of this process is about to report again.
     report_is_due: bool,
     /// The timer that is set: what it is for by the wall clock, and when it fires.
@@ -227,8 +236,7 @@ impl RunTask {
             unanswered: Vec::new(),
             webhooks: Vec::new(),
             indexed: None,
-            more: false,
-            first_is_cut: false,
+            last_turn: TurnEnd::Complete,
             report_is_due: false,
             armed: None,
             observed,
@@ -247,9 +255,12 @@ impl RunTask {
     pub(super) fn start(mut self, first: Turn) -> u64 {
         let last = first.sealed.last().map_or(0, |sealed| sealed.record.seq);
         self.replies_first = self.awaited.is_none();
-        self.first_is_cut = first.more;
+        let is_cut = first.more;
         self.register();
         self.submit_turn(first);
+        if is_cut {
+            self.last_turn = TurnEnd::UnrecordedBound;
+        }
         tokio::spawn(self.live());
         last
     }
@@ -308,24 +319,24 @@ impl RunTask {
                 continue;
             }
             self.send();
-            if self.more && self.mailbox.is_empty() && !self.holds_for_reply() {
+            let is_cut = self.last_turn != TurnEnd::Complete;
+            if is_cut && self.mailbox.is_empty() && !self.holds_for_reply() {
                 // Yields to other runs first.
                 tokio::task::yield_now().await;
                 if self.mailbox.is_empty() {
                     // A world that never rests ends with its time, too.
                     let now = self.now();
-                    let cut = std::mem::take(&mut self.first_is_cut);
-                    let used_up = timers::world_time_up(&self.state, now).filter(|_| !cut);
+                    let is_recorded = self.last_turn == TurnEnd::RecordedBound;
+                    let used_up = timers::world_time_up(&self.state, now).filter(|_| is_recorded);
                     let bound = || turn::continuation(&self.state, ContinueReason::Bound);
                     let input = used_up.unwrap_or_else(bound);
-                    self.more = false;
                     if let Err(broken) = self.handle_message(input) {
                         return self.give_up(&broken.to_string());
                     }
                 }
                 continue;
             }
-            if !self.more && self.state.worlds_are_idle() && self.mailbox.is_empty() {
+            if !is_cut && self.state.worlds_are_idle() && self.mailbox.is_empty() {
                 // What comes meanwhile is before the end, or takes the run up again.
                 tokio::task::yield_now().await;
                 if self.mailbox.is_empty() {
@@ -336,7 +347,7 @@ impl RunTask {
                 }
                 continue;
             }
-            if !self.more {
+            if !is_cut {
                 self.memo.clear();
             }
             self.arm();
@@ -393,7 +404,8 @@ impl RunTask {
     /// Whether the run goes on only once its first turn is durable: its caller waits for that, and
     /// for nothing else.
     fn holds_for_reply(&self) -> bool {
-        self.more && self.replies_first && self.durable.borrow().durable.is_none()
+        let is_cut = self.last_turn != TurnEnd::Complete;
+        is_cut && self.replies_first && self.durable.borrow().durable.is_none()
     }
 
     /// Whether only a person can move the run.
@@ -512,7 +524,10 @@ impl RunTask {
 
     /// Puts a turn with what is to be appended, and starts what need not wait for that.
     fn submit_turn(&mut self, turn: Turn) {
-        self.more = turn.more;
+        self.last_turn = match turn.more {
+            true => TurnEnd::RecordedBound,
+            false => TurnEnd::Complete,
+        };
         self.forget_tasks(&turn);
         let frames = turn.sealed.iter().map(|sealed| &sealed.frame);
         self.observer.note(frames, &self.state);

@@ -5,7 +5,7 @@ use ktsu_ledger::{Draft, Timestamp};
 use ktsu_projections::run::Spend;
 use ktsu_projections::run::steer::{StopKind, is_agent_request};
 
-use super::{Message, ReportMessage, ReportOutcome, RunTask};
+use super::{Message, ReportMessage, ReportOutcome, RunTask, TurnEnd};
 use crate::blocking;
 use crate::human_commands::{CommandError, CommandReceipt, CommandReply, HumanCommand};
 use crate::reports;
@@ -25,7 +25,7 @@ impl RunTask {
     /// Goes on where the first turn ended early, before any other input. That bound is smaller than the
     /// one that the run records, and whoever decides the run again knows the recorded one alone.
     pub(super) fn continue_first_turn(&mut self) -> Result<(), InvariantViolation> {
-        if !std::mem::take(&mut self.first_is_cut) {
+        if self.last_turn != TurnEnd::UnrecordedBound {
             return Ok(());
         }
         let input = turn::continuation(&self.state, ContinueReason::Bound);
