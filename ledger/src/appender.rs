@@ -38,12 +38,12 @@ pub type AppendCallback = Box<dyn FnOnce(Result<Committed, AppendError>) + Send>
 /// Given what a transaction made durable, on the appender's thread: it must be quick.
 pub type OnCommit = Box<dyn FnMut(Commit) + Send>;
 
-/// What a transaction made durable.
+/// The entries that a transaction made durable.
 #[derive(Debug)]
 pub struct Commit {
     /// Its entries.
     pub entries: Vec<Entry>,
-    /// Whether they are in the order of their frames' positions: where the outcome had to be read
+    /// True if they are in the order of their frames' positions: where the outcome had to be read
     /// back, only the ledger itself knows that order.
     pub is_ordered: bool,
 }
@@ -65,7 +65,7 @@ pub struct Committed {
     pub hash: Hash,
 }
 
-/// Why an entry is not known to be durable.
+/// The reason why an entry is not known to be durable.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AppendError {
     /// The store refused it; nothing of it is stored.
@@ -74,12 +74,12 @@ pub enum AppendError {
     /// The appender has stopped. What this entry held may be on the disk or not.
     #[error("the ledger accepts no more entries: {reason}")]
     Stopped {
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
 
-/// How an appender works.
+/// The settings of an appender.
 pub struct Options {
     /// The most bytes waiting; who has more waits too. Enough for several transactions, little
     /// enough that a stall of the disk does not eat the memory.
@@ -87,12 +87,12 @@ pub struct Options {
     /// The maximum size of a transaction; a larger entry is appended alone. Larger transactions
     /// gain nothing and only delay their first entries.
     pub transaction_bytes: usize,
-    /// How much may wait in the log before it is moved to its place.
+    /// The most bytes that may wait in the log before they are moved to their place.
     pub checkpoint_bytes: u64,
     /// A log that takes this much on the disk is worth a warning: a reader holds it up.
     pub log_warning_bytes: u64,
-    /// How long an outcome may stay unknown before that is an error. Less than a lease on the ledger
-    /// lasts, where there is one.
+    /// The time for which an outcome may stay unknown before that is an error. Less than a lease on
+    /// the ledger lasts, where there is one.
     pub unknown_timeout: Duration,
     /// Watches the disk.
     pub disk_space: DiskSpace,
@@ -129,7 +129,7 @@ pub struct Appender {
     shared: Arc<Shared>,
 }
 
-/// What the handles and the thread have in common.
+/// The state that the handles and the thread share.
 struct Shared {
     queue: Queue,
     epoch: Epoch,
@@ -152,7 +152,7 @@ struct AppendCounts {
     log_warning_bytes: AtomicU64,
 }
 
-/// What an appender has done so far.
+/// Counts of what an appender has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Transactions made durable.
@@ -173,9 +173,9 @@ pub struct Counters {
     pub checkpoint_us: u64,
     /// The longest one, in microseconds.
     pub longest_checkpoint_us: u64,
-    /// What the log takes on the disk, as of the last checkpoint.
+    /// The space that the log takes on the disk, in bytes, as of the last checkpoint.
     pub log_bytes: u64,
-    /// Whether that is worth a warning: a reader has been holding it up.
+    /// True if that is worth a warning: a reader has been holding it up.
     pub log_is_large: bool,
 }
 
@@ -282,12 +282,13 @@ impl Appender {
         self.shared.epoch
     }
 
-    /// Why nothing is taken any more, if so.
+    /// The reason why no more entries are accepted, if none are.
     pub fn failed(&self) -> Option<String> {
         self.shared.queue.stopped()
     }
 
-    /// Whether the disk is nearly full: active runs may continue, new ones should not start.
+    /// Returns `true` if the disk is nearly full: active runs may continue, new ones should not
+    /// start.
     pub fn low_on_disk(&self) -> bool {
         self.shared.disk_space.is_low()
     }
@@ -297,7 +298,7 @@ impl Appender {
         self.shared.disk_space.free()
     }
 
-    /// What waits to be appended: entries, and their bytes.
+    /// The number of entries that wait to be appended, and of their bytes.
     pub fn queued(&self) -> (usize, usize) {
         self.shared.queue.waiting()
     }

@@ -17,7 +17,7 @@ use crate::store::{MAX_PAGE, Reader, StoreError};
 /// The most forks between a branch and its run. Each was made by hand; a longer way is damage.
 const MAX_FORKS: usize = 10_000;
 
-/// Which stream holds which frames of an effective stream.
+/// The streams that hold the frames of an effective stream, each a part of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ancestry {
     /// From the run down to the stream itself, each with the number its part begins at.
@@ -183,7 +183,7 @@ fn fork_error<T>(reader: &dyn Reader, read: Result<T, StoreError>) -> Result<T, 
     read
 }
 
-/// What the next frame of a stream has to be: the one after the frame that was read last.
+/// The expected next frame of a stream: the one after the frame that was read last.
 #[derive(Debug, Clone)]
 pub struct BranchOrder {
     next: u64,

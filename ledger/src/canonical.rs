@@ -24,13 +24,13 @@ pub const MAX_DEPTH: usize = 64;
 #[derive(Clone)]
 pub struct CanonicalJson(Arc<RawValue>);
 
-/// Why a value was refused.
+/// The reason why a value was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum JsonError {
     /// The text is not JSON, or is JSON we refuse to read (a key twice, a lone surrogate).
     #[error("{reason} at line {line} column {column}")]
     Syntax {
-        /// What is wrong, in a few words.
+        /// The fault, in a few words.
         reason: String,
         /// Counted from 1.
         line: usize,
@@ -77,7 +77,7 @@ impl CanonicalJson {
         self.0.get()
     }
 
-    /// Whether this is JSON null.
+    /// Returns `true` if this is JSON null.
     pub fn is_null(&self) -> bool {
         self.as_str() == "null"
     }
@@ -220,7 +220,7 @@ pub(crate) fn too_large_at(text: &[u8], at: usize) -> JsonError {
     }
 }
 
-/// Whether more arrays and objects are nested in one another than so many levels.
+/// Returns `true` if more arrays and objects are nested in one another than so many levels.
 pub fn deeper_than(value: &Value, levels: usize) -> bool {
     match value {
         Value::Array(items) => {

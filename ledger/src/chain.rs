@@ -9,7 +9,7 @@ use crate::hash::Hash;
 use crate::id::StreamId;
 use crate::store::Tail;
 
-/// How far a stream was followed.
+/// The point up to which a stream was followed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chain {
     stream: StreamId,
@@ -17,7 +17,7 @@ pub struct Chain {
     prev: Hash,
 }
 
-/// Where a chain breaks.
+/// The fault of a frame at which a chain breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ChainError {
     /// The stored hash is not that of the stored bytes.

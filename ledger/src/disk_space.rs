@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// How long an answer serves.
+/// The time for which a measurement is used.
 const FRESH: Duration = Duration::from_secs(1);
 
 /// Watches the disk a ledger is on.
@@ -44,7 +44,8 @@ impl DiskSpace {
         Self::by(0, || None)
     }
 
-    /// Whether the disk is nearly full, as of the last commit or a second ago at the most.
+    /// Returns `true` if the disk is nearly full, as of the last commit or a second ago at the
+    /// most.
     pub fn is_low(&self) -> bool {
         self.measure(FRESH)
     }

@@ -40,13 +40,13 @@ pub struct Frame {
     pub stream: StreamId,
     /// Its number there, from 0, without gaps.
     pub seq: u64,
-    /// Which inline child it belongs to: step ids joined by `/`; empty for the run itself.
+    /// The inline child it belongs to: step ids joined by `/`; empty for the run itself.
     pub scope: String,
-    /// Who appended it.
+    /// Its author.
     pub actor: Actor,
-    /// What it follows from; empty for a root.
+    /// The frames it follows from; empty for a root.
     pub cause: Vec<Cause>,
-    /// When its turn began.
+    /// The time at which its turn began.
     pub at: Timestamp,
     /// The fact.
     pub event: Event,
@@ -118,13 +118,13 @@ pub struct Link {
 pub struct Sealed {
     /// The bytes that are hashed and stored.
     pub record: Record,
-    /// What moved out of it.
+    /// The members that moved out of it.
     pub blobs: Vec<Blob>,
-    /// What reading those bytes gives: live state folds this, as recovered state will.
+    /// The frame that reading those bytes gives: live state folds this, as recovered state will.
     pub frame: Frame,
 }
 
-/// Why a frame cannot be written or read.
+/// The reason why a frame cannot be written or read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// Larger than [`MAX_BODY`] even with its large members moved out.
@@ -290,7 +290,7 @@ impl Record {
         Ok(frame)
     }
 
-    /// Whether a member of the stored `data` is null.
+    /// Returns `true` if a member of the stored `data` is null.
     fn has_null(&self, name: &str) -> bool {
         let body = serde_json::from_str::<BTreeMap<&str, &RawValue>>(&self.body);
         let data = body.ok().and_then(|body| body.get("data").copied());

@@ -9,7 +9,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// The most characters of one name (decision S1).
 pub const MAX_NAME: usize = 64;
 
-/// Whether a text is a name: a letter or digit, then letters, digits, `.`, `_`, `-` (decision S1).
+/// Returns `true` if a text is a name: a letter or digit, then letters, digits, `.`, `_`, `-`
+/// (decision S1).
 pub fn is_name(text: &str) -> bool {
     text.len() <= MAX_NAME
         && text.starts_with(|first: char| first.is_ascii_alphanumeric())
@@ -18,7 +19,8 @@ pub fn is_name(text: &str) -> bool {
             .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-'))
 }
 
-/// Whether a pattern covers a name: the name itself, or what it begins with before a `*`.
+/// Returns `true` if a pattern covers a name: it is the name itself, or a beginning of the name and
+/// a `*`.
 #[inline]
 pub fn covers(pattern: &str, name: &str) -> bool {
     match pattern.strip_suffix('*') {
@@ -42,10 +44,10 @@ const KINDS: [&str; 7] = [
     "delivery",
 ];
 
-/// What the ids of recomputes begin with: they are addressed as runs are.
+/// The prefix of the ids of recomputes: they are addressed as runs are.
 pub const RECOMPUTE: &str = "recompute_";
 
-/// What the ids of branches begin with.
+/// The prefix of the ids of branches.
 pub const BRANCH: &str = "branch_";
 
 impl StreamId {
@@ -77,12 +79,12 @@ impl StreamId {
         self.0.split(':').next().unwrap_or_default()
     }
 
-    /// Whether it is that of a run, a branch or a recompute.
+    /// Returns `true` if it is that of a run, a branch or a recompute.
     pub fn is_run(&self) -> bool {
         matches!(self.kind(), "run" | "branch" | "recompute")
     }
 
-    /// Whether it is that of an eval.
+    /// Returns `true` if it is that of an eval.
     pub fn is_eval(&self) -> bool {
         self.kind() == "eval"
     }
@@ -114,7 +116,7 @@ impl FromStr for StreamId {
     }
 }
 
-/// Who appended a frame.
+/// The author of a frame.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Actor {
     /// The engine itself.
@@ -132,7 +134,7 @@ pub enum Actor {
 }
 
 impl Actor {
-    /// Whether its text reads back: names of people and responders come from outside.
+    /// Returns `true` if its text reads back: names of people and responders come from outside.
     pub(crate) fn is_written_plainly(&self) -> bool {
         match self {
             Self::Orchestrator | Self::Runtime | Self::Gateway | Self::Cli => true,
@@ -190,7 +192,7 @@ impl fmt::Debug for StreamId {
     }
 }
 
-/// What a frame follows from (seed 001: `source_frame_id`).
+/// A frame that another frame follows from (seed 001: `source_frame_id`).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Cause {
     /// A frame of the same (effective) stream, by its number.

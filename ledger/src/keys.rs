@@ -22,9 +22,9 @@ pub fn origin_of(first: &Hash) -> String {
 pub struct TrustedKey {
     /// The key.
     pub key: PublicKey,
-    /// Whether the key before it vouches for it; of the first key, that there was none before.
+    /// True if the key before it vouches for it. Always true of the first key.
     pub vouched: bool,
-    /// Why it was revoked, if it was.
+    /// The reason why it was revoked, if it was.
     pub revoked: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What happened: immutable, hash-chained frames, and the stores that keep them.
+//! The record of what happened: immutable, hash-chained frames, and the stores that keep them.
 
 #![warn(clippy::wildcard_enum_match_arm)]
 

@@ -110,7 +110,7 @@ impl Frontier {
         self.size += 1;
     }
 
-    /// How many leaves there are.
+    /// The number of leaves.
     pub fn size(&self) -> u64 {
         self.size
     }

@@ -24,10 +24,10 @@ use crate::merkle::Node;
 const ED25519_KIND: u8 = 1;
 /// The longest note that is read: a checkpoint has some three hundred bytes.
 pub const MAX_NOTE: usize = 16 * 1024;
-/// What a line with a signature begins with.
+/// The beginning of a line with a signature.
 const DASH: &str = "\u{2014} ";
 
-/// Why a text is no note, no checkpoint or no key.
+/// The reason why a text is no note, no checkpoint or no key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ParseNoteError(&'static str);
@@ -95,7 +95,7 @@ impl PublicKey {
         BASE64.encode(self.bytes)
     }
 
-    /// What notes call it: four bytes, a hint and no proof.
+    /// Its id in notes: four bytes, a hint and no proof.
     pub fn id(&self) -> [u8; 4] {
         let hash = Sha256::new()
             .chain_update(self.name.as_bytes())
@@ -156,7 +156,7 @@ pub struct SignedNote {
 }
 
 impl SignedNote {
-    /// Whether a key has signed this text.
+    /// Returns `true` if a key has signed this text.
     pub fn is_signed_by(&self, key: &PublicKey) -> bool {
         let verifier = UnparsedPublicKey::new(&ED25519, key.bytes);
         self.signatures.iter().any(|(name, line)| {
@@ -195,9 +195,9 @@ impl FromStr for SignedNote {
 /// The content of a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Checkpoint {
-    /// Which ledger.
+    /// The name of the ledger.
     pub origin: String,
-    /// How many frames.
+    /// The number of frames.
     pub size: u64,
     /// The root over them.
     pub root: Node,
@@ -238,12 +238,12 @@ impl FromStr for Checkpoint {
     }
 }
 
-/// What a key signs when it vouches for the next one.
+/// The text that a key signs when it vouches for the next one.
 pub fn key_added(origin: &str, key: &PublicKey) -> String {
     format!("{origin}\nsigning key added\n{}\n", key.to_base64())
 }
 
-/// What a key signs when it revokes another.
+/// The text that a key signs when it revokes another.
 pub fn key_revoked(origin: &str, key: &PublicKey) -> String {
     format!("{origin}\nsigning key revoked\n{}\n", key.to_base64())
 }

@@ -19,7 +19,7 @@ use crate::verify::{
     ProgressOnly, VerifyObserver, VerifyOptions, VerifyProgress, VerifyReport, verify_before,
 };
 
-/// Where a ledger is.
+/// The place of a ledger.
 #[derive(Debug, Clone)]
 pub enum LedgerPlace {
     /// A file, made by its first owner.
@@ -89,7 +89,7 @@ enum OpenedBackend {
 pub struct Owned {
     /// The end that writes.
     pub store: Box<dyn Store>,
-    /// What watches the disk.
+    /// The watch on the disk.
     pub disk_space: DiskSpace,
     /// Space set aside, for a file.
     pub reserve: Option<Reserve>,
@@ -98,7 +98,7 @@ pub struct Owned {
     pub lock: Option<OwnerLock>,
 }
 
-/// Why a ledger could not be owned.
+/// The reason why a ledger could not be owned.
 #[derive(Debug, thiserror::Error)]
 pub enum OwnError {
     /// It is locked, or cannot be.

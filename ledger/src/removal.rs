@@ -23,7 +23,7 @@ use crate::id::StreamId;
 use crate::merkle::Node;
 use crate::store::{MAX_PAGE, Reader, StoreError};
 
-/// What is deleted together with the frames of a stream.
+/// The data that are deleted together with the frames of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Removal {
     /// The stream.
@@ -37,16 +37,16 @@ pub struct Removal {
 /// A removal that can be carried out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedRemoval {
-    /// What the stream `store` records.
+    /// The event that the stream `store` records.
     pub event: RunRemoved,
-    /// What is deleted.
+    /// The data that are deleted.
     pub removal: Removal,
-    /// How often frames of the stream name each blob.
+    /// The number of times that frames of the stream name each blob.
     named: HashMap<Hash, u32>,
     parent: Option<StreamId>,
 }
 
-/// Why a stream cannot be removed now.
+/// The reason why a stream cannot be removed now.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanRemovalError {
     /// The store failed.
@@ -63,8 +63,8 @@ pub enum PlanRemovalError {
     Changed(StreamId),
 }
 
-/// Which blobs and which parents frames refer to. Blobs are counted under the first half of their
-/// hash: two that share it are counted as one, which can only keep a blob.
+/// Counts of the blobs and the parents that frames refer to. Blobs are counted under the first half
+/// of their hash: two that share it are counted as one, which can only keep a blob.
 #[derive(Debug, Default)]
 pub struct ReferenceCounts {
     read_to: u64,
@@ -211,7 +211,7 @@ impl ReferenceCounts {
     }
 }
 
-/// What is read of a stream before it is removed.
+/// The data that are read of a stream before it is removed.
 #[derive(Default)]
 struct StreamToRemove {
     leaves: Vec<Node>,
@@ -249,7 +249,7 @@ impl StreamToRemove {
     }
 }
 
-/// Where the frames of a stream are, as ranges.
+/// The positions of the frames of a stream, as ranges.
 fn positions(reader: &dyn Reader, stream: &StreamId) -> Result<Vec<(u64, u64)>, StoreError> {
     let mut ranges: Vec<(u64, u64)> = Vec::new();
     let mut from = 0;
@@ -373,7 +373,7 @@ impl<'a> RemovedLeaves<'a> {
     }
 }
 
-/// What a frame of `store` says was removed, with its blobs.
+/// The removal that a frame of `store` records, with its blobs; `None` if it records none.
 ///
 /// # Errors
 /// [`StoreError`].

@@ -68,7 +68,7 @@ fn check_slowly(text: &str, seed: Check) -> Result<(), JsonError> {
     })
 }
 
-/// What may still come at this place.
+/// The bounds on the value that is read next.
 #[derive(Clone, Copy)]
 struct Check {
     levels: usize,

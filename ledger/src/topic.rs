@@ -10,18 +10,18 @@ pub const MAX_TOPIC_CHARS: usize = 200;
 /// The most entries of a pattern.
 pub const MAX_TOPIC_ALTERNATIVES: usize = 32;
 
-/// Whether a text can be a topic: 1 to [`MAX_TOPIC_CHARS`] characters, no white space, no control
-/// characters, no comma and no `*`, which mean something in patterns.
+/// Returns `true` if a text can be a topic: 1 to [`MAX_TOPIC_CHARS`] characters, no white space, no
+/// control characters, no comma and no `*`, which mean something in patterns.
 pub fn is_topic(text: &str) -> bool {
     let plain = |c: char| !c.is_whitespace() && !c.is_control() && c != ',' && c != '*';
     (1..=MAX_TOPIC_CHARS).contains(&text.chars().count()) && text.chars().all(plain)
 }
 
-/// Which topics are wanted, or permitted: whole topics, beginnings followed by `.*`, or `*`.
+/// The topics that are wanted, or permitted: whole topics, beginnings followed by `.*`, or `*`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TopicPattern(Vec<String>);
 
-/// Why a text is no pattern of topics.
+/// The reason why a text is no pattern of topics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TopicPatternError {
     /// Nothing, or nothing between two commas.
@@ -38,7 +38,7 @@ pub enum TopicPatternError {
 }
 
 impl TopicPattern {
-    /// Whether a topic is one of them.
+    /// Returns `true` if a topic is one of them.
     pub fn matches(&self, topic: &str) -> bool {
         self.0.iter().any(|entry| covers(entry, topic))
     }

@@ -33,7 +33,7 @@ use crate::id::StreamId;
 use crate::store::{Audit, Filter, Reader, StoreError, Tail};
 use frames::SeenFrames;
 
-/// How many frames are looked at between two reports of progress.
+/// The number of frames that are looked at between two reports of progress.
 const PAGE: usize = 1_000;
 
 /// A frame that is known from elsewhere to exist.
@@ -53,7 +53,7 @@ pub type TrustedCheckpoint = crate::note::Checkpoint;
 /// A problem of a frame.
 type Findings = (ProblemKind, String);
 
-/// What a ledger is verified against.
+/// The records from elsewhere that a ledger is verified against.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct VerifyOptions {
     /// Heads recorded elsewhere.
@@ -62,7 +62,7 @@ pub struct VerifyOptions {
     pub checkpoints: Vec<TrustedCheckpoint>,
 }
 
-/// How far verification has come.
+/// The progress of a verification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VerifyProgress {
     /// Frames looked at.
@@ -153,7 +153,7 @@ fn check_removals(
     }
 }
 
-/// What a frame says that was appended while the frames were read.
+/// The removal of a stream that was recorded while the frames were read, if there is one.
 fn newer_removal(reader: &dyn Reader, name: &str) -> Option<RunRemoved> {
     let removed = reader.removed(&name.parse().ok()?).ok().flatten()?;
     (removed.event.stream.as_str() == name).then_some(removed.event)
@@ -193,7 +193,7 @@ fn look_up(reader: &dyn Reader, frames: &SeenFrames, report: &mut VerifyReport) 
     }
 }
 
-/// Whether a stream is found by its name, up to the last frame that was read or further.
+/// Returns `true` if a stream is found by its name, up to the last frame that was read or further.
 fn look_up_tail(
     reader: &dyn Reader,
     stream: &StreamId,
@@ -209,7 +209,7 @@ fn look_up_tail(
     Ok(read && tail.is_some_and(|it| it.seq > seen.seq || same(it.seq, it.hash)))
 }
 
-/// Whether every stream that was read is listed.
+/// Reports the streams that were read and are not listed.
 fn look_up_names(
     reader: &dyn Reader,
     frames: &SeenFrames,

@@ -162,7 +162,7 @@ error_codes! {
     CheckNotSupported = "check_not_supported", 422, EXIT_COULD_NOT_RUN, "The check cannot be made here";
     /// There is no such eval.
     EvalNotFound = "eval_not_found", 404, EXIT_COULD_NOT_RUN, "There is no such eval";
-    /// What was recorded is damaged, or of a kind that this version does not understand.
+    /// The records are damaged, or of a kind that this version does not understand.
     Unreadable = "unreadable", 500, EXIT_COULD_NOT_RUN, "What was recorded cannot be read";
     /// A defect of ktsu.
     Internal = "internal", 500, EXIT_COULD_NOT_RUN, "An internal error occurred";

@@ -1,4 +1,4 @@
-//! What can be wrong with the files of a kit, and where.
+//! The faults that files of a kit can have, and their places.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -85,7 +85,7 @@ fault_codes! {
     FileUnreadable = "file-unreadable",
     /// `item` or `item_index` where there is no fan-out.
     ItemOutsideFanOut = "item-outside-fan-out",
-    /// What must be a secret variable is written out.
+    /// A value that must be a secret variable is written out.
     LiteralSecret = "literal-secret",
     /// A built-in agent gets a fixed text to look at (a warning).
     LiteralSource = "literal-source",
@@ -223,7 +223,7 @@ impl Serialize for FaultCode {
     }
 }
 
-/// Whether a kit can be used in spite of it.
+/// The severity of a fault: whether a kit can be used in spite of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Severity {
@@ -244,7 +244,7 @@ pub struct Fault {
     pub column: usize,
     /// In characters.
     pub length: usize,
-    /// What kind.
+    /// The kind of fault.
     pub code: FaultCode,
     /// A lower-case fragment.
     pub message: String,
@@ -253,7 +253,7 @@ pub struct Fault {
     pub hint: Option<String>,
     /// Error or warning.
     pub severity: Severity,
-    /// Where a secret is, or may be, written out, which no report shows.
+    /// The places where a secret is, or may be, written out, which no report shows.
     #[serde(skip)]
     pub hidden: Box<[SourceSpan]>,
 }
@@ -346,7 +346,7 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// Whether any is an error.
+    /// Returns `true` if any is an error.
     pub fn has_errors(&self) -> bool {
         self.faults
             .iter()

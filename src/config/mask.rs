@@ -22,7 +22,7 @@ const KEYS: [&str; 8] = [
     "token",
 ];
 
-/// What is hidden of one file, in bytes.
+/// The hidden ranges of one file, in bytes.
 #[derive(Debug, Default)]
 pub(super) struct Mask {
     ranges: Vec<Range<usize>>,
@@ -62,7 +62,7 @@ fn range(text: &str, place: SourceSpan) -> Option<Range<usize>> {
     Some(place.offset..place.offset + end.map_or(rest.len(), |(at, _)| at))
 }
 
-/// What a line has between `//` and `@`: a name and a password, in a URL.
+/// The parts of a line between `//` and `@`: a name and a password, in a URL.
 fn credentials(line: &str) -> Vec<Range<usize>> {
     let begins = line.match_indices("://").map(|(at, mark)| at + mark.len());
     let found = begins.filter_map(|start| {
@@ -74,8 +74,8 @@ fn credentials(line: &str) -> Vec<Range<usize>> {
     found.collect()
 }
 
-/// What is after each key of a line that names a secret: to the closing quote, or else to the end. A flag
-/// is no secret, and neither is a map, which may be the schema of a param of that name.
+/// The ranges after each key of a line that names a secret: to the closing quote, or else to the
+/// end. A flag is no secret, and neither is a map, which may be the schema of a param of that name.
 fn values(line: &str) -> Vec<Range<usize>> {
     let mut found: Vec<Range<usize>> = Vec::new();
     let mut keys: Vec<(usize, &str)> = KEYS
@@ -131,7 +131,7 @@ fn plain(before: &str, value: &str) -> usize {
     end.len()
 }
 
-/// Whether a key and its colon come next.
+/// Returns `true` if a key and its colon come next.
 fn begins_member(rest: Option<&str>) -> bool {
     let rest = rest.unwrap_or_default().trim_start();
     let name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';

@@ -1,5 +1,5 @@
-//! What may be shown of a file whose values may be secret: its keys, and the length of everything
-//! else.
+//! The parts that may be shown of a file whose values may be secret: its keys, and the length of
+//! everything else.
 //!
 //! Which values of an environment file are secret is declared in other files, so no value is shown,
 //! and nothing is guessed from the look of a line: a comma, a colon or a space may be part of a
@@ -32,7 +32,7 @@ pub fn of(text: &str, values: &str) -> String {
     text.char_indices().map(star).collect()
 }
 
-/// Where the keys of a tree stand and where its brackets open, in bytes.
+/// Collects the ranges of the keys of a tree and of its opening brackets, in bytes.
 fn collect(
     text: &str,
     node: &YamlNode,
@@ -70,7 +70,7 @@ fn bracket(text: &str, node: &YamlNode) -> Option<(usize, usize)> {
     opens.then(|| (from(text, offset), offset + 1))
 }
 
-/// Where something begins, with the dashes of a list before it.
+/// The beginning of something at an offset, with the dashes of a list before it.
 fn from(text: &str, offset: usize) -> usize {
     let before = text.get(..offset).unwrap_or_default();
     before.trim_end_matches([' ', '-']).len()

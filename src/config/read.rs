@@ -32,7 +32,8 @@ pub fn source(path: &Path, shown: &Path, faults: &mut Faults) -> Option<String> 
     }
 }
 
-/// Whether a path stays in a folder, links followed. Where nothing is, nothing leads out.
+/// Returns `true` if a path stays in a folder, links followed. A path that cannot be followed
+/// counts as one that stays.
 pub fn is_within(folder: &Path, path: &Path) -> bool {
     let folder = match folder.as_os_str().is_empty() {
         true => Path::new("."),
@@ -501,7 +502,7 @@ pub fn rounded(float: f64) -> u64 {
     float.round() as u64
 }
 
-/// What a value means that people write for true or false.
+/// The flag meant by a value that people write for true or false.
 pub fn flag_meant(node: &YamlNode) -> Option<bool> {
     let word = match &node.data {
         YamlValue::Text(text) => text.trim().to_ascii_lowercase(),
@@ -525,7 +526,7 @@ const OTHER_UNITS: [(&[&str], u64); 6] = [
     (&["w", "wk", "wks", "week", "weeks"], 604_800_000),
 ];
 
-/// What a duration in units of other programs, such as `7d` or `90 min`, is here.
+/// Rewrites a duration in units of other programs, such as `7d` or `90 min`, in those of ktsu.
 fn duration_meant(text: &str) -> Option<String> {
     let mut rest = text.trim();
     let mut total: u64 = 0;

@@ -76,7 +76,7 @@ pub fn json(faults: &Faults) -> Value {
     faults.faults.iter().map(fault).collect()
 }
 
-/// What is hidden of each file.
+/// The mask of each file.
 fn masks(faults: &Faults) -> BTreeMap<&Path, Mask> {
     let sources = faults.sources.iter();
     let masks = sources.map(|(file, text)| {

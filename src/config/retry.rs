@@ -9,7 +9,7 @@ use super::yaml::YamlNode;
 /// The values of a `retry:`; defaults differ between its users.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RetrySettings {
-    /// How often it is tried in all.
+    /// The number of attempts in all.
     pub attempts: u32,
     /// The first pause, in milliseconds.
     pub backoff_ms: Option<u64>,

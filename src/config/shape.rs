@@ -33,13 +33,13 @@ pub struct KeyShape {
     pub of: FieldType,
     /// One line for people who write the file.
     pub doc: &'static str,
-    /// Whether it must be there.
+    /// True if the key must be there.
     pub required: bool,
     /// The keys of which one must be there as well; empty if there is no such condition.
     pub with: &'static [&'static str],
 }
 
-/// What a key holds.
+/// The type of a key's value.
 #[derive(Debug)]
 pub enum FieldType {
     /// Anything, templates within it included.
@@ -146,14 +146,14 @@ pub const DURATION: FieldType = Pattern("^\\s*([0-9.]+(ms|s|m|h))+\\s*$");
 pub const SECONDS: FieldType = Number(0.001, 31_536_000.0);
 /// Names of HTTP headers.
 pub const HEADER: FieldType = Pattern("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$");
-/// How a secret stands in its header.
+/// The form of a secret in its header.
 pub const SCHEME: FieldType = Keywords(&["bearer", "raw"]);
 /// Text that is not literal.
 pub const TEMPLATE: FieldType = Pattern("\\{\\{");
-/// Whether webhooks are sent.
+/// The treatment of webhooks.
 pub const WEBHOOKS: FieldType = Keywords(&["execute", "suppress"]);
 
-/// How often `retry:` asks in all, wherever it stands.
+/// The number of attempts of a `retry:` in all, wherever it is used.
 pub const ATTEMPTS: KeyShape = required("attempts", Integer(2, 10)).doc("In all");
 /// The pauses of `retry:`.
 pub const BACKOFF: KeyShape =

@@ -51,7 +51,7 @@ fn variable(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<Variable> 
     })
 }
 
-/// Whether a text can be the name of a variable: letters, digits and `_`, at most 64.
+/// Returns `true` if a text can be the name of a variable: letters, digits and `_`, at most 64.
 pub fn is_variable(name: &str) -> bool {
     name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
         && name.len() <= 64

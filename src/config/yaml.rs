@@ -52,8 +52,8 @@ pub fn parse(text: &str) -> Result<YamlNode, Box<Fault>> {
     })
 }
 
-/// Whether a text may have more than [`MAX_SHALLOW_LEVELS`] levels twice over: every level takes a bracket, or
-/// a step of the indent.
+/// Returns `true` if a text may have more than [`MAX_SHALLOW_LEVELS`] levels twice over: every
+/// level takes a bracket, or a step of the indent.
 fn could_be_deep(text: &str) -> bool {
     let brackets = text.bytes().filter(|byte| matches!(byte, b'[' | b'{'));
     let indent = |line: &str| {

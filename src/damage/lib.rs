@@ -26,10 +26,10 @@ use ktsu_secret::file::sibling_path;
 /// Up to this many bytes, its log included, a ledger is searched whenever it is opened.
 pub const MAX_SEARCHED_BYTES: u64 = 8 * 1024 * 1024;
 
-/// What is done when damage becomes known.
+/// A function that is called when damage becomes known.
 type DamageHandler = Box<dyn Fn(&str) + Send + Sync>;
 
-/// Whether a ledger is known to be damaged. Cheap to clone.
+/// The damage that is known of a ledger, if any. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Damage {
     inner: Arc<DamageState>,
@@ -48,7 +48,7 @@ impl std::fmt::Debug for Damage {
 }
 
 impl Damage {
-    /// What is known to be damaged, if anything is.
+    /// The damage that is known, if any.
     pub fn reason(&self) -> Option<&str> {
         self.inner.why.get().map(String::as_str)
     }
@@ -68,7 +68,7 @@ impl Damage {
         }
     }
 
-    /// What to do when damage is found: at once, if it was. Set once.
+    /// Sets the function to call when damage is found: at once, if it was. Set once.
     pub fn on_damage(&self, act: impl Fn(&str) + Send + Sync + 'static) {
         let set = self.inner.act.set(Box::new(act));
         if let (Ok(()), Some(why), Some(act)) = (set, self.reason(), self.inner.act.get()) {
@@ -114,7 +114,7 @@ pub fn describe_problem(problem: &VerifyProblem) -> String {
     }
 }
 
-/// Whether a ledger is searched before anything rests on it.
+/// Returns `true` if a ledger is searched before anything rests on it.
 pub fn is_searched(ledger: &Path) -> bool {
     stored_bytes(ledger) <= MAX_SEARCHED_BYTES || marker(ledger).exists()
 }

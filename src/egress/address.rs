@@ -1,4 +1,4 @@
-//! Which addresses may be reached.
+//! The rules on addresses that may be reached.
 //!
 //! URLs are parsed by the WHATWG rules, which recognise every disguised form of an IPv4 address
 //! (octal, hexadecimal, a single number, fewer parts, a trailing dot) and convert it to four plain
@@ -13,7 +13,7 @@ use reqwest::Url;
 
 use super::{EgressError, EgressErrorCode};
 
-/// What an address is for, as far as it concerns whether to connect to it.
+/// The kind of an address, as far as it concerns whether to connect to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AddressKind {
     /// Anywhere on the internet.
@@ -28,7 +28,7 @@ pub enum AddressKind {
     LinkLocal,
     /// Carrier-grade NAT, RFC 6598.
     Shared,
-    /// Where clouds hand credentials to whoever asks.
+    /// The address at which clouds hand credentials to every caller.
     Metadata,
     /// An IPv4 address dressed as IPv6.
     Mapped,
@@ -41,7 +41,7 @@ pub enum AddressKind {
 }
 
 impl AddressKind {
-    /// What an address is for.
+    /// The kind of an address.
     pub fn of(address: IpAddr) -> Self {
         match address {
             IpAddr::V4(address) => of_v4(address),
@@ -125,7 +125,7 @@ fn of_v6(address: Ipv6Addr) -> AddressKind {
 #[error("{0:?} is neither a host, a host with a port, nor an address range")]
 pub struct AllowlistEntryError(pub String);
 
-/// Whether a text can stand in a policy.
+/// Returns `true` if a text can be an entry of a policy.
 pub fn is_entry(text: &str) -> bool {
     AddressRules::default().add(text).is_some()
 }
@@ -227,7 +227,7 @@ impl AddressRules {
         }
     }
 
-    /// Whether an address may be connected to; `listed` if its host stands in the policy by name.
+    /// Checks that an address may be connected to; `listed` if the policy lists its host by name.
     pub(super) fn permits(&self, address: IpAddr, listed: bool) -> Result<(), AddressKind> {
         let kind = AddressKind::of(address);
         match kind {
@@ -269,7 +269,8 @@ fn read(url: &str) -> Result<(Url, String, u16), EgressError> {
     Ok((url, host, port))
 }
 
-/// Whether a name is always this machine: those of RFC 6761, and those that systems give it.
+/// Returns `true` if a name is always this machine: those of RFC 6761, and those that systems give
+/// it.
 fn is_this_machine(host: &str) -> bool {
     const NAMES: [&str; 4] = [
         "localhost",

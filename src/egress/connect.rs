@@ -13,7 +13,7 @@ use reqwest::redirect;
 use super::address::{AddressKind, AddressRules, RequestTarget};
 use super::{EgressError, EgressErrorCode};
 
-/// Who answers for names.
+/// The source of the addresses of names.
 #[derive(Clone)]
 pub(super) enum NameSource {
     /// The system's resolver.
@@ -149,7 +149,7 @@ async fn look_up(names: &NameSource, name: &str) -> io::Result<Vec<IpAddr>> {
     }
 }
 
-/// What went wrong before the head of the answer, in our words.
+/// The failure of a request before the head of the answer, in our words.
 fn failure(error: &reqwest::Error, place: &str) -> EgressError {
     let mut cause = std::error::Error::source(error);
     while let Some(inner) = cause {

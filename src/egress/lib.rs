@@ -42,18 +42,18 @@ pub use stream::{
 /// a little more, see [`EgressRequest::keep`].
 pub const MAX_KEPT_BYTES: usize = 64 * 1024;
 
-/// How many requests to one host and port are under way at once. It bounds the sockets and their
-/// buffers (some 20 KiB each) when thousands of runs call one receiver, and is more than one
+/// The most requests to one host and port that are under way at once. It bounds the sockets and
+/// their buffers (some 20 KiB each) when thousands of runs call one receiver, and is more than one
 /// receiver can usefully work on.
 pub const MAX_CONNECTIONS_PER_HOST: usize = 256;
 
-/// Which addresses may be reached beyond the public ones (decision K6).
+/// The addresses that may be reached beyond the public ones (decision K6).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EgressPolicy {
     /// Hosts (`intranet.example`), hosts with a port (`intranet.example:8080`, `10.1.2.3:80`),
     /// addresses (`10.1.2.3`, `fd00::1`) and ranges (`10.0.0.0/8`).
     pub allow: Vec<String>,
-    /// Whether loopback addresses are allowed without being listed.
+    /// True if loopback addresses are allowed without being listed.
     pub loopback: bool,
 }
 
@@ -70,9 +70,10 @@ pub struct EgressRequest {
     pub body: Bytes,
     /// From the moment there is a place at the host to the end of the answer.
     pub timeout: Duration,
-    /// How many bytes of the answer's body to read.
+    /// The most bytes of the answer's body to read.
     pub keep: usize,
-    /// Whether the URL leads to a service that this process runs itself, whatever the policy allows.
+    /// True if the URL leads to a service that this process runs itself, whatever the policy
+    /// allows.
     pub is_to_itself: bool,
 }
 
@@ -85,16 +86,16 @@ pub struct EgressResponse {
     pub headers: HeaderMap,
     /// The body, at most [`EgressRequest::keep`] bytes of it.
     pub body: Vec<u8>,
-    /// Whether the body is not whole: it was longer, or it broke off or was too slow after the
+    /// True if the body is not whole: it was longer, or it broke off or was too slow after the
     /// status had come. A status is an answer in any case.
     pub truncated: bool,
-    /// Whether it is not whole because [`EgressRequest::timeout`] was over.
+    /// True if it is not whole because [`EgressRequest::timeout`] was over.
     pub timed_out: bool,
     /// From the moment there was a place at the host.
     pub duration_ms: u64,
 }
 
-/// Why there was no answer.
+/// The reason why there was no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EgressErrorCode {
     /// The URL or its address is not allowed; nothing was sent.
@@ -109,11 +110,11 @@ pub enum EgressErrorCode {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct EgressError {
-    /// What kind of failure it is.
+    /// The kind of failure.
     pub code: EgressErrorCode,
-    /// What happened, with the host at the most.
+    /// The failure in words, which name the host at the most.
     pub message: String,
-    /// Whether anything of the request may have reached the other side. False only where that is
+    /// True if anything of the request may have reached the other side. False only where that is
     /// certain: no connection was made.
     pub sent: bool,
 }
@@ -194,8 +195,8 @@ impl Client {
         Box::pin(exchange(slot, request)).await
     }
 
-    /// Whether the name of a URL may ever be reached: some names are always this machine, whatever
-    /// resolves them. Others are judged by their addresses when they are connected to.
+    /// Checks that the name of a URL may ever be reached: some names are always this machine,
+    /// whatever resolves them. Others are judged by their addresses when they are connected to.
     ///
     /// # Errors
     /// [`EgressErrorCode::Refused`].

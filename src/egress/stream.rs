@@ -17,8 +17,8 @@ use tokio::time::timeout;
 use super::address::RequestTarget;
 use super::{Client, EgressError, EgressErrorCode};
 
-/// What a place is for. Unless it says otherwise there are as many places at a host as there are for
-/// [`Client::send`], and whoever gets none waits.
+/// The purpose of a place. Unless it says otherwise there are as many places at a host as there are
+/// for [`Client::send`], and a request that gets none waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SlotKind {
     /// One request and its answer.
@@ -35,12 +35,12 @@ pub enum SlotKind {
     Part,
 }
 
-/// How many streams are kept at a host for each request that may be under way there. They are
-/// silent most of the time, and there is one for each task that works with the server.
+/// The most streams at a host for each request that may be under way there. They are silent most of
+/// the time, and there is one for each task that works with the server.
 pub const SESSION_STREAMS_PER_REQUEST: usize = 16;
 
 impl SlotKind {
-    /// What its places are called, and how many there are; nothing if it needs none.
+    /// The name of its places, and their number; `None` if it needs none.
     fn places(self, per_host: usize) -> Option<(&'static str, usize)> {
         match self {
             Self::Exchange => Some(("", per_host)),
@@ -59,7 +59,7 @@ pub struct RequestSlot {
     held: Option<OwnedSemaphorePermit>,
 }
 
-/// What is sent at a [`RequestSlot`], and the bounds of its answer.
+/// A request to send at a [`RequestSlot`], and the bounds of its answer.
 #[derive(Debug, Clone)]
 pub struct StreamRequest {
     /// The method.
@@ -70,7 +70,7 @@ pub struct StreamRequest {
     pub body: Bytes,
     /// From here to the head of the answer.
     pub timeout: Duration,
-    /// How long the body may be silent; `None` for as long as it likes.
+    /// The time for which the body may be silent; `None` for any time.
     pub idle: Option<Duration>,
     /// The most bytes of the body.
     pub max_bytes: u64,
@@ -88,7 +88,7 @@ pub struct ResponseStream {
     _held: Option<OwnedSemaphorePermit>,
 }
 
-/// Why a body has no end.
+/// The reason why a body does not come to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BodyError {
     /// Nothing came for as long as is allowed.
@@ -199,7 +199,7 @@ impl ResponseStream {
         essence.unwrap_or_default().trim().to_ascii_lowercase()
     }
 
-    /// Whether the body is not compressed; no request asks for compression.
+    /// Returns `true` if the body is not compressed; no request asks for compression.
     pub fn is_plain(&self) -> bool {
         let encoded = self.headers.get(header::CONTENT_ENCODING);
         encoded.is_none_or(|encoding| encoding == "identity")

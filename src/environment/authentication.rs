@@ -15,7 +15,7 @@ use super::resolve::value;
 use ktsu_config::fault::{Fault, FaultCode, Faults};
 use ktsu_secret::{MIN_LENGTH, Secret, is_too_short};
 
-/// What frames record of a principal that has shown its token.
+/// The authentication that frames record of a principal that has shown its token.
 pub const TOKEN_AUTHENTICATION: &str = "token";
 
 /// A principal that can be identified by its token.
@@ -23,7 +23,7 @@ pub const TOKEN_AUTHENTICATION: &str = "token";
 pub struct ResolvedPrincipal {
     /// The name.
     pub name: String,
-    /// What it may do.
+    /// The roles that it has.
     pub roles: BTreeSet<PrincipalRole>,
     digest: [u8; 32],
     token: Secret,
@@ -70,7 +70,7 @@ impl Principals {
         Err(faults)
     }
 
-    /// Whether nobody is configured.
+    /// Returns `true` if no principal is configured.
     pub fn is_empty(&self) -> bool {
         self.known.is_empty()
     }
@@ -89,7 +89,7 @@ impl Principals {
         self.known.get(usize::try_from(place).ok()?)
     }
 
-    /// Whether somebody of this name is configured.
+    /// Returns `true` if a principal of this name is configured.
     pub fn contains(&self, principal: &str) -> bool {
         self.known.iter().any(|known| known.name == principal)
     }
@@ -107,13 +107,13 @@ impl Principals {
             .flat_map(|known| std::iter::once(&known.token).chain(known.secrets.values()))
     }
 
-    /// Whether anybody has a value of their own for a variable.
+    /// Returns `true` if a principal has a value of its own for a variable.
     pub(super) fn any_has(&self, variable: &str) -> bool {
         let mut known = self.known.iter();
         known.any(|known| known.secrets.contains_key(variable))
     }
 
-    /// Who may start runs and has no value of their own for a variable.
+    /// The principals that may start runs and have no value of their own for a variable.
     pub(super) fn invoking_without(&self, variable: &str) -> Vec<String> {
         let invoking = self
             .known

@@ -40,29 +40,30 @@ pub struct Environment {
     pub providers: Vec<YamlNode>,
     /// The file as read, for faults that are found later; reports show [`Environment::outline`].
     pub text: String,
-    /// Who may ask (decision H5). Empty: only this machine may, and nobody is asked who they are.
+    /// The principals that may ask (decision H5). Empty: only this machine may, without
+    /// authentication.
     pub principals: Vec<PrincipalDeclaration>,
-    /// Where services listen.
+    /// The addresses at which services listen.
     pub listen: ListenSettings,
     /// The URL of each tool server, by its name.
     pub servers: BTreeMap<String, String>,
-    /// How much an engine takes on.
+    /// The limits of an engine.
     pub limits: LimitSettings,
-    /// Where the ledger is.
+    /// The place of the ledger.
     pub ledger: Option<String>,
     /// The variable that gets the URL of a local webhook receiver, if `ktsu run` starts one.
     pub receiver: Option<String>,
     /// Hosts that outgoing requests may reach although they are private (decision K6).
     pub egress_allow: Vec<String>,
-    /// Who is sent which frames.
+    /// The subscriptions to frames.
     pub subscriptions: Vec<SubscriptionDeclaration>,
-    /// Who keeps checkpoints elsewhere, and what they are signed with.
+    /// The witness that keeps checkpoints elsewhere, and the key that they are signed with.
     pub evidence: EvidenceSettings,
-    /// What agents may do that use ktsu as a tool server.
+    /// The permissions of agents that use ktsu as a tool server.
     pub mcp: McpSettings,
-    /// How long ended runs are kept.
+    /// The time for which ended runs are kept.
     pub retention: RetentionSettings,
-    /// What is not wrong enough to refuse the file.
+    /// Faults that are not serious enough to refuse the file.
     pub warnings: Faults,
 }
 
@@ -74,7 +75,7 @@ impl fmt::Debug for Environment {
     }
 }
 
-/// How the names of environment files end.
+/// The suffix of the names of environment files.
 pub const SUFFIX: &str = ".env.yaml";
 
 /// The key whose entries have values that may be secret.

@@ -10,7 +10,7 @@ use ktsu_config::read::ConfigReader;
 use ktsu_config::variables::is_variable;
 use ktsu_config::yaml::{SourceSpan, YamlNode, YamlValue};
 
-/// What a principal may do. Each route says which of these it takes.
+/// A role of a principal. Each route says which of these it takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PrincipalRole {
     /// Looks at runs, envelopes, traces and differences.
@@ -50,7 +50,7 @@ impl PrincipalRole {
         }
     }
 
-    /// Whether it permits decisions on approvals.
+    /// Returns `true` if it permits decisions on approvals.
     pub const fn approves(self) -> bool {
         match self {
             Self::Approver | Self::Admin => true,
@@ -58,7 +58,7 @@ impl PrincipalRole {
         }
     }
 
-    /// Whether it permits starting runs, which needs a value for every secret.
+    /// Returns `true` if it permits starting runs, which needs a value for every secret.
     pub const fn invokes(self) -> bool {
         match self {
             Self::Operator | Self::Admin => true,
@@ -75,7 +75,7 @@ pub const LOCAL: &str = "local";
 pub struct SecretReference {
     /// The variable.
     pub variable: String,
-    /// Where the file names it.
+    /// The place in the file that names it.
     pub place: SourceSpan,
 }
 
@@ -84,9 +84,9 @@ pub struct SecretReference {
 pub struct PrincipalDeclaration {
     /// The name, as frames record it behind `principal:`.
     pub name: String,
-    /// Where the token is.
+    /// The variable that holds the token.
     pub token: SecretReference,
-    /// What it may do.
+    /// The roles that it has.
     pub roles: BTreeSet<PrincipalRole>,
     /// Its own values for secret variables of workflows, by their names.
     pub secrets: BTreeMap<String, SecretReference>,
@@ -138,7 +138,7 @@ fn principal(
     })
 }
 
-/// Why a name is none for a principal of a file.
+/// The reason why a name is not allowed for a principal of a file, if it is not.
 fn reserved(name: &str) -> Option<String> {
     let words = "local is reserved for callers where no tokens are required";
     (name == LOCAL).then(|| words.to_owned())

@@ -21,7 +21,7 @@ pub struct VariableValues {
     pub principal_secrets: Vec<String>,
 }
 
-/// Why variables have no usable values: a boot error that names all of them.
+/// The variables that have no usable values: a boot error that names all of them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ResolveError {
     /// Declared, with neither value nor default.
@@ -43,7 +43,7 @@ impl ResolveError {
         first.map(String::as_str)
     }
 
-    /// What it says of some variables.
+    /// The part of it about some variables.
     pub fn only(&self, which: impl Fn(&String) -> bool) -> Self {
         let some = |names: &[String]| names.iter().filter(|name| which(name)).cloned().collect();
         let without = self.without.iter().filter(|(name, _)| which(name));
@@ -165,7 +165,7 @@ pub fn resolve_each(
     (resolved, error)
 }
 
-/// What a variable is set to, in the process environment or else in the file.
+/// The value of a variable, from the process environment or else from the file.
 pub(super) fn value<'a>(
     name: &str,
     environment: Option<&'a Environment>,

@@ -26,7 +26,7 @@ pub const MAX_BODY_BYTES: usize = 1024 * 1024;
 /// The most work that the answer to a trace over HTTP may be allowed to take: some seventeen minutes.
 pub const MAX_TRACE_WORK: usize = 1_000_000_000;
 
-/// Where services listen. What the command line says goes before.
+/// The addresses at which services listen. What the command line says goes before.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ListenSettings {
     /// The orchestrator; beyond loopback only where principals are configured (decision H5).
@@ -37,7 +37,7 @@ pub struct ListenSettings {
     pub gateway: Option<SocketAddr>,
 }
 
-/// How much an engine takes on. What is absent is as much as this version can.
+/// The limits of an engine. What is absent is as much as this version can.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LimitSettings {
     /// Runs under way at once; further requests are refused and may be repeated.
@@ -53,7 +53,7 @@ pub struct LimitSettings {
 /// The most days that ended runs can be kept for: a hundred years.
 pub(super) const MAX_RETENTION_DAYS: i64 = 36_500;
 
-/// How long ended runs are kept. What is absent is kept for ever.
+/// The time for which ended runs are kept. What is absent is kept for ever.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RetentionSettings {
     /// Runs that are complete, in days.
@@ -62,7 +62,7 @@ pub struct RetentionSettings {
     pub failed_days: Option<u32>,
 }
 
-/// Who keeps checkpoints elsewhere, and what they are signed with.
+/// The witness that keeps checkpoints elsewhere, and the key that they are signed with.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EvidenceSettings {
     /// `file:PATH`, `command:…`, or a URL.
@@ -71,10 +71,10 @@ pub struct EvidenceSettings {
     pub signing_key: Option<PathBuf>,
 }
 
-/// What agents may do that use ktsu as a tool server.
+/// The permissions of agents that use ktsu as a tool server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct McpSettings {
-    /// Whether they may decide on approvals, of runs that they did not start.
+    /// True if they may decide on approvals, of runs that they did not start.
     pub decide: bool,
 }
 

@@ -14,7 +14,7 @@ use super::subscriptions::SubscriptionDeclaration;
 pub struct ResolvedSubscription {
     /// As it is declared.
     pub declared: SubscriptionDeclaration,
-    /// What frames are signed with.
+    /// The secret that frames are signed with.
     pub secret: Secret,
 }
 

@@ -16,7 +16,7 @@ use super::{entry_name, settings, shape};
 /// The most subscriptions of an engine, those that were added later included.
 pub const MAX_SUBSCRIPTIONS: usize = 128;
 
-/// What the ids of subscriptions begin with that were not declared in a file.
+/// The prefix of the ids of subscriptions that were not declared in a file.
 pub const GIVEN_PREFIX: &str = "sub_";
 
 /// A subscription as the file declares it: no value has been looked up.
@@ -24,13 +24,13 @@ pub const GIVEN_PREFIX: &str = "sub_";
 pub struct SubscriptionDeclaration {
     /// Its name, which is its id.
     pub name: String,
-    /// Which frames, or which topics.
+    /// The frames, or the topics, that are sent.
     pub filter: DeliveryFilter,
-    /// Where they go.
+    /// The URL that they are sent to.
     pub url: String,
-    /// What they are signed with.
+    /// The variable that holds the secret they are signed with.
     pub secret: SecretReference,
-    /// How often a frame is tried.
+    /// The number of attempts at a frame, and the pauses between them.
     pub retry: DeliveryRetry,
 }
 
@@ -81,7 +81,7 @@ fn subscription(
     })
 }
 
-/// Why a name is none for a subscription of a file.
+/// The reason why a name is not allowed for a subscription of a file, if it is not.
 fn reserved(name: &str) -> Option<String> {
     let words = || format!("names that begin with {GIVEN_PREFIX} are given by the API");
     name.starts_with(GIVEN_PREFIX).then(words)

@@ -14,20 +14,20 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::sync::Semaphore;
 use tower::{Service, ServiceExt as _};
 
-/// How long a connection may be idle. Less than the time after which a service closes one
+/// The time for which a connection may be idle. Less than the time after which a service closes one
 /// (`ktsu_server`), so that a request hardly ever meets a connection on its way down.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How many idle connections to one service are kept: as many as the agent runtime has calls under
-/// way at once.
+/// The most idle connections to one service that are kept: as many as the agent runtime has calls
+/// under way at once.
 const MAX_IDLE_PER_HOST: usize = 256;
 
 /// The time to connect. The system's own is over two minutes, which says nothing to whoever waits.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How many connections are opened at once. A thousand requests at the same moment would overflow
-/// the other side's queue, and the system tries again after whole seconds; so those that wait take
-/// a connection that has become free instead.
+/// The most connections that are opened at once. A thousand requests at the same moment would
+/// overflow the other side's queue, and the system tries again after whole seconds; so those that
+/// wait take a connection that has become free instead.
 const MAX_CONNECTING: usize = 64;
 
 /// A pool of connections. Cloning is cheap, and clones share it.

@@ -35,7 +35,7 @@ pub struct RemotePeer {
     connections: ConnectionPool,
 }
 
-/// Why a peer could not be asked.
+/// The reason why a peer could not be asked.
 #[derive(Debug, thiserror::Error)]
 pub enum PeerError {
     /// The URL is none, or not of this machine's network.
@@ -46,7 +46,7 @@ pub enum PeerError {
     NoResponse {
         /// Whom.
         url: String,
-        /// What the system said.
+        /// The error of the system.
         why: String,
     },
 }

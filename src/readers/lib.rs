@@ -29,7 +29,7 @@ const MAX_WHOLE: usize = MAX_READERS - 1;
 /// As many of those repeat what a run decided.
 const MAX_REPEATING: usize = MAX_WHOLE - 1;
 
-/// How much a question reads.
+/// The kind of a question, by how much it reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadKind {
     /// A page, or a few frames: as much as the answer is long.
@@ -227,7 +227,7 @@ mod tests {
         assert_eq!(after.unwrap(), []);
     }
 
-    /// What questions wait for until a test lets them end.
+    /// A gate that questions wait at until a test lets them end.
     #[derive(Default)]
     struct Gate {
         is_open: Mutex<bool>,

@@ -34,7 +34,7 @@ pub struct Delivery {
     pub webhook_id: Option<String>,
     /// The size of the body.
     pub body_bytes: usize,
-    /// When it was whole.
+    /// The time at which it was whole.
     pub at: Timestamp,
 }
 
@@ -109,7 +109,7 @@ impl Receiver {
         self.log.noted.lock().1.iter().cloned().collect()
     }
 
-    /// How many there were, those no longer kept included.
+    /// The number of deliveries, those no longer kept included.
     pub fn received(&self) -> u64 {
         self.log.noted.lock().0
     }

@@ -15,8 +15,8 @@ use ktsu_projections::run::{RunState, RunStatus};
 /// The status of a run whose frames tell nothing.
 pub const UNREADABLE: &str = "unreadable";
 
-/// Whether a row says more than the frames that were read. A row is written with the frame that
-/// changes it, so frames are missing then.
+/// Returns `true` if a row says more than the frames that were read. A row is written with the
+/// frame that changes it, so frames are missing then.
 pub fn is_ahead(row: &str, frames: &str) -> bool {
     progress_rank(row) > progress_rank(frames)
 }
@@ -41,7 +41,8 @@ impl ListedRun {
         Ok(Some(Self { row, tail }))
     }
 
-    /// Whether the row says that the run went further than the frames that were read since.
+    /// Returns `true` if the row says that the run went further than the frames that were read
+    /// since.
     ///
     /// Rows change with frames, and frames are appended while others are read. So the row is held
     /// against the frames only if neither changed meanwhile. The row alone would not do: a run that
@@ -51,7 +52,8 @@ impl ListedRun {
             && Self::read(reader, &self.row.stream) == Ok(Some(self.clone()))
     }
 
-    /// Whether frames are missing at the run's end; damage that was not known is reported.
+    /// Returns `true` if frames are missing at the run's end; damage that was not known is
+    /// reported.
     pub fn is_cut(&self, reader: &dyn Reader, status: &str) -> bool {
         let stream = &self.row.stream;
         if self.row.status == UNREADABLE {
@@ -113,7 +115,7 @@ pub fn check_end(reader: &dyn Reader, stream: &StreamId) -> Result<(), StoreErro
     }
 }
 
-/// How far a run with a status has come; one that is no status says nothing.
+/// The progress of a run with a status, as a rank; one that is no status says nothing.
 fn progress_rank(status: &str) -> u8 {
     match RunStatus::named(status) {
         Some(RunStatus::Complete | RunStatus::Failed | RunStatus::Cancelled) => 3,
@@ -142,16 +144,16 @@ pub fn row(state: &RunState) -> IndexRow {
 pub struct DerivedRow {
     /// The row.
     pub row: IndexRow,
-    /// Why the run cannot be read, if so.
+    /// The reason why the run cannot be read, if so.
     pub fault: Option<UnreadableRun>,
 }
 
-/// Why a run cannot be read.
+/// The reason why a run cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnreadableRun {
     /// In words.
     pub why: String,
-    /// Whether the ledger is damaged. Frames that are what was appended may still tell something
+    /// True if the ledger is damaged. Frames that are what was appended may still say something
     /// that this version does not understand.
     pub is_damage: bool,
 }
@@ -218,7 +220,7 @@ pub fn evals(reader: &dyn Reader) -> Result<Vec<StreamId>, StoreError> {
 /// The kinds of stream that are runs, or go like one.
 const RUN_KINDS: [&str; 3] = ["run", "branch", "recompute"];
 
-/// Whether a stream is a run, or goes like one.
+/// Returns `true` if a stream is a run, a branch or a recompute.
 pub fn is_run(stream: &StreamId) -> bool {
     stream.is_run()
 }
@@ -228,7 +230,7 @@ pub fn listed_kinds() -> Vec<String> {
     vec!["run".to_owned(), "branch".to_owned()]
 }
 
-/// Whether every run, and whatever goes like one, has its row.
+/// Returns `true` if every run, branch and recompute has its row.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -241,7 +243,7 @@ pub fn is_index_complete(reader: &dyn Reader) -> Result<bool, StoreError> {
     Ok(true)
 }
 
-/// How many streams are looked at at a time.
+/// The number of streams that are looked at at a time.
 const PAGE: usize = 256;
 
 /// Puts rows. Where two runs claim one key, which only a damaged ledger has, the first keeps it.
@@ -266,8 +268,8 @@ pub fn put_rows(store: &mut dyn Store, epoch: Epoch, rows: &[IndexRow]) -> Resul
     Ok(())
 }
 
-/// What the first frame still says, if that much can be read. The key above all: a repeated request
-/// must not start a second run.
+/// The row of a run that cannot be read: what the first frame still says, if that much can be read.
+/// The key above all: a repeated request must not start a second run.
 pub fn unreadable_row(reader: &dyn Reader, stream: &StreamId) -> IndexRow {
     let first = reader.read(stream, 0, 1).unwrap_or_default();
     let first: Option<Frame> = first

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::SchemaError;
 
-/// How much a schema may be.
+/// The bounds on a schema.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bounds {
     /// The most schemas that may apply, references followed.
@@ -75,7 +75,7 @@ pub(super) fn check(schema: &Value, bounds: Bounds) -> Result<usize, SchemaError
     Ok(bounds.patterns.map_or(MAX_PATTERN_BYTES, share))
 }
 
-/// What a schema comes to, references followed.
+/// The size of a schema, references followed.
 #[derive(Clone, Copy)]
 struct Size {
     schemas: u64,
@@ -102,7 +102,7 @@ fn refuse<T>(message: &str) -> Result<T, SchemaError> {
 }
 
 impl<'a> BoundsCheck<'a> {
-    /// What applies at the most, recursion down into the value counted once.
+    /// The most schemas and patterns that apply, recursion down into the value counted once.
     fn size(&mut self, schema: &'a Value) -> Result<Size, SchemaError> {
         let place = std::ptr::from_ref(schema);
         if let Some(size) = self.sizes.get(&place) {
@@ -136,7 +136,7 @@ impl<'a> BoundsCheck<'a> {
         Ok(size)
     }
 
-    /// Whether checking one value comes to an end.
+    /// Refuses a schema with which checking a value does not come to an end.
     fn ends(&mut self, schema: &'a Value, open: &mut Vec<*const Value>) -> Result<(), SchemaError> {
         let place = std::ptr::from_ref(schema);
         if self.ending.contains(&place) {

@@ -34,7 +34,7 @@ pub struct Schema {
     effort: Arc<Effort>,
 }
 
-/// Why a schema cannot be used: a boot error.
+/// The reason why a schema cannot be used: a boot error.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct SchemaError {
@@ -55,7 +55,7 @@ pub struct SchemaViolation {
     pub message: String,
 }
 
-/// What is wrong, with its place behind it as a JSON pointer; without one where it is the whole value.
+/// A message, with its place behind it as a JSON pointer; without one where it is the whole value.
 /// Wherever people read of a violation, it looks like this.
 pub fn message_at(message: &str, pointer: &str) -> String {
     match pointer {
@@ -81,7 +81,7 @@ pub fn parts<'a>(document: &'a Value, schema: &'a Value) -> Vec<&'a Value> {
     parts
 }
 
-/// Whether any part of a schema that describes the whole value declares a property.
+/// Returns `true` if any part of a schema that describes the whole value declares a property.
 pub fn declares(document: &Value, name: &str) -> bool {
     let mut seen = HashSet::new();
     let mut open = vec![document];
@@ -101,7 +101,7 @@ pub fn declares(document: &Value, name: &str) -> bool {
     false
 }
 
-/// Whether keywords beside a `$ref` count: not before the draft of 2019-09.
+/// Returns `true` if keywords beside a `$ref` count: not before the draft of 2019-09.
 pub fn applies_reference_siblings(document: &Value) -> bool {
     let draft = document.get("$schema").and_then(Value::as_str);
     draft.is_none_or(|draft| draft.contains("2020-12") || draft.contains("2019-09"))
@@ -218,7 +218,8 @@ impl Schema {
         violations
     }
 
-    /// Why a value is not checked, if it would take too much. It follows from schema and value alone.
+    /// The reason why a value is not checked, if it would take too much. It follows from schema and
+    /// value alone.
     pub fn too_expensive(&self, value: &Value) -> Option<SchemaViolation> {
         self.refusal(value, Measure::Listed)
     }
@@ -232,19 +233,19 @@ impl Schema {
         })
     }
 
-    /// Whether what checking a value takes can grow faster than the value does.
+    /// Returns `true` if the cost of checking a value can grow faster than the value does.
     pub fn is_counted(&self) -> bool {
         self.effort.is_counted()
     }
 
-    /// Whether checking a value makes more than so many visits of its subschemas.
+    /// Returns `true` if checking a value makes more than so many visits of its subschemas.
     pub fn exceeds(&self, value: &Value, visits: u64) -> bool {
         self.effort.exceeds(value, visits)
     }
 }
 
-/// Where a recursion of a schema comes to one definition at one place of a value by two ways: what
-/// checking such a value takes doubles with each level.
+/// The recursions of a schema that come to one definition at one place of a value by two ways: the
+/// cost of checking such a value doubles with each level.
 pub fn recursions_with_two_ways(schema: &Value) -> Vec<TwoWays> {
     let single = |schema: &Value| build(schema, bounds::MAX_PATTERN_BYTES).ok();
     effort::two_ways(schema, &single)

@@ -41,7 +41,7 @@ pub(super) fn missing<'e>(error: &'e ValidationError<'_>) -> Option<&'e str> {
     }
 }
 
-/// Why a schema was not accepted.
+/// The reason why a schema was not accepted.
 pub(super) fn of_schema(error: &ValidationError<'_>) -> String {
     match error.kind() {
         Kind::Referencing(_) => "a reference leads outside the schema or nowhere".to_owned(),

@@ -8,7 +8,8 @@ use zeroize::Zeroizing;
 /// A text without its character references.
 pub(super) struct Decoded {
     pub(super) text: Zeroizing<String>,
-    /// Where, after each reference, the rest begins: in the decoded text, and in the original.
+    /// The positions after each reference, at which the rest begins: in the decoded text, and in
+    /// the original.
     after: Vec<(usize, usize)>,
 }
 

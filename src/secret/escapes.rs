@@ -3,7 +3,7 @@
 
 use super::entities;
 
-/// How often a text is read: what stands escaped in an escape takes another round.
+/// The most times that a text is read: an escape within an escape takes another round.
 const MAX_ROUNDS: usize = 3;
 
 /// Every character as `\uXXXX`, hexadecimal digits small or large.

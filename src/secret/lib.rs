@@ -20,22 +20,22 @@ use search::Patterns;
 
 pub use signing::WebhookKey;
 
-/// What stands where a secret stood.
+/// The text in place of a secret.
 pub const REDACTED: &str = "[REDACTED]";
 
 /// The least characters of a secret (decision K3): shorter ones would redact ordinary text.
 pub const MIN_LENGTH: usize = 6;
 
-/// What begins a webhook's key that is written in Base64; it is no part of the key itself.
+/// The prefix of a webhook's key that is written in Base64; it is no part of the key itself.
 pub const KEY_PREFIX: &str = "whsec_";
 
-/// Whether a value is too short for a secret.
+/// Returns `true` if a value is too short for a secret.
 pub fn is_too_short(value: &str) -> bool {
     let key = value.strip_prefix(KEY_PREFIX).unwrap_or(value);
     key.chars().count() < MIN_LENGTH
 }
 
-/// How often a text is read whose escapes are escaped again.
+/// The most times that a text is read whose escapes are escaped again.
 const MAX_LAYERS: usize = 3;
 
 /// Fewer characters than this at the end of a text are not taken for the beginning of a secret.
@@ -90,7 +90,7 @@ impl Redactor {
         Self { patterns, longest }
     }
 
-    /// Whether it has anything to look for.
+    /// Returns `true` if there is nothing to look for.
     pub fn is_empty(&self) -> bool {
         self.patterns.is_empty()
     }
@@ -101,7 +101,7 @@ impl Redactor {
         self.longest
     }
 
-    /// Whether a secret stands in a text, in any form that is looked for.
+    /// Returns `true` if a secret is in a text, in any form that is looked for.
     pub fn finds(&self, text: &str) -> bool {
         self.patterns.is_match(text)
             || (!self.is_empty())
@@ -110,7 +110,7 @@ impl Redactor {
                     .any(|layer| self.patterns.is_match(&layer.text))
     }
 
-    /// Where secrets stand in a text, in order of their beginnings; places may overlap.
+    /// The places of secrets in a text, in order of their beginnings; places may overlap.
     fn find_all(&self, text: &str) -> Vec<(usize, usize)> {
         if self.is_empty() {
             return Vec::new();
@@ -151,7 +151,7 @@ impl Redactor {
         replace_ranges(text, &found, end)
     }
 
-    /// Whether reading the escapes of a text shows a secret.
+    /// Returns `true` if reading the escapes of a text shows a secret.
     fn is_hidden_in(&self, text: &str) -> bool {
         escapes::read(text).is_some_and(|read| {
             let read = Zeroizing::new(read);
@@ -177,7 +177,7 @@ impl Redactor {
         text
     }
 
-    /// Where a text that was cut begins to say a secret.
+    /// The start of an unfinished secret at the end of a text that was cut.
     fn unfinished_start(&self, text: &str) -> Option<usize> {
         if self.is_empty() {
             return None;

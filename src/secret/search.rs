@@ -44,13 +44,13 @@ impl Patterns {
         self.sorted.len()
     }
 
-    /// Whether any of them stands in a text.
+    /// Returns `true` if any of them is in a text.
     pub(super) fn is_match(&self, text: &str) -> bool {
         self.find_all(text).next().is_some()
     }
 
-    /// Where they stand, in order of their beginnings; places may overlap. Of those that begin at
-    /// one place the longest is given.
+    /// Their places in a text, in order of their beginnings; places may overlap. Of those that
+    /// begin at one place the longest is given.
     pub(super) fn find_all<'a>(
         &'a self,
         text: &'a str,
@@ -68,8 +68,8 @@ impl Patterns {
         })
     }
 
-    /// Where a text that was cut begins to say one of them: the first place from which all that is
-    /// left is the beginning of one. Fewer than `least` bytes are nobody's.
+    /// The start of an unfinished one at the end of a text that was cut: the first place from which
+    /// all that is left is the beginning of one. Fewer than `least` bytes do not count.
     pub(super) fn unfinished_start(&self, text: &str, least: usize) -> Option<usize> {
         let longest = self.sorted.iter().map(|one| one.len()).max()?;
         let from = text.ceil_char_boundary(text.len().saturating_sub(longest));

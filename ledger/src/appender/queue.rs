@@ -1,4 +1,4 @@
-//! What waits to be appended: bounded in bytes, closed once, failed for ever.
+//! The queue of entries to append: bounded in bytes, closed once, failed for ever.
 
 use std::collections::VecDeque;
 
@@ -100,12 +100,12 @@ impl Queue {
         Some(CommitGroup { entries, dones })
     }
 
-    /// Whether nothing waits.
+    /// Returns `true` if nothing waits.
     pub(super) fn is_empty(&self) -> bool {
         self.inner.lock().waiting.is_empty()
     }
 
-    /// How many entries wait, and their bytes.
+    /// The number of entries that wait, and of their bytes.
     pub(super) fn waiting(&self) -> (usize, usize) {
         let inner = self.inner.lock();
         (inner.waiting.len(), inner.bytes)
@@ -131,12 +131,12 @@ impl Queue {
         waiting.into_iter().map(|(_, done)| done).collect()
     }
 
-    /// Why nothing is taken any more, if so.
+    /// The reason why no more entries are accepted, if none are.
     pub(super) fn stopped(&self) -> Option<String> {
         self.inner.lock().stopped()
     }
 
-    /// Why it failed, if it did.
+    /// The reason why it failed, if it did.
     pub(super) fn failure(&self) -> Option<String> {
         self.inner.lock().failure.clone()
     }

@@ -24,7 +24,7 @@ pub(super) struct Unsettled<'a> {
     pub(super) entries: &'a [Entry],
     /// After this time an outcome that is still not known is an error.
     pub(super) timeout: Duration,
-    /// Whether nothing more may be written.
+    /// A function that returns `true` once nothing more may be written.
     pub(super) is_stopped: &'a dyn Fn() -> bool,
 }
 
@@ -37,7 +37,7 @@ enum AppendStatus {
     Open,
     /// It was not there when the store was read, and was not sent again since.
     Absent,
-    /// What became of it.
+    /// Its outcome.
     Settled(AppendResult),
 }
 
@@ -115,9 +115,9 @@ impl Unsettled<'_> {
         Ok(())
     }
 
-    /// Whether the store has the frames of an entry; the hash of the last one covers all before it.
-    /// If the same frames were submitted twice, they count for the first entry, unless that was
-    /// refused.
+    /// Returns `true` if the store has the frames of an entry; the hash of the last one covers all
+    /// before it. If the same frames were submitted twice, they count for the first entry, unless
+    /// that was refused.
     fn is_stored(
         &self,
         store: &dyn Store,

@@ -100,7 +100,7 @@ impl AppendWorker {
         }
     }
 
-    /// What became of every entry, and whether they are stored in this order.
+    /// Stores entries. Returns the outcome of each, and whether they are stored in this order.
     fn store(
         &mut self,
         entries: &[Entry],
@@ -180,7 +180,7 @@ impl AppendWorker {
     }
 }
 
-/// What became of every entry of a durable transaction.
+/// The outcome of every entry of a durable transaction.
 fn committed(
     entries: &[Entry],
     outcomes: Vec<Result<u64, AppendRefusal>>,

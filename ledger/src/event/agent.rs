@@ -164,7 +164,7 @@ pub struct LlmRequest {
     /// The new messages: a list of `{role, content}`; content of an earlier frame of the task is
     /// referenced, as `{role: assistant, frame}` and `{role: tool, frame}`.
     pub messages: CanonicalJson,
-    /// What it is for.
+    /// Its purpose.
     pub purpose: Purpose,
     /// The report.
     pub report: ReportReference,
@@ -194,7 +194,7 @@ pub struct LlmResponse {
     /// included (decision S5); absent if the first model answered.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attempts: Vec<CallAttempt>,
-    /// Whether no provider was called for it: the gateway had the reply, or the run (`repeats`).
+    /// True if no provider was called for it: the gateway had the reply, or the run (`repeats`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cached: bool,
     /// The reply's text. Of a repeated reply it is in the frame that is repeated.
@@ -205,7 +205,7 @@ pub struct LlmResponse {
     pub cost_micro_usd: u64,
     /// From sending to answer, in milliseconds.
     pub duration_ms: u64,
-    /// Why there is no reply.
+    /// The reason why there is no reply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<CallError>,
     /// The request's digest (seed 004; decision W6).
@@ -237,21 +237,21 @@ pub struct LlmResponse {
     /// The step.
     #[serde(alias = "responder")]
     pub step: String,
-    /// How many of the tokens sent the provider had read before.
+    /// Tokens sent that the provider had read before.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub tokens_cached: u64,
     /// Tokens sent.
     pub tokens_in: u64,
     /// Tokens received.
     pub tokens_out: u64,
-    /// How many of the tokens received were spent on reasoning.
+    /// Tokens received that were spent on reasoning.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub tokens_reasoning: u64,
     /// The requested tool calls: a list of `{id, name, arguments}`, with `secret: true` if the
     /// arguments contained one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_calls: Option<CanonicalJson>,
-    /// Whether the price of one of the models is unknown, so that its cost counts as 0.
+    /// True if the price of one of the models is unknown, so that its cost counts as 0.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unpriced: bool,
 }
@@ -273,31 +273,31 @@ pub struct CallAttempt {
     pub usage: CallUsage,
 }
 
-/// What one attempt used.
+/// The usage of one attempt.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallUsage {
     /// Millionths of a US dollar.
     pub cost_micro_usd: u64,
-    /// How many of the tokens sent the provider had read before.
+    /// Tokens sent that the provider had read before.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub tokens_cached: u64,
     /// Tokens sent.
     pub tokens_in: u64,
     /// Tokens received.
     pub tokens_out: u64,
-    /// How many of the tokens received were spent on reasoning.
+    /// Tokens received that were spent on reasoning.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub tokens_reasoning: u64,
 }
 
-/// Why a model call has no reply.
+/// The reason why a model call has no reply.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallError {
     /// A code of the gateway: `provider_error`, `unknown_group`.
     pub code: String,
     /// For people.
     pub message: String,
-    /// Whether another try might do.
+    /// True if another try might succeed.
     pub retryable: bool,
 }
 
@@ -340,12 +340,12 @@ pub struct ReflectStarted {
 pub struct BudgetExhausted {
     /// The task's attempt.
     pub attempt: u32,
-    /// What the run had cost by then, in millionths of a US dollar.
+    /// The cost of the run by then, in millionths of a US dollar.
     pub cost_micro_usd: u64,
     /// The item of a fan-out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item: Option<u32>,
-    /// What it may cost.
+    /// The most that it may cost, in millionths of a US dollar.
     pub limit_micro_usd: u64,
     /// The report that requested it.
     pub report: ReportReference,
@@ -354,7 +354,7 @@ pub struct BudgetExhausted {
     pub step: String,
 }
 
-/// Why a task ended (decision W7).
+/// The reason why a task ended (decision W7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FinishReason {
@@ -397,13 +397,13 @@ pub struct AgentFinished {
     /// The item of a fan-out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item: Option<u32>,
-    /// What a runtime used that reports nothing but its end.
+    /// The usage of a runtime that reports nothing but its end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metrics: Option<ClaimedMetrics>,
     /// `{output, events?, commands?}` or `{error: {code, message, retryable}, raw_output?}`, whole
     /// (decision W5).
     pub outcome: CanonicalJson,
-    /// Why.
+    /// The reason why it ended.
     pub reason: FinishReason,
     /// The report; absent where the engine ended the task itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -17,7 +17,7 @@ use crate::id::{ParseStreamIdError, StreamId};
 pub struct BranchCreated {
     /// `branch_…`, the name of the stream.
     pub branch_id: String,
-    /// Who forked.
+    /// The principal that forked.
     pub by: Principal,
     /// The definition from here on, if it changes; kept as a blob that runs share.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -25,14 +25,14 @@ pub struct BranchCreated {
     /// BLAKE3 of the definition's canonical text, where there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
-    /// What becomes of calls to the world after the fork position.
+    /// The treatment of calls to the world after the fork position.
     pub effects: Effects,
     /// Name and version of the engine that made it.
     pub engine: String,
     /// Values of the environment from here on, if they change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub env: Option<BTreeMap<String, EnvValue>>,
-    /// How many frames it shares with its parent; its own number too.
+    /// The number of frames it shares with its parent; the number of this frame, too.
     pub fork_position: u64,
     /// The bounds of a turn, where no `run.created` is shared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -48,7 +48,7 @@ pub struct BranchCreated {
     /// Names that stand for something of the parent alone, where no `run.created` is shared.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub references: Vec<String>,
-    /// Whether unfinished steps begin afresh, because what they rest on has changed.
+    /// True if unfinished steps begin afresh, because what they rest on has changed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub restarts: bool,
     /// The version of the decision rules from here on.
@@ -61,7 +61,8 @@ pub struct BranchCreated {
     pub workflow: Option<String>,
 }
 
-/// What becomes of calls to the world in a branch (decision F1), and of webhooks and messages in a run.
+/// The treatment of calls to the world in a branch (decision F1), and of webhooks and messages in a
+/// run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Effects {

@@ -21,7 +21,7 @@ pub(super) const COMMAND_REQUESTED: &str = "command.requested";
 /// The persisted name of remarks about a world and of events of an outcome.
 pub(super) const NOTE: &str = "note";
 
-/// Which command it is.
+/// The kind of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CommandKind {
@@ -49,7 +49,7 @@ impl CommandKind {
         }
     }
 
-    /// Whether it runs workflows inline.
+    /// Returns `true` if it runs workflows inline.
     pub fn invokes(self) -> bool {
         matches!(self, Self::Fanout | Self::Invoke)
     }
@@ -69,8 +69,8 @@ pub struct StepCommand {
     pub item: Option<u32>,
     /// The step.
     pub step: String,
-    /// Whether nothing comes of it. Nothing is sent in a run or a branch that suppresses effects, in a
-    /// recompute, and where a webhook would not be sent either; nothing runs in a recompute.
+    /// True if nothing comes of it. Nothing is sent in a run or a branch that suppresses effects,
+    /// in a recompute, and where a webhook would not be sent either; nothing runs in a recompute.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub suppressed: bool,
     /// Of what runs workflows: the name of one in the step's `may_invoke`.
@@ -79,7 +79,7 @@ pub struct StepCommand {
     /// The topic of the message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topic: Option<String>,
-    /// Which command.
+    /// The kind of the command.
     #[serde(rename = "type")]
     pub kind: CommandKind,
 }
@@ -111,17 +111,17 @@ pub struct CommandCompleted {
 /// `command.requested` of a responder: its `publish`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorldCommand {
-    /// Where it comes from. The entry of a `publish` is the one after those of `emit` or `then`.
+    /// Its origin. The entry of a `publish` is the one after those of `emit` or `then`.
     pub derived: Derivation,
     /// The message. Absent: null.
     #[serde(default, skip_serializing_if = "CanonicalJson::is_null")]
     pub payload: CanonicalJson,
-    /// Whether nothing is sent: in a run or a branch that suppresses effects.
+    /// True if nothing is sent: in a run or a branch that suppresses effects.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub suppressed: bool,
-    /// What it is about.
+    /// The topic of the message.
     pub topic: String,
-    /// Which command.
+    /// The kind of the command.
     #[serde(rename = "type")]
     pub kind: CommandKind,
 }

@@ -38,26 +38,26 @@ pub struct SubscriptionAdded {
     pub attempts: u32,
     /// The pause after the first attempt, in milliseconds; it doubles with each one.
     pub backoff_ms: u64,
-    /// Who added it; absent where the environment file declares it.
+    /// The principal that added it; absent where the environment file declares it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<Principal>,
     /// The position of the last frame that it does not get.
     pub from: u64,
-    /// Which types of frames.
+    /// The types of frames that are sent.
     pub pattern: String,
     /// The template of the secret that deliveries are signed with.
     pub secret: String,
     /// The topics, if messages on these are sent instead of frames.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topics: Option<String>,
-    /// Where frames go.
+    /// The URL that frames are sent to.
     pub url: String,
 }
 
 /// `subscription.removed`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SubscriptionRemoved {
-    /// Who removed it.
+    /// The principal that removed it.
     pub by: Principal,
 }
 
@@ -71,9 +71,9 @@ pub struct DeliveryAdvanced {
 /// `delivery.dead`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeliveryDead {
-    /// How many attempts were made.
+    /// The number of attempts that were made.
     pub attempts: u32,
-    /// What the last one failed with: `webhook_status`, `webhook_timeout`, `webhook_unreachable` or
+    /// The code of the last failure: `webhook_status`, `webhook_timeout`, `webhook_unreachable` or
     /// `webhook_refused`.
     pub code: String,
     /// The id that every attempt had.
@@ -92,9 +92,9 @@ pub struct DeliveryDead {
 /// `delivery.redriven`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeliveryRedriven {
-    /// Who redrove them.
+    /// The principal that redrove them.
     pub by: Principal,
-    /// How many.
+    /// The number of frames.
     pub count: u64,
 }
 

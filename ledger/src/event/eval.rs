@@ -36,17 +36,17 @@ pub enum EvalEvent {
 /// `eval.started`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EvalStarted {
-    /// Who asked for it.
+    /// The principal that asked for it.
     pub by: Principal,
-    /// What the spec checks, as it was read: for verifiers without a reader of YAML.
+    /// The checks of the spec, as they were read: for verifiers without a reader of YAML.
     #[serde(deserialize_with = "super::null_is_empty")]
     pub checks: CanonicalJson,
     /// The version of ktsu that judged.
     pub engine: String,
     /// The name of the spec's file.
     pub file: String,
-    /// How programs of checks were kept apart from the machine: `none`, where a person wanted it so.
-    /// Absent if they ran in the sandbox, or none ran.
+    /// The isolation of the programs of checks from the machine: `none`, where a person wanted it
+    /// so. Absent if they ran in the sandbox, or none ran.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<String>,
     /// The text of the spec.
@@ -54,27 +54,27 @@ pub struct EvalStarted {
     pub spec: String,
     /// BLAKE3 of that text.
     pub spec_digest: Hash,
-    /// What is run to be checked; none if recorded runs are.
+    /// The runs that are made to be checked; none if recorded runs are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suite: Option<EvalSuite>,
 }
 
-/// How much an eval runs.
+/// The runs that an eval makes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EvalSuite {
-    /// How the verdicts of replicas are combined.
+    /// The rule by which the verdicts of replicas are combined.
     pub aggregation: ReplicaAggregation,
     /// The name of the only scenarios of the spec that run; all do if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub only: Option<String>,
-    /// How often each scenario runs.
+    /// The number of runs of each scenario.
     pub replicas: u32,
-    /// How many scenarios there are.
+    /// The number of scenarios.
     pub scenarios: u32,
 }
 
-/// How the verdicts of the replicas of a scenario become one. With a replica that has no verdict the
-/// scenario has none, whatever the others are.
+/// The rule by which the verdicts of the replicas of a scenario become one. With a replica that has
+/// no verdict the scenario has none, whatever the others are.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReplicaAggregation {
@@ -98,7 +98,7 @@ pub enum ReplicaAggregation {
 /// A probability that is estimated from replicas, and where it passes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PassEstimate {
-    /// How many are drawn.
+    /// The number of replicas that are drawn.
     pub k: u32,
     /// The probability at which the scenario passes.
     pub threshold: Score,
@@ -110,22 +110,24 @@ pub struct ScenarioStarted {
     /// Runs of the same replica that were interrupted, and are not judged.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub abandoned: Vec<StreamId>,
-    /// How many frames the run has, those that a branch shares among them.
+    /// The number of frames of the run, those that a branch shares among them.
     pub frames: u64,
     /// The hash of the last of them.
     pub head: Hash,
-    /// Which replica of the scenario, from 0.
+    /// The number of the replica in the scenario, from 0.
     #[serde(default, skip_serializing_if = "is_first")]
     pub replica: u32,
     /// The run.
     pub run: StreamId,
     /// Its place in the eval, from 0.
     pub scenario: u32,
-    /// What services of the suite received and hold, by their names; see `docs/ledger-format.md`.
+    /// The data that services of the suite received and hold, by their names; see
+    /// `docs/ledger-format.md`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub services: Option<CanonicalJson>,
-    /// What it did to its workspace, if it had one: `{added, after, before, modified, removed, whole}`. The
-    /// first and the third are BLAKE3 of all that was in it; see `docs/ledger-format.md`.
+    /// The changes it made in its workspace, if it had one: `{added, after, before, left_out?,
+    /// modified, removed, whole}`. `after` and `before` are BLAKE3 of all that was in it; see
+    /// `docs/ledger-format.md`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<CanonicalJson>,
 }
@@ -135,19 +137,19 @@ pub struct ScenarioStarted {
 pub struct CheckResult {
     /// The type of the check: `output`, `trace`, …
     pub check: String,
-    /// How long it took, in milliseconds.
+    /// The time it took, in milliseconds.
     pub duration_ms: u64,
-    /// Whether a score below 1 makes the composite 0.
+    /// True if a score below 1 makes the composite 0.
     pub gate: bool,
     /// Its place in the spec's file, from 0; sums go by it (decision V4).
     pub index: u32,
-    /// What the result rests on.
+    /// The evidence that the result rests on.
     pub looked_at: LookedAt,
     /// The name of the invariant.
     pub name: String,
-    /// Whether it holds.
+    /// True if it holds.
     pub passed: bool,
-    /// What was found, and what was expected.
+    /// The finding, and what was expected.
     pub reason: String,
     /// The replica that it belongs to.
     #[serde(default, skip_serializing_if = "is_first")]
@@ -156,16 +158,16 @@ pub struct CheckResult {
     pub scenario: u32,
     /// From 0 to 1; 0 where the check could not be made.
     pub score: Score,
-    /// Whether it holds, does not, or could not be made.
+    /// The result: it holds, does not, or could not be made.
     pub status: EvalStatus,
     /// Its weight in the composite.
     pub weight: Score,
 }
 
-/// What a check looked at.
+/// The evidence that a check looked at.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LookedAt {
-    /// How many frames there are.
+    /// The number of frames.
     pub count: u64,
     /// BLAKE3 of it, as canonical JSON: a value; `[[seq, hash], …]` of frames; `{path, content}` of
     /// a file, with the BLAKE3 of its bytes, or null where there is none; `{bytes, command, exit_code,
@@ -181,20 +183,21 @@ pub struct LookedAt {
 pub struct ScenarioFinished {
     /// The composite score, rounded to 12 decimals. A check that could not be made counts as 0.
     pub composite: Score,
-    /// Why no check was made at all: `waiting`, where the run waited for a person; `timeout`, where it took
-    /// too long; `not_kept`, where what it left is not there any more. There are no results then.
+    /// The reason why no check was made at all: `waiting`, where the run waited for a person;
+    /// `timeout`, where it took too long; `not_kept`, where what it left is not there any more.
+    /// There are no results then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// The composite at which it passes.
     pub pass_threshold: Score,
-    /// Whether it passes.
+    /// True if it passes.
     pub passed: bool,
-    /// Which replica of the scenario, from 0.
+    /// The number of the replica in the scenario, from 0.
     #[serde(default, skip_serializing_if = "is_first")]
     pub replica: u32,
     /// Its place in the eval, from 0.
     pub scenario: u32,
-    /// Whether it passes, fails, or has a check that could not be made.
+    /// The result: it passes, fails, or has a check that could not be made.
     pub status: EvalStatus,
 }
 
@@ -206,19 +209,19 @@ pub struct ScenarioAggregated {
     /// The estimated probability, rounded to 12 decimals, where the aggregation has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub estimate: Option<Score>,
-    /// Whether some replicas pass and some fail.
+    /// True if some replicas pass and some fail.
     pub flaky: bool,
-    /// Whether it passes.
+    /// True if it passes.
     pub passed: bool,
-    /// How its replicas ended.
+    /// The numbers of its replicas, by result.
     pub replicas: ReplicaTotals,
     /// Its place in the eval, from 0.
     pub scenario: u32,
-    /// Whether it passes, fails, or has a replica without a verdict.
+    /// The result: it passes, fails, or has a replica without a verdict.
     pub status: EvalStatus,
 }
 
-/// How replicas ended.
+/// The numbers of replicas, by result.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplicaTotals {
     /// Those with a check that could not be made, or without any.
@@ -241,14 +244,14 @@ pub struct EvalFinished {
     pub flaky: u32,
     /// Scenarios that passed.
     pub passed: u32,
-    /// How replicas ended, where scenarios have several.
+    /// The numbers of replicas, by result, where scenarios have several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<ReplicaTotals>,
     /// All of them.
     pub scenarios: u32,
 }
 
-/// How a check or a scenario ended.
+/// The result of a check or a scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EvalStatus {
@@ -271,7 +274,7 @@ impl EvalStatus {
     }
 }
 
-/// Whether a number is 0, and is left out.
+/// Returns `true` if a number is 0, and is left out.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde calls")]
 fn is_first(number: &u32) -> bool {
     *number == 0
@@ -287,7 +290,7 @@ impl ReplicaTotals {
         }
     }
 
-    /// How many there are.
+    /// The number of all of them.
     pub fn all(self) -> u32 {
         self.errors
             .saturating_add(self.failed)

@@ -46,7 +46,7 @@ impl ItemEvent {
 /// `item.started`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ItemStarted {
-    /// What the agent got, by JSON pointer into the step's declaration, as in `step.started`.
+    /// The inputs of the agent, by JSON pointer into the step's declaration, as in `step.started`.
     #[serde(
         default,
         deserialize_with = "super::null_is_empty",

@@ -20,7 +20,7 @@ pub struct Lock {
     pub entries: Vec<LockEntry>,
     /// [`FORMAT`].
     pub format: u32,
-    /// What model calls cost.
+    /// The prices of model calls.
     pub prices: LockedPrices,
 }
 
@@ -33,7 +33,7 @@ pub struct LockEntry {
     pub definition: Option<String>,
     /// BLAKE3 of the file's bytes.
     pub digest: String,
-    /// What it is.
+    /// The kind of the file.
     pub kind: Kind,
     /// Relative to the kit, with forward slashes; `ktsu/NAME@VERSION` for what comes with ktsu.
     pub path: String,
@@ -45,7 +45,7 @@ pub struct LockEntry {
     pub version: String,
 }
 
-/// What a file is.
+/// The kind of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {

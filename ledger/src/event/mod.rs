@@ -136,17 +136,17 @@ pub enum Event {
     },
 }
 
-/// Whether a frame is an input or a decision.
+/// The role of a frame: an input or a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// Something that happened outside. Replay feeds it.
     Input,
-    /// What follows from inputs. Replay must reproduce it byte for byte.
+    /// A consequence of inputs. Replay must reproduce it byte for byte.
     Decision,
 }
 
 impl Event {
-    /// Whether this is fed to a replay or reproduced by it.
+    /// Its role: fed to a replay, or reproduced by it.
     pub fn role(&self) -> Role {
         match self {
             Self::Run(event) => event.role(),
@@ -206,7 +206,7 @@ impl Event {
         None
     }
 
-    /// What it says of objects, relations and responders.
+    /// The event about objects, relations and responders, if it is one.
     pub fn world(&self) -> Option<&WorldEvent> {
         let Self::World(event) = self else {
             return None;
@@ -246,7 +246,7 @@ impl Event {
         Some(decided)
     }
 
-    /// What an endpoint answered to a webhook, or that it did not.
+    /// The answer of an endpoint to a webhook, or the lack of one.
     pub fn webhook_answer(&self) -> Option<&WebhookAnswer> {
         let Self::Webhook(WebhookEvent::Delivered(answer) | WebhookEvent::Failed(answer)) = self
         else {
@@ -310,7 +310,7 @@ impl Event {
         }
     }
 
-    /// Whether it is of a type that what a responder asks has frames of.
+    /// Returns `true` if frames about what a responder asks can be of its type.
     fn may_be_of_a_responder(&self) -> bool {
         matches!(
             self,
@@ -351,12 +351,12 @@ impl Event {
         tree.unwrap_or_default()
     }
 
-    /// Whether projections of this version may continue after it.
+    /// Returns `true` if projections of this version may continue after it.
     pub fn is_known(&self) -> bool {
         !matches!(self, Self::Foreign { .. }) || self.is_of_kit()
     }
 
-    /// Whether it is of a type that a kit has for itself: `x.KIT.NAME`.
+    /// Returns `true` if it is of a type that a kit has for itself: `x.KIT.NAME`.
     pub fn is_of_kit(&self) -> bool {
         matches!(self, Self::Foreign { kind, .. } if kind.starts_with("x."))
     }

@@ -35,11 +35,11 @@ impl PersonEvent {
 /// every overlaid field replaced (decision F2).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OverlaySet {
-    /// Who.
+    /// The principal that set it.
     pub by: Principal,
     /// The top-level field of the output.
     pub field: String,
-    /// Why.
+    /// The reason.
     pub reason: String,
     /// The step.
     pub step: String,

@@ -11,8 +11,8 @@ pub struct Reference {
     pub path: String,
 }
 
-/// Where a decision about the world comes from. With the key of its trigger (the frame's cause) it
-/// is what an id is made of, so that ids depend on no frame number (decision F6).
+/// The origin of a decision about the world. With the key of its trigger (the frame's cause) it is
+/// what an id is made of, so that ids depend on no frame number (decision F6).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Derivation {
     /// Position in `emit` or `then`; among what the goal of a run becomes, of all of its worlds.

@@ -56,12 +56,12 @@ pub struct WorkflowPlan {
     /// Environment variables the workflow declares (root workflows only).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub env: Vec<Variable>,
-    /// How callers of `POST /invoke` prove themselves, if at all.
+    /// The authentication of callers of `POST /invoke`, if they need any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub invoke: Option<InvokeAuth>,
     /// The name, equal to the file's name without `.workflow.yaml`.
     pub name: String,
-    /// How the workflow's own output is made.
+    /// The plan of the workflow's own output.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<OutputPlan>,
     /// The JSON Schema of the params.
@@ -74,13 +74,13 @@ pub struct WorkflowPlan {
     pub steps: Vec<StepPlan>,
     /// Semantic version.
     pub version: String,
-    /// Whether it can be invoked from outside.
+    /// Its visibility: whether it can be invoked from outside.
     pub visibility: Visibility,
     /// The child's half of the dual opt-in (seed 000, invariant 31).
     pub webhooks: Webhooks,
 }
 
-/// Who may start a workflow.
+/// The callers that may start a workflow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Visibility {
@@ -107,7 +107,7 @@ pub struct Variable {
 pub struct InvokeAuth {
     /// The name of the header that carries the secret.
     pub header: String,
-    /// Whether `Bearer ` precedes the secret.
+    /// The form of the secret, with `Bearer ` before it or without.
     pub scheme: AuthScheme,
     /// A template that resolves through a secret variable.
     pub secret: String,
@@ -146,15 +146,15 @@ pub struct Policy {
     /// Replaces single groups.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub group_map: BTreeMap<String, String>,
-    /// How long a run may take, in milliseconds from `run.created`.
+    /// The time that a run may take, in milliseconds from `run.created`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
-    /// What becomes of a call to a model without a price, if there is a budget.
+    /// The treatment of a call to a model without a price, if there is a budget.
     #[serde(default, skip_serializing_if = "Unpriced::is_refused")]
     pub unpriced: Unpriced,
 }
 
-/// How a call without a known price is treated under a budget (decision F4).
+/// The treatment of a call without a known price under a budget (decision F4).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unpriced {
@@ -215,18 +215,18 @@ pub struct StepPlan {
     /// JSON Schema of the step's output (the air-lock).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schema: Option<CanonicalJson>,
-    /// What the step does: exactly one of the four primitives (seed 000, invariant 20).
+    /// The work of the step: exactly one of the four primitives (seed 000, invariant 20).
     pub work: StepWork,
 }
 
 impl StepPlan {
-    /// Whether it runs only in place of a suspended step.
+    /// Returns `true` if it runs only in place of a suspended step.
     pub fn is_on_resume(&self) -> bool {
         matches!(&self.work, StepWork::Agent(agent) if agent.on_resume)
     }
 
-    /// Whether a suspended step of the same workflow may be resumed to it: it runs only then, and needs no
-    /// more than that step.
+    /// Returns `true` if a suspended step of the same workflow may be resumed to it: it runs only
+    /// then, and needs no more than that step.
     pub fn may_resume(&self, suspended: &Self) -> bool {
         self.is_on_resume() && self.needs_beyond(suspended).next().is_none()
     }
@@ -335,11 +335,11 @@ pub struct WebhookPlan {
 /// `retry:` of a webhook step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RetryPlan {
-    /// How often it is sent at the most, the first time included.
+    /// The most times that it is sent, the first time included.
     pub attempts: u32,
     /// Milliseconds before the second sending; doubles with each further one.
     pub backoff_ms: u64,
-    /// Which failures are worth another attempt.
+    /// The failures that are worth another attempt.
     pub on: Vec<RetryOn>,
 }
 
@@ -362,7 +362,7 @@ pub enum RetryOn {
 pub struct AgentPlan {
     /// The agent file as the step names it, version suffix included.
     pub agent: String,
-    /// Whether an earlier reply of the run may answer an identical model request of this step.
+    /// True if an earlier reply of the run may answer an identical model request of this step.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cache: bool,
     /// Millionths: 0.7 is 700000, so that the plan has no floats to compare.
@@ -387,7 +387,7 @@ pub struct AgentPlan {
     /// An object of templates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub params: Option<CanonicalJson>,
-    /// What data it may wait for, and then run again with.
+    /// The data that it may wait for, and then run again with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume: Option<ResumePlan>,
 }
@@ -395,7 +395,7 @@ pub struct AgentPlan {
 /// An agent file (`spec` A10).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentFile {
-    /// What it may command besides its output; absent: nothing.
+    /// The commands that it may give besides its output; absent: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commands: Option<AgentCommands>,
     /// The model group; the gateway decides everything else (seed 000, invariant 17).
@@ -424,19 +424,20 @@ pub struct AgentCommands {
     /// The topics it may emit: whole ones, beginnings followed by `.*`, or `*`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub emit: Vec<String>,
-    /// What it may invoke of that which a step offers: names, beginnings followed by `*`, or `*`.
+    /// The workflows that it may invoke, of those that a step offers: names, beginnings followed by
+    /// `*`, or `*`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub invoke: Vec<String>,
-    /// How people decide on an outcome that asks for a review; absent: it may not ask.
+    /// The policy on an outcome that asks for a review; absent: it may not ask.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub review: Option<ReviewPolicy>,
-    /// Who gives the data that a suspended step waits for; absent: it may not suspend its step.
+    /// The policy on the data that a suspended step waits for; absent: it may not suspend its step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspend: Option<SuspendPolicy>,
 }
 
 impl AgentCommands {
-    /// Whether it may invoke what a step calls so.
+    /// Returns `true` if it may invoke what a step offers under this name.
     pub fn may_invoke(&self, name: &str) -> bool {
         self.invoke.iter().any(|pattern| covers(pattern, name))
     }
@@ -458,27 +459,27 @@ pub struct Prompt {
 /// A tool server, as one agent uses it (seed 000, invariants 2-5).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerPlan {
-    /// How callers prove themselves.
+    /// The authentication of callers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auth: Option<ServerAuth>,
     /// The server's own name, which environments know it by, where the agent calls it otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub declared: Option<String>,
-    /// Where it is declared: `servers/NAME.server.yaml`, `servers.yaml#NAME`, or `ktsu/NAME` for
-    /// one that comes with ktsu.
+    /// The place of its declaration: `servers/NAME.server.yaml`, `servers.yaml#NAME`, or
+    /// `ktsu/NAME` for one that comes with ktsu.
     pub file: String,
     /// The agent's name for it.
     pub name: String,
     /// The params it receives when a session begins.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub params: BTreeMap<String, ServerParam>,
-    /// Whether its calls change something that lasts (seed 000, invariant 1).
+    /// True if its calls change something that lasts (seed 000, invariant 1).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stateful: bool,
     /// The timeout of a call, if its file sets one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
-    /// Which of its tools may be called: what the server's file and the agent's both allow
+    /// The tools that may be called: those that the server's file and the agent's both allow
     /// (decision K5).
     pub tools: Vec<ToolRule>,
     /// Its URL, unless the environment overrides it; empty for a built-in server.
@@ -489,13 +490,14 @@ pub struct ServerPlan {
 }
 
 impl ServerPlan {
-    /// Whether a tool may be called at all: exact names, byte by byte (seed 000, invariant 5).
+    /// Returns `true` if a tool may be called at all: exact names, byte by byte (seed 000,
+    /// invariant 5).
     pub fn permits(&self, tool: &str) -> bool {
         self.tools.iter().any(|rule| rule.covers(tool))
     }
 
-    /// Whether what it answers is about the run that calls it: it comes with ktsu, and reads what the
-    /// steps before the calling one came to.
+    /// Returns `true` if its answers are about the run that calls it: it comes with ktsu, and reads
+    /// what the steps before the calling one came to.
     pub fn reads_its_run(&self) -> bool {
         self.file == "ktsu/envelope"
     }
@@ -513,14 +515,14 @@ impl ServerPlan {
     }
 }
 
-/// How a caller of a tool server proves itself.
+/// The authentication of a caller of a tool server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerAuth {
     /// The header.
     pub header: String,
     /// The server's param that provides the value.
     pub param: String,
-    /// Whether `Bearer ` precedes it.
+    /// The form of the value, with `Bearer ` before it or without.
     pub scheme: AuthScheme,
 }
 
@@ -530,7 +532,7 @@ pub struct ServerParam {
     /// The value if the template gives none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default: Option<String>,
-    /// Whether its value is never recorded.
+    /// True if its value is never recorded.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub secret: bool,
     /// A template over the agent's params; or, where the agent gives none, the default as a literal.
@@ -548,7 +550,7 @@ pub struct ToolRule {
 }
 
 impl ToolRule {
-    /// Whether it is about this tool.
+    /// Returns `true` if it is about this tool.
     pub fn covers(&self, tool: &str) -> bool {
         covers(&self.pattern, tool)
     }
@@ -557,13 +559,13 @@ impl ToolRule {
 /// `for_each:` of an agent step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FanOut {
-    /// How many items run at once; 0: all.
+    /// The number of items that run at once; 0: all.
     pub concurrency: u32,
     /// Bare JMESPath that gives an array.
     pub from: String,
-    /// How many failures are borne; -1: any number.
+    /// The number of failures that are borne; -1: any number.
     pub max_failures: i64,
-    /// How many items are taken at the most.
+    /// The most items that are taken.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_items: Option<u32>,
 }

@@ -47,13 +47,13 @@ pub struct RecomputeCompared {
 /// The result of recomputing one task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ComparedTask {
-    /// What differs, by path; the keys of objects in order.
+    /// The differences, by path; the keys of objects in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub diff: Vec<ValueChange>,
     /// The item of a fan-out, as the run counted it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item: Option<u32>,
-    /// Why it cannot be compared, or what failed.
+    /// The reason why it cannot be compared, or the failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// If it failed: whether the failure was marked as retryable.
@@ -63,7 +63,7 @@ pub struct ComparedTask {
     pub status: Sameness,
     /// The step by its path from the run: `call/inner`.
     pub step: String,
-    /// Where the fresh output breaks its schema.
+    /// The violations of its schema by the fresh output.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub violations: Vec<Violation>,
 }
@@ -94,7 +94,7 @@ fn present<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Canonical
     CanonicalJson::deserialize(from).map(Some)
 }
 
-/// Whether the same came out again, from the best to the worst.
+/// The verdict on whether the same came out again, from the best to the worst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Sameness {

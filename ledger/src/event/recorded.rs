@@ -16,7 +16,8 @@ pub struct RecomputeOf {
     pub stream: String,
 }
 
-/// What a call gave that a recompute does not send: it answers the same call there, once.
+/// The recorded result of a call that a recompute does not send: it answers the same call there,
+/// once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordedResult {
     /// As in the recorded `tool.returned`.
@@ -41,7 +42,7 @@ pub struct RecordedResult {
     pub structured: Option<CanonicalJson>,
 }
 
-/// Where a result comes from that answers a call of a recompute: the `tool.returned` of the run it
+/// The location of a result that answers a call of a recompute: the `tool.returned` of the run it
 /// is of, or of the one that a baseline was captured from, which another ledger may hold.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordedAt {
@@ -55,7 +56,7 @@ pub struct RecordedAt {
     pub tool: String,
 }
 
-/// Why a requested call was not sent.
+/// The reason why a requested call was not sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UnsentReason {

@@ -67,7 +67,7 @@ pub struct ReviewRequested {
     pub step: String,
 }
 
-/// What a person decides about an outcome.
+/// A person's decision about an outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReviewDecision {
@@ -92,7 +92,7 @@ impl ReviewDecision {
 pub struct ReviewDecided {
     /// The attempt that asks.
     pub attempt: u32,
-    /// Who, and how we know.
+    /// The person who decided, and how that is known.
     pub by: Principal,
     /// The decision.
     pub decision: ReviewDecision,
@@ -104,7 +104,7 @@ pub struct ReviewDecided {
         skip_serializing_if = "BTreeMap::is_empty"
     )]
     pub overlay: BTreeMap<String, CanonicalJson>,
-    /// Why, in their words.
+    /// The reason, in their words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// The `review.requested`.

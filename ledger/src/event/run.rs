@@ -78,7 +78,7 @@ pub struct RunCreated {
     pub definition: CanonicalJson,
     /// BLAKE3 of the definition's canonical text.
     pub digest: String,
-    /// Whether its webhooks and messages are sent; absent: they are.
+    /// The treatment of its webhooks and messages; absent: they are sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effects: Option<Effects>,
     /// Name and version of the engine that accepted it.
@@ -102,7 +102,7 @@ pub struct RunCreated {
     /// always kept as a blob that runs share.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lock: Option<CanonicalJson>,
-    /// Whether every model call is made, although an earlier reply of the run may answer it.
+    /// True if every model call is made, although an earlier reply of the run may answer it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub no_cache: bool,
     /// For a recompute: of what; absent for a run.
@@ -136,7 +136,7 @@ pub struct RunCreated {
 }
 
 impl RunCreated {
-    /// What becomes of webhooks and messages.
+    /// The treatment of webhooks and messages.
     pub fn effects(&self) -> Effects {
         self.effects.unwrap_or(Effects::Execute)
     }
@@ -159,11 +159,11 @@ pub struct RunStarted {
 /// `run.continued`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Continued {
-    /// Why the run had stopped deciding.
+    /// The reason why the run had stopped deciding.
     pub why: ContinueReason,
 }
 
-/// Why a run continues.
+/// The reason why a run continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ContinueReason {
@@ -178,7 +178,7 @@ pub enum ContinueReason {
 /// `run.resumed`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunResumed {
-    /// Who.
+    /// The principal that requested it.
     pub by: Principal,
     /// The step to restart, with everything that depends on it and all that was stopped or skipped
     /// because the run failed. Absent: a waiting branch or a paused run continues; a branch of all
@@ -197,7 +197,7 @@ pub struct RunResumed {
 /// `run.paused`, `run.cancelled`, `run.terminated`: a person's word about a whole run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunCommand {
-    /// Who.
+    /// The principal that requested it.
     pub by: Principal,
     /// The reason given for the command.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -242,11 +242,11 @@ pub struct TimerFired {
     /// For a backoff: the step, in the frame's scope.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<String>,
-    /// What it was set for.
+    /// Its purpose.
     pub timer: TimerKind,
 }
 
-/// What a timer is set for.
+/// The purpose of a timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TimerKind {
@@ -265,7 +265,7 @@ pub enum TimerKind {
 }
 
 impl TimerKind {
-    /// Whether it ends a step's wait for people.
+    /// Returns `true` if it ends a step's wait for people.
     pub fn is_for_people(self) -> bool {
         matches!(self, Self::Review | Self::Suspend)
     }

@@ -1,4 +1,4 @@
-//! What a run is started with, and by whom.
+//! The values and limits that a run is started with, and the principal that starts it.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +12,7 @@ pub enum EnvValue {
     Value(String),
 }
 
-/// How much one turn may append. A turn that reaches a limit continues as `run.continued`.
+/// The most that one turn may append. A turn that reaches a limit continues as `run.continued`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     /// Bytes of frame bodies.
@@ -30,7 +30,7 @@ impl Default for Limits {
     }
 }
 
-/// Who acted, and how we know.
+/// A person or an API client that acted, and how that is known.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Principal {
     /// `none` without authentication, because no principals are configured or the request came from

@@ -96,7 +96,7 @@ impl StepEvent {
 pub struct StepStarted {
     /// Counted from 1.
     pub attempt: u32,
-    /// What the step got, by JSON pointer into its declaration: `/inputs/0`, `/body/text`,
+    /// The inputs of the step, by JSON pointer into its declaration: `/inputs/0`, `/body/text`,
     /// `/params/who`. Literals of the definition are not repeated.
     #[serde(
         default,
@@ -126,7 +126,7 @@ pub enum StepInput {
     Value {
         /// The frames it was computed from.
         from: Vec<u64>,
-        /// What came out.
+        /// The result.
         value: CanonicalJson,
     },
 }
@@ -169,11 +169,11 @@ pub struct ReservedEvaluated {
     /// The value from the agent; null if a required field is missing.
     #[serde(default)]
     pub value: CanonicalJson,
-    /// What follows.
+    /// The consequence.
     pub verdict: Verdict,
 }
 
-/// What follows from a reserved field.
+/// The consequence of a reserved field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -248,7 +248,7 @@ pub struct StepSkipped {
     /// More about the reason, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
-    /// Why.
+    /// The reason.
     pub reason: SkipReason,
     /// The step.
     pub step: String,
@@ -263,7 +263,7 @@ pub struct StepReset {
     pub step: String,
 }
 
-/// Why a step did not run (decision S3).
+/// The reason why a step did not run (decision S3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SkipReason {

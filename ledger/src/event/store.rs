@@ -44,9 +44,9 @@ pub struct StoreOpened {
 /// `store.recovered`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoreRecovered {
-    /// How many webhooks without an answer were sent again, under their delivery ids.
+    /// The number of webhooks without an answer that were sent again, under their delivery ids.
     pub resent: u64,
-    /// How many unfinished runs were found.
+    /// The number of unfinished runs that were found.
     pub unfinished: u64,
 }
 
@@ -56,7 +56,7 @@ pub const OPEN: &str = "open";
 /// `run.head`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunHead {
-    /// How many frames the stream has, those it shares with a parent included.
+    /// The number of frames of the stream, those it shares with a parent included.
     pub frames: u64,
     /// The hash of the last one.
     pub hash: Hash,
@@ -76,11 +76,11 @@ pub struct CheckpointSigned {
     pub key: String,
     /// The signed note, as sent to witnesses.
     pub note: String,
-    /// Which ledger.
+    /// The name of the ledger.
     pub origin: String,
     /// The root.
     pub root: Node,
-    /// How many frames the tree is over, in the order of appending.
+    /// The number of frames that the tree is over, in the order of appending.
     pub size: u64,
 }
 
@@ -116,7 +116,7 @@ pub struct KeyRevoked {
 /// `hold.placed`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HoldPlaced {
-    /// Who placed it.
+    /// The principal that placed it.
     pub by: Principal,
     /// The reason given.
     pub reason: String,
@@ -127,7 +127,7 @@ pub struct HoldPlaced {
 /// `hold.lifted`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HoldLifted {
-    /// Who lifted it.
+    /// The principal that lifted it.
     pub by: Principal,
     /// The reason given.
     pub reason: String,
@@ -145,7 +145,7 @@ pub const RETENTION: &str = "retention";
 pub struct RunRemoved {
     /// The number of the first frame that was deleted: 0, or where a branch was forked.
     pub first: u64,
-    /// How many frames were deleted.
+    /// The number of frames that were deleted.
     pub frames: u64,
     /// The hash of the last one.
     pub hash: Hash,
@@ -155,9 +155,9 @@ pub struct RunRemoved {
     /// The positions of the frames in the ledger, in order: of each range its first, and how many.
     #[serde(deserialize_with = "super::null_is_empty")]
     pub positions: Vec<(u64, u64)>,
-    /// Why: [`RETENTION`].
+    /// The reason: [`RETENTION`].
     pub reason: String,
-    /// How the run had ended.
+    /// The status with which the run had ended.
     pub status: String,
     /// The run, the branch or the recompute.
     pub stream: StreamId,

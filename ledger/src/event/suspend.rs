@@ -21,7 +21,8 @@ pub struct SuspendRequested {
     pub attempt: u32,
     /// The `command.requested` of the suspension: it names the place of its reason and checkpoint.
     pub command: u64,
-    /// Who may give the data, and until when, as the definition has it. Its schema may be large.
+    /// The policy on who may give the data, and until when, as the definition has it. Its schema
+    /// may be large.
     #[serde(
         default,
         deserialize_with = "super::null_is_empty",
@@ -37,12 +38,13 @@ pub struct SuspendRequested {
 pub struct SuspendResumed {
     /// The attempt that waits.
     pub attempt: u32,
-    /// Who, and how we know. `capability` is the holder of the step's link.
+    /// The person who gave the data, and how that is known. `capability` is the holder of the
+    /// step's link.
     pub by: Principal,
     /// The data, as the step's schema allows them. Absent: null.
     #[serde(default, skip_serializing_if = "CanonicalJson::is_null")]
     pub data: CanonicalJson,
-    /// Why, in their words.
+    /// The reason, in their words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// The `suspend.requested`.

@@ -73,13 +73,13 @@ pub struct ToolReturned {
     pub content: CanonicalJson,
     /// From sending to answer, in milliseconds.
     pub duration_ms: u64,
-    /// Whether the tool reported a failure, or could not be called.
+    /// True if the tool reported a failure, or could not be called.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_error: bool,
     /// The item of a fan-out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item: Option<u32>,
-    /// Why it was not sent.
+    /// The reason, if it was not sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_sent: Option<UnsentReason>,
     /// In a recompute: the recorded result that this one repeats. Nothing was sent for it;
@@ -97,7 +97,7 @@ pub struct ToolReturned {
     pub structured: Option<CanonicalJson>,
 }
 
-/// Why it is unknown whether a call happened.
+/// The reason why it is unknown whether a call happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DoubtReason {
@@ -119,7 +119,7 @@ pub struct ToolInDoubt {
     /// The item of a fan-out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item: Option<u32>,
-    /// Why.
+    /// The reason.
     pub reason: DoubtReason,
     /// The report; absent where the engine decided it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -184,7 +184,7 @@ impl Decision {
 pub struct ApprovalDecided {
     /// The attempt that requested it.
     pub attempt: u32,
-    /// Who, and how we know.
+    /// The person who decided, and how that is known.
     pub by: Principal,
     /// The decision.
     pub decision: Decision,
@@ -193,7 +193,7 @@ pub struct ApprovalDecided {
     /// The item of a fan-out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item: Option<u32>,
-    /// Why, in their words.
+    /// The reason, in their words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// The `approval.requested` or `tool.in_doubt`.

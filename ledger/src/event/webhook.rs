@@ -80,7 +80,7 @@ pub struct WebhookAnswer {
     pub approval: Option<u64>,
     /// The step's attempt.
     pub attempt: u32,
-    /// What went wrong: `webhook_status`, `webhook_timeout`, `webhook_unreachable`,
+    /// The code of the failure: `webhook_status`, `webhook_timeout`, `webhook_unreachable`,
     /// `webhook_refused`, `webhook_unsigned`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
@@ -89,14 +89,14 @@ pub struct WebhookAnswer {
     /// The redacted response body: JSON where it is JSON, else text.
     #[serde(default)]
     pub response: CanonicalJson,
-    /// Which sending this answers.
+    /// The number of the sending that this answers.
     pub sending: u32,
     /// HTTP status, if there was an answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
     /// The step.
     pub step: String,
-    /// Whether the response was longer than the recorded part.
+    /// True if the response was longer than the recorded part.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub truncated: bool,
 }
@@ -109,7 +109,7 @@ pub struct WebhookDead {
     pub approval: Option<u64>,
     /// The step's attempt.
     pub attempt: u32,
-    /// How often it was sent.
+    /// The number of times it was sent.
     pub sendings: u32,
     /// The step.
     pub step: String,

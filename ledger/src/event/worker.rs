@@ -55,7 +55,7 @@ pub struct WorkerDispatched {
     pub step: String,
 }
 
-/// How a worker was found to be lost.
+/// The sign that a worker was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LostReason {
@@ -75,9 +75,9 @@ pub struct WorkerLost {
     /// The item of a fan-out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item: Option<u32>,
-    /// How it was found out.
+    /// The sign that it was lost.
     pub reason: LostReason,
-    /// Whether a runtime was alive then.
+    /// True if a runtime was alive then.
     pub runtime_alive: bool,
     /// The step.
     #[serde(alias = "responder")]

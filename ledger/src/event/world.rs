@@ -74,7 +74,7 @@ impl WorldEvent {
         }
     }
 
-    /// Who posted it, or raised the budget.
+    /// The principal that posted it, or raised the budget.
     pub fn by(&self) -> Option<&Principal> {
         match self {
             Self::ObjectCreated(event) => event.by.as_ref(),
@@ -112,7 +112,7 @@ impl WorldEvent {
         }
     }
 
-    /// Which output of which responder it is.
+    /// Its origin, if it is an output of a responder or of a run's goal.
     pub fn derived(&self) -> Option<&Derivation> {
         match self {
             Self::ObjectCreated(event) => event.derived.as_ref(),
@@ -166,18 +166,18 @@ pub struct Post {
 /// `object.created`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObjectCreated {
-    /// Who posted it.
+    /// The principal that posted it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<Principal>,
     /// The data, an object. Null is an empty one.
     #[serde(default, skip_serializing_if = "CanonicalJson::is_null")]
     pub data: CanonicalJson,
-    /// Where it comes from.
+    /// Its origin: an output of a responder, or of the goal of the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub derived: Option<Derivation>,
     /// The object.
     pub id: String,
-    /// What makes it the only one of its type: its id follows from both.
+    /// The key that makes it the only one of its type: its id follows from both.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     /// The post.
@@ -191,10 +191,10 @@ pub struct ObjectCreated {
 /// `object.patched`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObjectPatched {
-    /// Who posted it.
+    /// The principal that posted it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<Principal>,
-    /// Where it comes from.
+    /// Its origin: an output of a responder, or of the goal of the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub derived: Option<Derivation>,
     /// The object.
@@ -214,13 +214,13 @@ pub struct ObjectPatched {
 /// `relation.created`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RelationCreated {
-    /// Who posted it.
+    /// The principal that posted it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<Principal>,
     /// The data, an object. Null is an empty one.
     #[serde(default, skip_serializing_if = "CanonicalJson::is_null")]
     pub data: CanonicalJson,
-    /// Where it comes from.
+    /// Its origin: an output of a responder, or of the goal of the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub derived: Option<Derivation>,
     /// The relation.
@@ -240,10 +240,10 @@ pub struct RelationCreated {
 /// `relation.removed`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RelationRemoved {
-    /// Who posted it.
+    /// The principal that posted it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<Principal>,
-    /// Where it comes from.
+    /// Its origin: an output of a responder, or of the goal of the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub derived: Option<Derivation>,
     /// The relation.
@@ -256,13 +256,13 @@ pub struct RelationRemoved {
 /// `note`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Note {
-    /// Who posted it.
+    /// The principal that posted it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<Principal>,
-    /// What it says.
+    /// The content.
     #[serde(default, skip_serializing_if = "CanonicalJson::is_null")]
     pub data: CanonicalJson,
-    /// Where it comes from.
+    /// Its origin: an output of a responder, or of the goal of the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub derived: Option<Derivation>,
     /// The post.
@@ -274,9 +274,9 @@ pub struct Note {
 /// kept as they are and trigger nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Posted {
-    /// Who.
+    /// The principal that it comes from.
     pub by: Principal,
-    /// What it says.
+    /// The content.
     #[serde(default, skip_serializing_if = "CanonicalJson::is_null")]
     pub data: CanonicalJson,
     /// The post.
@@ -284,7 +284,7 @@ pub struct Posted {
 }
 
 impl super::Event {
-    /// Who posted it, and the post it came with. Nothing: it is no posted event.
+    /// The principal that posted it, and the post it came with; `None` if it is no posted event.
     pub fn posted(&self) -> Option<(Principal, Post)> {
         if let Self::World(event) = self {
             return event.by().cloned().zip(event.post().cloned());
@@ -293,7 +293,8 @@ impl super::Event {
         Some((posted.by, posted.post))
     }
 
-    /// Whether it is a person's input to the world of a run: something posted, or a raised budget.
+    /// Returns `true` if it is a person's input to the world of a run: something posted, or a
+    /// raised budget.
     pub fn is_world_input(&self) -> bool {
         if let Self::World(event) = self {
             return event.by().is_some();
@@ -326,26 +327,26 @@ pub struct ResponderFired {
 /// One responder, and what a trigger is to it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Candidate {
-    /// How long it waits, in milliseconds, if it is postponed.
+    /// The time that it waits, in milliseconds, if it is postponed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after_ms: Option<u64>,
-    /// How many outputs it has, for each item: the entries of `emit`, and a `publish`. An output may
-    /// turn out to make nothing.
+    /// The number of its outputs for each item: the entries of `emit`, and a `publish`. An output
+    /// may turn out to make nothing.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub entries: u32,
-    /// Whether the responder fails, as `responder.failed` says next of it: its guard is truthy, and
+    /// True if the responder fails, as `responder.failed` says next of it: its guard is truthy, and
     /// what it goes through could not be evaluated.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub fails: bool,
-    /// How many items, where there is a `for_each`.
+    /// The number of items, where there is a `for_each`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub items: Option<u32>,
-    /// Why it could not be evaluated.
+    /// The reason why it could not be evaluated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Its name.
     pub responder: String,
-    /// What it starts, once for each item.
+    /// The task that it starts, once for each item.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<TaskKind>,
     /// The verdict of its guard.
@@ -353,13 +354,13 @@ pub struct Candidate {
 }
 
 impl Candidate {
-    /// How many outputs it has in all.
+    /// The number of all of its outputs.
     pub fn outputs(&self) -> u64 {
         u64::from(self.entries) * u64::from(self.items.unwrap_or(1))
     }
 }
 
-/// What a responder starts.
+/// A task that a responder starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TaskKind {
@@ -373,7 +374,7 @@ fn is_zero(count: &u32) -> bool {
     *count == 0
 }
 
-/// Whether a responder reacts.
+/// The verdict on whether a responder reacts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FiringVerdict {
@@ -409,7 +410,7 @@ pub struct ResponderCompleted {
 pub struct SkippedEntry {
     /// Its position.
     pub entry: u32,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
@@ -438,9 +439,9 @@ pub struct ResponderFailed {
 pub struct OutputRejected {
     /// A stable error code: `schema_violation`, `unknown_object`, …
     pub code: String,
-    /// Where it comes from.
+    /// Its origin: an output of a responder, or of the goal of the run.
     pub derived: Derivation,
-    /// What breaks the schema of its type.
+    /// The violations of the schema of its type.
     #[serde(
         default,
         deserialize_with = "super::null_is_empty",
@@ -479,11 +480,12 @@ pub struct LoadedWorld {
 /// `budget.exhausted` of a run that loads worlds. Its cause is the last frame that counts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorldBudgetExhausted {
-    /// What model calls of responders had cost by then, in millionths of a US dollar.
+    /// The cost of model calls of responders by then, in millionths of a US dollar.
     pub cost_micro_usd: u64,
     /// The depth of what would have come next.
     pub depth: u32,
-    /// What was not taken, made, asked or run any more, and how many timers were still to fire.
+    /// The triggers, outputs and tasks that are left undone, and the timers that were still to
+    /// fire.
     pub dropped: Dropped,
     /// The time that the run had used up, in milliseconds.
     pub elapsed_ms: u64,
@@ -493,7 +495,7 @@ pub struct WorldBudgetExhausted {
     pub reasons: Vec<String>,
 }
 
-/// What the end of a budget leaves undone.
+/// The work that the end of a budget leaves undone.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dropped {
     /// Outputs of the trigger under way, at the most, and what responders were to ask or run and had
@@ -513,7 +515,7 @@ fn is_none_left(count: &u64) -> bool {
 /// `budget.raised`. Limits that are absent stay.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BudgetRaised {
-    /// Who.
+    /// The principal that it comes from.
     pub by: Principal,
     /// World frames.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -527,13 +529,13 @@ pub struct BudgetRaised {
     /// Milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_wall_ms: Option<u64>,
-    /// Why.
+    /// The reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// Whether this is the address of what a responder asks or runs, or a scope within it. No step is
-/// called like this.
+/// Returns `true` if this is the address of what a responder asks or runs, or a scope within it. No
+/// step has such a name.
 pub fn is_address(name: &str) -> bool {
     name.starts_with('@')
 }

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::{Node, split};
 
-/// What does not make a tree.
+/// The reason why hashes do not make a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum MultiproofError {
     /// There are fewer hashes than the walk needs.

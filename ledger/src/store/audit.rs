@@ -1,4 +1,4 @@
-//! What verification and repair need of a backend beyond the port.
+//! The interface that verification and repair need of a backend beyond the port.
 
 use super::{MAX_PAGE, Reader, StoreError};
 use crate::event::{Event, RunRemoved, StoreEvent};
@@ -16,7 +16,7 @@ pub trait Audit: Reader {
     /// Blobs in the order they were put, from a position on, as [`Audit::scan_frames`].
     fn scan_blobs(&self, from: u64, limit: usize) -> Result<Vec<RawBlob>, StoreError>;
 
-    /// What the container finds wrong with itself.
+    /// The problems that the container finds in itself.
     fn inspect(&self) -> Inspection;
 
     /// The numbers and positions of the frames of a stream, in order, from a number on; at most
@@ -40,8 +40,8 @@ pub trait Audit: Reader {
         Ok(Vec::new())
     }
 
-    /// Whether every stream of a kind (`run`) has its index row, checking by their number. Rows are
-    /// derived, so missing ones can be rebuilt.
+    /// Returns `true` if every stream of a kind (`run`) has its index row; a backend may compare
+    /// their numbers. Rows are derived, so missing ones can be rebuilt.
     fn is_indexed(&self, kind: &str) -> Result<bool, StoreError> {
         let mut after: Option<StreamId> = None;
         loop {
@@ -109,7 +109,7 @@ impl dyn Reader + '_ {
         self.auditor()?.scan_blobs(from, limit)
     }
 
-    /// What became of a stream that was removed; `None` of any other.
+    /// The removal of a stream; `None` of one that was not removed.
     ///
     /// # Errors
     /// Those of the reader.
@@ -153,11 +153,11 @@ impl dyn Reader + '_ {
 /// A stream that was removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemovedStream {
-    /// When.
+    /// The time of the removal.
     pub at: Timestamp,
     /// The number of the frame of `store` that records it.
     pub seq: u64,
-    /// What that frame says; without its blobs.
+    /// The content of that frame, without its blobs.
     pub event: RunRemoved,
 }
 
@@ -166,7 +166,7 @@ pub struct RemovedStream {
 pub struct RawFrame {
     /// Its place in the order of appending, from 1; 0 if it has none.
     pub position: u64,
-    /// Where the backend keeps it, if that is no position.
+    /// The place where the backend keeps it, if that is no position.
     pub misplaced: Option<String>,
     /// The name of its stream; `None` if it is missing.
     pub stream: Option<String>,
@@ -176,7 +176,7 @@ pub struct RawFrame {
     pub hash: Vec<u8>,
     /// The stored bytes.
     pub body: Vec<u8>,
-    /// Whether a look-up by stream and number gives this frame.
+    /// True if a look-up by stream and number gives this frame.
     pub is_found: bool,
 }
 
@@ -185,7 +185,7 @@ pub struct RawFrame {
 pub struct RawBlob {
     /// Its place in the order of putting, from 1; 0 if it has none.
     pub position: u64,
-    /// Where the backend keeps it, if that is no position.
+    /// The place where the backend keeps it, if that is no position.
     pub misplaced: Option<String>,
     /// The hash it is stored with.
     pub hash: Vec<u8>,

@@ -32,7 +32,7 @@ pub struct Entry {
     bytes: usize,
 }
 
-/// Why some frames do not make an entry.
+/// The reason why some frames do not make an entry.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EntryError {
     /// There are none.
@@ -48,7 +48,7 @@ pub enum EntryError {
         stream: StreamId,
         /// The frame.
         seq: u64,
-        /// What is wrong with it.
+        /// The fault of the frame.
         why: &'static str,
     },
     /// The bytes of a frame do not read.
@@ -58,7 +58,7 @@ pub enum EntryError {
         stream: StreamId,
         /// The frame.
         seq: u64,
-        /// Why.
+        /// The error.
         source: FrameError,
     },
     /// A type this version does not know, and which is not a kit's own.
@@ -77,7 +77,7 @@ pub enum EntryError {
     /// The index row is about another stream.
     #[error("an index row of {0} beside frames of another stream")]
     IndexOfAnother(StreamId),
-    /// What is deleted is not what the frames say was deleted.
+    /// The removals are not those that the frames record.
     #[error("the removals do not match the frames of the type run.removed")]
     OtherRemovals,
 }
@@ -213,7 +213,7 @@ impl Entry {
         self.records.first().map_or(0, |record| record.seq)
     }
 
-    /// What the stream ends with once this is appended.
+    /// The end of the stream once this is appended.
     pub fn tail(&self) -> Tail {
         self.records.last().map_or_else(
             || Tail {
@@ -247,7 +247,7 @@ impl Entry {
         self.bytes
     }
 
-    /// What is deleted with it, each with the frame that records it and its number.
+    /// The removals that belong to it, each with the frame that records it and its number.
     pub(crate) fn removals(&self) -> impl Iterator<Item = (u64, &RunRemoved, &Removal)> {
         let removals = self.removed.iter().zip(&self.removals);
         removals.map(|((seq, removed), removal)| (*seq, removed, removal))
@@ -263,7 +263,7 @@ impl Entry {
         &self.wanted_blobs
     }
 
-    /// What it was forked from, if it begins a branch.
+    /// The stream that it was forked from, if it begins a branch.
     pub(crate) fn forked_from(&self) -> Option<&StreamId> {
         self.forked_from.as_ref()
     }
@@ -274,7 +274,7 @@ impl Entry {
     }
 }
 
-/// Whether a frame is `branch.created` exactly if a branch begins with it.
+/// Returns `true` if a frame is `branch.created` exactly if a branch begins with it.
 fn begins_well(stream: &StreamId, is_first: bool, frame: &Frame) -> bool {
     let Some(branch) = frame.event.branched() else {
         return stream.kind() != "branch" || frame.seq > 0;
@@ -364,7 +364,7 @@ impl Building {
         Ok(())
     }
 
-    /// Why a frame must not be at this position, if so.
+    /// The reason why a frame must not be at this position, if there is one.
     fn misplaced(&self, record: &Record, frame: &Frame) -> Option<&'static str> {
         let (seq, prev) = match self.last {
             Some((seq, hash)) => (seq.checked_add(1)?, hash),

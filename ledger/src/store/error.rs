@@ -1,13 +1,13 @@
-//! What can go wrong between a caller and a store.
+//! Errors between a caller and a store.
 
 use std::path::PathBuf;
 
 use crate::hash::Hash;
 use crate::id::{Cause, StreamId};
 
-/// What a container refused, for whatever reason.
+/// The operation that a container refused, for whatever reason.
 pub(crate) const USE: &str = "use the ledger";
-/// What a container that may only be read refused.
+/// The operation that a container refused because it may only be read.
 pub(crate) const CHANGE: &str = "change the ledger";
 
 /// A failed operation of a store. While appending, the first error is final, unless it is
@@ -22,7 +22,7 @@ pub enum StoreError {
     NotALedger {
         /// The path.
         path: PathBuf,
-        /// Why it is not one.
+        /// The reason why it is not one.
         why: String,
     },
     /// The ledger was written by a later version of ktsu.
@@ -67,8 +67,8 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Whether the system refused something, so that it is not known whether the ledger is sound. What
-    /// a container itself refuses is not: its own bytes may be why.
+    /// Returns `true` if the system refused something, so that it is not known whether the ledger
+    /// is sound. A refusal of the container itself does not count: its own bytes may be the reason.
     pub(crate) fn is_failed(&self) -> bool {
         matches!(self, Self::Failed { doing, .. } if *doing != USE && *doing != CHANGE)
     }
@@ -82,7 +82,8 @@ impl StoreError {
     }
 }
 
-/// Why one entry was not appended. Nothing of it is stored; its neighbours are not affected.
+/// The reason why one entry was not appended. Nothing of it is stored; its neighbours are not
+/// affected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AppendRefusal {
     /// The stream does not end where the entry expects.
@@ -90,9 +91,9 @@ pub enum AppendRefusal {
     Conflict {
         /// The stream.
         stream: StreamId,
-        /// Where the entry expects it to end; `None`: not to exist.
+        /// The end that the entry expects; `None`: the stream is not to exist.
         expected: Option<u64>,
-        /// Where it ends.
+        /// The end that it has.
         actual: Option<u64>,
     },
     /// The first frame's `prev` is not the hash of the stream's last frame.

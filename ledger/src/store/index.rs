@@ -19,9 +19,9 @@ pub struct IndexRow {
     pub workflow: String,
     /// The status, as the projection calls it.
     pub status: String,
-    /// Whether something may still happen to it.
+    /// True if something may still happen to it.
     pub open: bool,
-    /// When it began, in microseconds since 1970.
+    /// The time at which it began, in microseconds since 1970.
     pub created_us: u64,
     /// The idempotency key; no two streams have the same.
     pub key: Option<String>,
@@ -56,7 +56,7 @@ impl IndexRow {
     }
 }
 
-/// Which rows to list; an absent member admits all.
+/// A selection of rows to list; an absent member admits all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Filter {
     /// Streams of these kinds only (`run`, `branch`, `recompute`); none: of any.
@@ -70,7 +70,7 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Whether a row is wanted.
+    /// Returns `true` if a row is wanted.
     pub fn admits(&self, row: &IndexRow) -> bool {
         (self.kinds.is_empty() || self.kinds.iter().any(|it| it == row.stream.kind()))
             && self.workflow.as_ref().is_none_or(|it| *it == row.workflow)
@@ -116,7 +116,7 @@ impl FromStr for Cursor {
 pub struct Page {
     /// Newest first.
     pub rows: Vec<IndexRow>,
-    /// Where the next page begins; `None` on the last.
+    /// The place at which the next page begins; `None` on the last.
     pub next: Option<Cursor>,
 }
 

@@ -52,7 +52,7 @@ impl dyn Store + '_ {
     }
 }
 
-/// How far a checkpoint goes.
+/// The extent of a checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WalCheckpoint {
     /// Moves what it can.
@@ -61,7 +61,7 @@ pub enum WalCheckpoint {
     Full,
 }
 
-/// What a checkpoint left.
+/// The state of the log after a checkpoint.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Backlog {
     /// Bytes not yet moved, because a reader uses an older state.

@@ -334,7 +334,7 @@ impl Audit for MemoryStore {
     }
 }
 
-/// How many are before a position.
+/// The number of entries before a position.
 fn start(from: u64) -> usize {
     usize::try_from(from.saturating_sub(1)).unwrap_or(usize::MAX)
 }

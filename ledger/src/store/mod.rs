@@ -70,7 +70,7 @@ pub trait Reader: Send {
     /// ([`MAX_PAGE`], [`PAGE_BYTES`]): only an empty result means the end. See [`read_all`].
     fn read(&self, stream: &StreamId, from: u64, limit: usize) -> Result<Vec<Record>, StoreError>;
 
-    /// How a stream ends; `None` if there is no such stream.
+    /// The end of a stream; `None` if there is no such stream.
     fn tail(&self, stream: &StreamId) -> Result<Option<Tail>, StoreError>;
 
     /// The names of streams in their own order, after a name.
@@ -99,7 +99,7 @@ pub trait Reader: Send {
         let _ = why;
     }
 
-    /// What verification and repair ask, where the backend can answer it.
+    /// The interface for verification and repair, where the backend has one.
     fn audit(&self) -> Option<&dyn Audit> {
         None
     }

@@ -10,13 +10,13 @@ use crate::removal::{ReferenceCounts, Removal};
 
 /// The state of a store that an entry is checked against.
 pub(super) trait StoreView {
-    /// How a stream ends, counting what this call has appended so far.
+    /// The end of a stream, counting what this call has appended so far.
     fn tail(&mut self, stream: &StreamId) -> Result<Option<Tail>, StoreError>;
 
     /// The durable tail of a stream before this call.
     fn durable_tail(&mut self, stream: &StreamId) -> Result<Option<Tail>, StoreError>;
 
-    /// Whether a blob is there.
+    /// Returns `true` if a blob is there.
     fn has_blob(&mut self, hash: &Hash) -> Result<bool, StoreError>;
 
     /// Frames of a stream, as [`super::Reader::read`] gives them.
@@ -33,7 +33,7 @@ pub(super) trait StoreView {
     /// The bodies of all frames after a position, those of this call included.
     fn bodies_after(&mut self, position: u64) -> Result<Vec<String>, StoreError>;
 
-    /// Which stream has an idempotency key.
+    /// The stream that has an idempotency key.
     fn owner_of(&mut self, key: &str) -> Result<Option<StreamId>, StoreError>;
 }
 
@@ -139,7 +139,8 @@ pub(super) fn check(
     Ok(None)
 }
 
-/// Whether a stream is as it was when its removal was planned, and no branch was made since.
+/// Refuses the removal of a stream that is not as it was when its removal was planned, or of which
+/// a branch was made since.
 fn check_removal(
     removed: &RunRemoved,
     removal: &Removal,
@@ -167,7 +168,7 @@ fn check_removal(
         }))
 }
 
-/// What was appended since a removal was planned refers to.
+/// The references of frames that were appended since a removal was planned.
 fn late_references(
     removal: &Removal,
     view: &mut dyn StoreView,

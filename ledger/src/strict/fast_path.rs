@@ -7,8 +7,8 @@
 /// The most digits on either side of a point: fewer than 64 bits may need.
 const MAX_DIGITS: usize = 18;
 
-/// Whether a text is one value that needs no closer look: at most so many levels, keys in order
-/// (from the outermost object on, if `sorted`).
+/// Returns `true` if a text is one value that needs no closer look: at most so many levels, keys in
+/// order (from the outermost object on, if `sorted`).
 pub(super) fn is_plain(text: &str, levels: usize, sorted: bool) -> bool {
     let mut walk = Walk {
         bytes: text.as_bytes(),

@@ -19,19 +19,19 @@ const MAX_LEAVES: usize = 4 * 1024 * 1024;
 pub(super) struct Checkpoints {
     /// Up to the last checkpoint.
     base: Frontier,
-    /// What came since.
+    /// The leaves since then.
     leaves: Vec<Node>,
     keys: Option<Keys>,
     /// The keys that no key vouches for, and the positions from which they are in force.
     pub(super) strangers: Vec<(String, u64)>,
-    /// How many were found good.
+    /// The number of checkpoints found good.
     pub(super) signed: u64,
-    /// How many frames the last good one is over.
+    /// The number of frames that the last good checkpoint is over.
     pub(super) covered: u64,
 }
 
 impl Checkpoints {
-    /// How many frames were read.
+    /// The number of frames that were read.
     fn size(&self) -> u64 {
         self.base.size() + self.leaves.len() as u64
     }

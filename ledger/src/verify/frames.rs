@@ -16,7 +16,7 @@ use crate::removal::RemovedLeaves;
 use crate::store::{RawFrame, Reader, Tail};
 use crate::strict;
 
-/// What was read so far.
+/// The state of the ledger as far as its frames were read.
 pub(super) struct SeenFrames {
     streams: Vec<SeenStream>,
     by_name: HashMap<String, usize>,
@@ -257,7 +257,7 @@ impl SeenFrames {
         (tail.seq < known.chain.next()).then_some(tail)
     }
 
-    /// Whether every cause is an earlier frame.
+    /// Checks that every cause is an earlier frame.
     fn causes(&self, reader: &dyn Reader, frame: &Frame) -> Result<(), Findings> {
         for cause in &frame.cause {
             let exists = match cause {
@@ -277,7 +277,7 @@ impl SeenFrames {
         Ok(())
     }
 
-    /// Whether a frame was one of a stream that was removed.
+    /// Returns `true` if a frame was one of a stream that was removed.
     fn was_removed(&self, reader: &dyn Reader, stream: &StreamId, seq: u64) -> bool {
         let removed = reader.removed(stream).ok().flatten();
         removed.is_some_and(|removed| seq < end_of(&removed.event))

@@ -1,4 +1,4 @@
-//! What verification found.
+//! The results of a verification.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ pub struct VerifyReport {
     /// problems, and may be sound.
     #[serde(skip)]
     pub failed: Option<StoreError>,
-    /// What could not be checked.
+    /// The parts that could not be checked.
     pub not_covered: Vec<String>,
     /// The problems; of each stream only the first bad frame, since what follows it is suspicious
     /// anyway.
@@ -36,7 +36,7 @@ pub struct VerifyReport {
 /// One finding.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct VerifyProblem {
-    /// What kind of finding.
+    /// The kind of the finding.
     pub kind: ProblemKind,
     /// For people.
     pub message: String,
@@ -48,7 +48,7 @@ pub struct VerifyProblem {
     pub stream: Option<String>,
 }
 
-/// What kind of finding.
+/// The kind of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProblemKind {
@@ -77,12 +77,12 @@ pub enum ProblemKind {
 }
 
 impl VerifyReport {
-    /// Whether nothing is wrong.
+    /// Returns `true` if nothing is wrong.
     pub fn is_sound(&self) -> bool {
         self.problems.is_empty()
     }
 
-    /// Whether something is wrong with a stream.
+    /// Returns `true` if something is wrong with a stream.
     pub(super) fn names(&self, stream: &str) -> bool {
         let mut problems = self.problems.iter();
         problems.any(|problem| problem.stream.as_deref() == Some(stream))

@@ -141,7 +141,7 @@ fn number(text: &str) -> Option<Number> {
     }
 }
 
-/// Whether a text begins as no number does, and is none of the words that YAML knows.
+/// Returns `true` if a text begins as no number does, and is none of the words that YAML knows.
 fn is_word(text: &str) -> bool {
     const KNOWN: [&str; 6] = ["null", "true", "false", "inf", "infinity", "nan"];
     let letter = |first: char| first.is_ascii_alphabetic() || "_$/(".contains(first);
@@ -149,7 +149,7 @@ fn is_word(text: &str) -> bool {
     begins && !KNOWN.iter().any(|known| text.eq_ignore_ascii_case(known))
 }
 
-/// Whether a text begins with a digit and is no number in any notation: `1.0.0`, `30s`.
+/// Returns `true` if a text begins with a digit and is no number in any notation: `1.0.0`, `30s`.
 fn is_no_number(text: &str) -> bool {
     let in_numbers = |byte: u8| byte.is_ascii_hexdigit() || b"xXoO_+-.".contains(&byte);
     let dots = text.bytes().filter(|byte| *byte == b'.').count();
@@ -163,7 +163,8 @@ mod tests {
 
     use super::*;
 
-    /// Where this reader gives a tree, the general one gives the same. Returns whether it did.
+    /// Checks that the general reader gives the same tree as this one. Returns `false` if this one
+    /// gives none.
     fn agrees(text: &str) -> bool {
         let Some(tree) = read(text) else {
             return false;
@@ -233,7 +234,7 @@ mod tests {
         }
     }
 
-    /// How many files of some folders are read here, and how many there are.
+    /// The number of files of some folders that are read here, and of all of them.
     fn read_here(folders: &[&str]) -> (usize, usize) {
         let mut found = Vec::new();
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

@@ -14,7 +14,7 @@ pub(super) const MAX_REPEATED: usize = 10_000;
 /// The deepest that aliases stand in what aliases repeat.
 pub(super) const MAX_ALIAS_DEPTH: usize = 8;
 
-/// What is said of an error that is about a limit; nothing of any other.
+/// The words for an error that is about a limit; nothing for any other.
 ///
 /// On its way through the tree an error keeps its text and its place alone, so the text says which it
 /// is: by how it begins, where no word of the file can stand.

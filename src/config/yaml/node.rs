@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Number, Value};
 
-/// Where something stands in a file.
+/// The place of something in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SourceSpan {
     /// Counted from 1.
@@ -18,22 +18,22 @@ pub struct SourceSpan {
 /// A value and its place.
 #[derive(Debug, Clone, PartialEq)]
 pub struct YamlNode {
-    /// Where it stands.
+    /// Its place.
     pub place: SourceSpan,
-    /// What it is.
+    /// Its content.
     pub data: YamlValue,
 }
 
 /// A key and its place.
 #[derive(Debug, Clone, PartialEq)]
 pub struct YamlKey {
-    /// Where it stands.
+    /// Its place.
     pub place: SourceSpan,
     /// The text.
     pub text: String,
 }
 
-/// What stands at a node.
+/// The content of a node.
 #[derive(Debug, Clone, PartialEq)]
 pub enum YamlValue {
     /// Nothing, `null` or `~`.

@@ -11,7 +11,7 @@ use super::text::PatternCost;
 use super::walk;
 use crate::{NoExternalReferences, applies_reference_siblings};
 
-/// Where a document is that has no identifier of its own.
+/// The URI of a document that has no identifier of its own.
 const BASE: &str = "json-schema:///";
 
 /// The nodes of a document, and which value each is of; the first is the document itself. `single`
@@ -50,7 +50,7 @@ pub(super) fn read(
     (builder.nodes, builder.ids)
 }
 
-/// Whether a document has any reference.
+/// Returns `true` if a document has any reference.
 pub(super) fn refers(document: &Value) -> bool {
     const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
     let mut open = vec![document];
@@ -69,7 +69,7 @@ pub(super) fn refers(document: &Value) -> bool {
     false
 }
 
-/// How many names a map of dependencies lists.
+/// The number of names that a map of dependencies lists.
 fn names_in(members: &Map<String, Value>) -> u64 {
     let others = |of: &Value| of.as_array().map_or(0, Vec::len);
     members.values().map(|of| 1 + others(of) as u64).sum()
@@ -80,7 +80,7 @@ type Open<'a> = (NodeId, &'a Value, Option<Resolver<'a>>);
 struct Builder<'a, 's> {
     document: &'a Value,
     draft: Draft,
-    /// Whether what is beside a `$ref` counts.
+    /// True if keywords beside a `$ref` count.
     siblings: bool,
     single: &'s dyn Fn(&Value) -> Option<Validator>,
     /// The nodes there are, by their place in memory.
@@ -184,7 +184,7 @@ impl<'a> Builder<'a, '_> {
         }
     }
 
-    /// What the references of a subschema name.
+    /// The subschemas that the references of a subschema name.
     fn references(
         &mut self,
         keywords: &'a Map<String, Value>,
@@ -215,8 +215,8 @@ impl<'a> Builder<'a, '_> {
         found
     }
 
-    /// What a reference names that depends on how one came to it: the document itself, where it can
-    /// be named so, since it is outermost; else everything that can.
+    /// The subschemas that a reference names that depends on how one came to it: the document
+    /// itself, where it can be named so, since it is outermost; else everything that can.
     fn dynamic(
         &mut self,
         target: Option<(&'a Value, Resolver<'a>, Draft)>,

@@ -15,7 +15,7 @@ pub(super) const STEPS_TO_COMPARE: u64 = 8;
 /// A subschema, by its number in [`Graph::nodes`].
 pub(super) type NodeId = u32;
 
-/// What one subschema applies, and what a visit of it costs beyond itself.
+/// A subschema: the others that it applies, and the cost of a visit beyond itself.
 #[derive(Debug, Default)]
 pub(super) struct SchemaNode {
     /// To the same place.
@@ -36,11 +36,11 @@ pub(super) struct SchemaNode {
     pub(super) items: Option<NodeId>,
     /// To every item.
     pub(super) every_item: Vec<NodeId>,
-    /// Whether it comes to itself again at the same place.
+    /// True if it comes to itself again at the same place.
     pub(super) endless: bool,
-    /// Whether it compares the items of a list.
+    /// True if it compares the items of a list.
     pub(super) unique: bool,
-    /// What it costs for a text.
+    /// The costs for a text.
     pub(super) text: Vec<PatternCost>,
     /// Names that it looks for in every object: `properties`, `required` and their like.
     pub(super) listed_names: u64,
@@ -58,7 +58,7 @@ pub(super) struct ListedValues {
     pub(super) all: u64,
 }
 
-/// What applies to members whose names match.
+/// A pattern of names, and the subschema that applies to members whose names match.
 pub(super) struct NamePattern {
     pub(super) source: String,
     pub(super) cost: PatternCost,
@@ -67,7 +67,7 @@ pub(super) struct NamePattern {
 }
 
 impl NamePattern {
-    /// Whether a name matches, as the validator has it.
+    /// Returns `true` if a name matches, as the validator has it.
     pub(super) fn matches(&self, name: &Value) -> bool {
         let matcher = self.matcher.as_ref();
         matcher.is_none_or(|matcher| matcher.is_valid(name))
@@ -87,13 +87,13 @@ impl SchemaNode {
         self.required_names += names;
     }
 
-    /// Whether it applies anything to members of objects.
+    /// Returns `true` if it applies anything to members of objects.
     pub(super) fn has_members(&self) -> bool {
         !(self.properties.is_empty() && self.patterns.is_empty() && self.additional.is_empty())
             || self.names.is_some()
     }
 
-    /// Whether it applies anything to items of lists.
+    /// Returns `true` if it applies anything to items of lists.
     pub(super) fn has_items(&self) -> bool {
         !(self.prefix.is_empty() && self.every_item.is_empty()) || self.items.is_some()
     }
@@ -183,7 +183,7 @@ impl Graph {
         self.nodes.get(node as usize)
     }
 
-    /// Whether no value makes more than [`MAX_VISITS_PER_PAIR`] visits of any pair.
+    /// Returns `true` if no value makes more than [`MAX_VISITS_PER_PAIR`] visits of any pair.
     pub(super) fn paths_are_few(&self) -> bool {
         self.paths.is_some()
     }
@@ -249,7 +249,7 @@ pub(super) fn rank(nodes: &mut [SchemaNode]) -> Vec<u32> {
     rank
 }
 
-/// How many paths there are to each subschema, unless there is a recursion or too many to one.
+/// The number of paths to each subschema, unless there is a recursion or too many to one.
 fn paths(nodes: &[SchemaNode]) -> Option<Vec<u64>> {
     let all = |node: &SchemaNode| node.beside().chain(node.below()).collect::<Vec<_>>();
     if nodes.iter().any(|node| node.endless) {

@@ -19,8 +19,8 @@ pub(super) const STEPS_PER_VISIT: u64 = 256;
 /// The most pairs that are counted.
 pub(super) const MAX_PAIRS: u64 = 1 << 24;
 
-/// Whether what a subschema lists counts: names in `properties`, `required` and their like, values in
-/// `enum`.
+/// A choice of whether what a subschema lists counts: names in `properties`, `required` and their
+/// like, values in `enum`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Measure {
     /// It does not, and patterns for names count as if all names were one text; a schema without

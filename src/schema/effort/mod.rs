@@ -1,4 +1,4 @@
-//! How much checking a value takes, counted before it is checked.
+//! The effort of checking a value, counted before it is checked.
 //!
 //! A schema whose recursion reaches one definition at one place by two ways doubles the work with
 //! each level of a value, so that a few hundred bytes take hours. How much of that a validator does
@@ -40,7 +40,7 @@ pub(crate) use limits::Measure;
 use limits::{MAX_FAILURES, MAX_PAIRS, STEPS_PER_VISIT};
 use walk::Count;
 
-/// What checking values against one schema takes.
+/// The effort of checking values against one schema.
 #[derive(Debug)]
 pub(crate) struct Effort {
     graph: Graph,
@@ -53,7 +53,8 @@ impl Effort {
         Self { graph }
     }
 
-    /// Why a value is not checked: in our words, without what the value holds.
+    /// The reason why a value is not checked, if it is not: in our words, without what the value
+    /// holds.
     pub(crate) fn refusal(&self, value: &Value, measure: Measure) -> Option<String> {
         if self.is_plain_for(value, measure) {
             return None;
@@ -62,12 +63,13 @@ impl Effort {
         refused(&count, measure)
     }
 
-    /// Whether values are counted one by one.
+    /// Returns `true` if values are counted one by one.
     pub(crate) fn is_counted(&self) -> bool {
         !self.graph.paths_are_few()
     }
 
-    /// Whether checking a value makes more than so many visits, or takes as long as they do.
+    /// Returns `true` if checking a value makes more than so many visits, or takes as long as they
+    /// do.
     pub(crate) fn exceeds(&self, value: &Value, visits: u64) -> bool {
         if self.is_surely_within(value, visits) {
             return false;
@@ -77,14 +79,15 @@ impl Effort {
         count.ended_early || count.visits > visits || count.steps > steps
     }
 
-    /// Whether so many visits, and looks for what subschemas list, are enough for any value of this size.
+    /// Returns `true` if so many visits, and looks for what subschemas list, are enough for any
+    /// value of this size.
     fn is_surely_within(&self, value: &Value, most: u64) -> bool {
         let graph = &self.graph;
         let each = graph.paths().saturating_add(graph.listed_per_value());
         graph.paths_are_few() && walk::size(value).0.saturating_mul(each) <= most
     }
 
-    /// Whether a value may break more rules than there is room for.
+    /// Returns `true` if a value may break more rules than there is room for.
     pub(crate) fn may_fail_too_often(&self, value: &Value) -> bool {
         if self.is_surely_within(value, MAX_FAILURES) {
             return false;
@@ -93,8 +96,8 @@ impl Effort {
         count.ended_early || count.failures > MAX_FAILURES
     }
 
-    /// Whether no value of this size can take too much: without a recursion, each place is visited
-    /// by each subschema as often as there are paths to it.
+    /// Returns `true` if no value of this size can take too much: without a recursion, each place
+    /// is visited by each subschema as often as there are paths to it.
     fn is_plain_for(&self, value: &Value, measure: Measure) -> bool {
         if !self.graph.paths_are_few() {
             return false;

@@ -1,10 +1,10 @@
-//! What a pattern costs for the text that it is held against.
+//! The cost of a pattern for the text that it is held against.
 //!
 //! Patterns are matched in time that is linear in the text, by an engine that is, at each byte, at as
 //! many places of the pattern as can match there. How many that may be is read off the pattern's
 //! text, so that it is the same whatever the engine makes of it.
 
-/// What holding a text against a pattern takes, at the most.
+/// The cost of holding a text against a pattern, at the most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PatternCost {
     /// Characters and classes of the pattern, those that are repeated so many times counted as often.
@@ -17,7 +17,7 @@ pub(super) struct PatternCost {
 const MAX_CHARACTER_BYTES: u64 = 4;
 
 impl PatternCost {
-    /// What looking at each character costs: a length, a format.
+    /// The cost of looking at each character: a length, a format.
     pub(super) const SCAN: Self = Self {
         places: 1,
         most_bytes: None,
@@ -54,7 +54,7 @@ impl PatternCost {
 #[derive(Default)]
 struct PatternReader {
     places: u64,
-    /// Where a part may be repeated without end.
+    /// True if a part may be repeated without end.
     unbounded: bool,
     /// There are alternatives outside of all groups.
     alternatives: bool,
@@ -118,7 +118,7 @@ impl PatternReader {
     }
 }
 
-/// What follows `?:`, `?<name>` and their like.
+/// The text after `?:`, `?<name>` and their like.
 fn after_group_kind(rest: &str) -> &str {
     let Some(kind) = rest.strip_prefix('?') else {
         return rest;
@@ -146,7 +146,7 @@ fn repetition(rest: &str) -> Option<(u64, Option<u64>, &str)> {
     Some((number(least)?, most, after))
 }
 
-/// What follows a class, from behind its bracket.
+/// The text after a class; `rest` begins behind its bracket.
 fn after_class(rest: &str) -> &str {
     let (mut escaped, mut open) = (false, 1u32);
     for (at, character) in rest.char_indices() {
@@ -164,7 +164,7 @@ fn after_class(rest: &str) -> &str {
     ""
 }
 
-/// What follows an escape, from behind its backslash.
+/// The text after an escape; `rest` begins behind its backslash.
 fn after_escape(rest: &str) -> &str {
     let mut characters = rest.chars();
     let Some(kind) = characters.next() else {

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, map};
 use super::graph::{Graph, NodeId, STEPS_TO_COMPARE, SchemaNode};
 use super::limits::{MAX_STEPS, Measure};
 
-/// What checking one value takes.
+/// The cost of checking one value.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Count {
     pub(super) visits: u64,
@@ -24,7 +24,7 @@ pub(super) struct Count {
     pub(super) ended_early: bool,
 }
 
-/// How many values there are in a value, itself among them, and bytes of text, names among them.
+/// The number of values in a value, itself among them, and of bytes of text, names among them.
 pub(super) fn size(value: &Value) -> (u64, u64) {
     let (mut values, mut bytes) = (0u64, 0u64);
     let mut open = vec![value];
@@ -103,7 +103,7 @@ struct Walk<'g> {
     graph: &'g Graph,
     measure: Measure,
     count: Count,
-    /// How often each subschema visits the place that is looked at, by its rank.
+    /// The number of visits of each subschema to the place that is looked at, by its rank.
     times: Vec<u64>,
     /// The ranks of those that do.
     waiting: BinaryHeap<Reverse<u32>>,
@@ -208,7 +208,7 @@ impl<'g> Walk<'g> {
         }
     }
 
-    /// What looking for each name and each value costs that a subschema lists.
+    /// Counts the cost of looking for each name and each value that a subschema lists.
     fn listed(&mut self, node: &SchemaNode, times: u64, value: &Value) {
         let (names, values) = match value {
             Value::Object(_) => {
@@ -222,7 +222,7 @@ impl<'g> Walk<'g> {
         self.step(times, names.saturating_add(values));
     }
 
-    /// What looking through the names of an object costs.
+    /// Counts the cost of looking through the names of an object.
     fn names(&mut self, node: &SchemaNode, times: u64, (members, bytes): (u64, u64)) {
         let patterns = node.patterns.iter().map(|pattern| match self.measure {
             Measure::Listed => pattern.cost.steps_of_texts(members, bytes),

@@ -1,4 +1,4 @@
-//! Where a recursion comes to one definition at one place by two ways.
+//! Recursions that come to one definition at one place by two ways.
 //!
 //! Both ways start from one subschema, go down the value by the same names, meet in one definition,
 //! and come back to where they started. Such a recursion doubles with each level of a value. Many
@@ -22,7 +22,7 @@ const MAX_LOOKS: usize = 200_000;
 /// pointers into the schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TwoWays {
-    /// Where both come to.
+    /// The definition that both come to.
     pub definition: String,
     /// The subschemas that lead there.
     pub ways: [String; 2],
@@ -146,7 +146,7 @@ fn groups(nodes: &[SchemaNode]) -> Vec<u32> {
     group
 }
 
-/// Which members or items something below a place applies to.
+/// The members or items below a place that something applies to.
 #[derive(Clone, Copy)]
 enum Below<'n> {
     Name(&'n str),
@@ -159,7 +159,7 @@ enum Below<'n> {
 }
 
 impl Below<'_> {
-    /// Whether both can apply to one place.
+    /// Returns `true` if both can apply to one place.
     fn meets(self, other: Self) -> bool {
         match (self, other) {
             (Self::Name(a), Self::Name(b)) => a == b,
@@ -220,8 +220,8 @@ impl<'n> Search<'n> {
         self.group.get(node as usize).copied().unwrap_or(0)
     }
 
-    /// What a subschema applies to its own place, itself first, within its group; and the first of
-    /// it that comes twice, with those that apply it.
+    /// The subschemas that one applies to its own place, itself first, within its group; and the
+    /// first of them that comes twice, with those that apply it.
     fn beside(&self, start: NodeId) -> (Vec<NodeId>, Option<Found>) {
         let mut list = vec![start];
         let mut from: HashMap<NodeId, NodeId> = HashMap::from([(start, start)]);
@@ -247,7 +247,7 @@ impl<'n> Search<'n> {
         (list, twice)
     }
 
-    /// What is applied below a place by any of some subschemas, within a group.
+    /// The subschemas that are applied below a place by any of some subschemas, within a group.
     fn below(&self, nodes: &[NodeId], group: u32) -> Vec<(Below<'n>, NodeId)> {
         let mut found = Vec::new();
         for node in nodes {
@@ -270,7 +270,7 @@ impl<'n> Search<'n> {
         found
     }
 
-    /// What one subschema comes to by two ways.
+    /// The subschemas that one comes to by two ways.
     fn from(&self, start: NodeId, looks: &mut usize) -> Vec<Found> {
         let group = self.group_of(start);
         let (beside, twice) = self.beside(start);

@@ -1,4 +1,4 @@
-//! Who decides on calls and outcomes, and until when.
+//! The policies on who decides on calls and outcomes, and until when.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,11 +8,11 @@ pub struct ApprovalPolicy {
     /// The principal that started the run may not approve.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub not_by_proposer: bool,
-    /// What becomes of the step if the call is rejected.
+    /// The consequence for the step if the call is rejected.
     pub on_reject: OnReject,
-    /// How many different people have to approve; one rejection is enough.
+    /// The number of different people who have to approve; one rejection is enough.
     pub quorum: u32,
-    /// How long a decision may take, in milliseconds from `approval.requested`.
+    /// The time that a decision may take, in milliseconds from `approval.requested`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<ApprovalTimeout>,
 }
@@ -23,12 +23,13 @@ pub struct ReviewPolicy {
     /// The principal that started the run may not approve.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub not_by_proposer: bool,
-    /// How many different people have to approve; one rejection is enough.
+    /// The number of different people who have to approve; one rejection is enough.
     pub quorum: u32,
     /// The roles of which a person who decides needs one; empty: those that decide on tool calls.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub roles: Vec<String>,
-    /// How long a decision may take, from `review.requested`, and what becomes of the step then.
+    /// The time that a decision may take, from `review.requested`, and the consequence for the step
+    /// then.
     pub timeout: ApprovalTimeout,
 }
 
@@ -55,7 +56,7 @@ impl OnReject {
 /// `timeout:` and `timeout_behavior:`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApprovalTimeout {
-    /// What becomes of the call then.
+    /// The consequence for the call then.
     pub behavior: TimeoutBehavior,
     /// Milliseconds.
     pub ms: u64,

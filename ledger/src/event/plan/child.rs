@@ -22,13 +22,13 @@ pub struct ChildPlan {
 pub struct InvokePlan {
     /// The workflow. Its params are those of the command.
     pub child: ChildPlan,
-    /// How many of one command run at once.
+    /// The number of workflows of one command that run at once.
     pub concurrency: u32,
-    /// How many inputs one command may have.
+    /// The most inputs that one command may have.
     pub max_items: u32,
 }
 
-/// Whether webhooks of a child workflow are sent.
+/// The treatment of the webhooks of a child workflow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Webhooks {

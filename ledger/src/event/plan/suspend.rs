@@ -1,11 +1,11 @@
-//! Who may give a suspended step its data, and until when (seed 004; decision P3).
+//! The policies on who may give a suspended step its data, and until when (seed 004; decision P3).
 
 use serde::{Deserialize, Serialize};
 
 use crate::canonical::CanonicalJson;
 
-/// Who may give the data that a step waits for, and until when: `suspend:` of an agent's commands, with
-/// what the step's `resume:` says instead.
+/// The policy on who may give the data that a step waits for, and until when: `suspend:` of an
+/// agent's commands, with what the step's `resume:` says instead.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SuspendPolicy {
     /// The roles of which a person needs one; empty: those that decide on tool calls.
@@ -14,7 +14,7 @@ pub struct SuspendPolicy {
     /// JSON Schema of the data; absent: any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schema: Option<CanonicalJson>,
-    /// How long the step waits, in milliseconds from `suspend.requested`. Then it fails.
+    /// The time that the step waits, in milliseconds from `suspend.requested`. Then it fails.
     pub timeout_ms: u64,
 }
 
@@ -27,13 +27,13 @@ pub struct ResumePlan {
     /// JSON Schema of the data.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schema: Option<CanonicalJson>,
-    /// How long it waits, in milliseconds, in place of what the agent says.
+    /// The time that it waits, in milliseconds, in place of what the agent says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
 }
 
 impl SuspendPolicy {
-    /// Whether it says nothing, as where it is in a blob that has not been put back.
+    /// Returns `true` if it is empty, as where it is in a blob that has not been put back.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }

@@ -15,14 +15,14 @@ use crate::canonical::CanonicalJson;
 /// One world file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorldPlan {
-    /// What its responders may use. The budget of a run is the lowest of each limit of its worlds.
+    /// The limits on its responders. The budget of a run is the lowest of each limit of its worlds.
     pub budget: WorldBudget,
     /// Responders to `relation.created`, which come before all others of a run, in file order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub edges: Vec<ResponderPlan>,
-    /// What the goal of a run, its param `goal`, becomes in its first turn; a run without a goal makes
-    /// nothing of this. Absent: this world makes nothing of it. A run none of whose worlds has this
-    /// makes one object `Goal {goal}`.
+    /// The entries that the goal of a run, its param `goal`, becomes in its first turn; a run
+    /// without a goal makes nothing of this. Absent: this world makes nothing of it. A run none of
+    /// whose worlds has this makes one object `Goal {goal}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub goal: Option<Vec<EntryPlan>>,
     /// The name, equal to the file's name without `.world.yaml`.
@@ -45,7 +45,7 @@ pub struct WorldPlan {
 pub struct WorldBudget {
     /// World frames of a run.
     pub max_events: u64,
-    /// Whether the file itself limits the cost: then only models whose price is known are asked.
+    /// True if the file itself limits the cost: then only models whose price is known are asked.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub limits_cost: bool,
     /// Millionths of a US dollar.
@@ -116,17 +116,17 @@ pub struct ResponderPlan {
     /// It reacts to `object.patched` only where one of these fields is patched; empty: any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changed: Vec<String>,
-    /// How many of its model calls or workflows are in flight at once; absent: any number.
+    /// The most model calls or workflows of it in flight at once; absent: any number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<u32>,
-    /// What it does once for each item; absent: once.
+    /// The items for each of which it acts once; absent: it acts once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub for_each: Option<ForEachPlan>,
     /// Unique among the responders of all worlds of a plan.
     pub name: String,
     /// Event types, or `*` for every event.
     pub on: Vec<String>,
-    /// What its failure means for the run.
+    /// The effect of its failure on the run.
     #[serde(default, skip_serializing_if = "OnError::is_fail")]
     pub on_error: OnError,
     /// A command for external systems (seed 004, `emit`), made with what it emits.
@@ -144,11 +144,11 @@ pub struct ResponderPlan {
     /// Look-ups, in file order.
     #[serde(default, rename = "with", skip_serializing_if = "Vec::is_empty")]
     pub lookups: Vec<LookupPlan>,
-    /// What it does.
+    /// The work that it does.
     pub work: ResponderWork,
 }
 
-/// What a responder does when it fires.
+/// The work of a responder when it fires.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ResponderWork {
@@ -177,7 +177,7 @@ impl ResponderWork {
         }
     }
 
-    /// What it makes, without what it makes of a reply.
+    /// The entries that it makes, without those that it makes of a reply.
     pub fn entries(&self) -> &[EntryPlan] {
         match self {
             Self::Emit(entries) => entries,
@@ -186,7 +186,7 @@ impl ResponderWork {
     }
 }
 
-/// What the failure of a responder means for its run.
+/// The effect of a responder's failure on its run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnError {
@@ -220,7 +220,7 @@ pub enum ForEachPlan {
 /// One name of `with:`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LookupPlan {
-    /// What it finds.
+    /// The look-up.
     pub find: FindPlan,
     /// The name that expressions use.
     pub name: String,
@@ -230,7 +230,7 @@ pub struct LookupPlan {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FindPlan {
-    /// How many objects there are.
+    /// The number of objects.
     Count(QueryPlan),
     /// The object that was created first, or null.
     First(QueryPlan),
@@ -288,23 +288,24 @@ pub enum MatchPlan {
 /// One entry of `emit:`, `then:` or `goal:`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EntryPlan {
-    /// What later entries of the same item call the object or relation that this one makes.
+    /// The name that later entries of the same item have for the object or relation that this one
+    /// makes.
     #[serde(default, rename = "as", skip_serializing_if = "Option::is_none")]
     pub as_name: Option<String>,
-    /// What becomes of an entry whose type and key there are already.
+    /// The treatment of an object whose type and key exist already.
     #[serde(default, skip_serializing_if = "IfExists::is_keep")]
     pub if_exists: IfExists,
     /// A template: the object is made once for each of its values.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// What it makes.
+    /// The event that it makes.
     pub make: MakePlan,
     /// Bare JMESPath; falsy: nothing is made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub when: Option<String>,
 }
 
-/// What becomes of an object whose type and key there are already.
+/// The treatment of an object whose type and key exist already.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum IfExists {
@@ -325,7 +326,7 @@ impl IfExists {
     }
 }
 
-/// What an entry makes.
+/// The event that an entry makes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MakePlan {

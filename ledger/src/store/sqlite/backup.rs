@@ -13,7 +13,7 @@ use super::verification::verify_file;
 use crate::store::StoreError;
 use crate::verify::{ProgressOnly, VerifyOptions, VerifyProgress, VerifyReport};
 
-/// Why a backup was not taken, or not brought back. Nothing is left at the target then.
+/// The reason why a backup was not taken, or not brought back. Nothing is left at the target then.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
     /// There is something at the target already.

@@ -215,5 +215,5 @@ fn gaps(connection: &Connection) -> rusqlite::Result<String> {
 
 /// A frame, as people name it.
 const LABEL: &str = "coalesce((SELECT name FROM streams WHERE id = stream), '?') || '#' || seq";
-/// How many gaps are listed.
+/// The most gaps that are listed.
 const MAX_GAPS: usize = 20;

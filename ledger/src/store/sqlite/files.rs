@@ -16,7 +16,7 @@ use super::schema::{APPLICATION_ID, FORMAT, creation};
 use crate::store::StoreError;
 use crate::store::error::{CHANGE, USE};
 
-/// Where the parts of a ledger are.
+/// The paths of the parts of a ledger.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Paths {
     /// The database, with symlinks resolved: one ledger has one lock, whatever its name.
@@ -27,7 +27,7 @@ pub(crate) struct Paths {
     pub(crate) lock: PathBuf,
     /// Space set aside.
     pub(crate) reserve: PathBuf,
-    /// What an owner makes once there is a ledger: its keys.
+    /// The files that an owner makes once there is a ledger: its keys.
     keys: [PathBuf; 2],
 }
 
@@ -62,7 +62,8 @@ impl Paths {
         }
     }
 
-    /// Whether the file is empty or long enough: SQLite takes a file of a byte for an empty one.
+    /// Refuses a file that is neither empty nor long enough: SQLite takes a file of a byte for an
+    /// empty one.
     pub(super) fn must_not_be_a_stub(&self) -> Result<(), StoreError> {
         match fs::metadata(&self.db).map(|found| found.len()) {
             Ok(bytes @ 1..HEADER_BYTES) => {
@@ -72,7 +73,7 @@ impl Paths {
         }
     }
 
-    /// Whether there is a file to read, or one that is empty.
+    /// Returns an error unless there is a file, which may be empty.
     pub(crate) fn must_be_file(&self) -> Result<(), StoreError> {
         match fs::metadata(&self.db) {
             Ok(found) if found.is_file() => Ok(()),
@@ -136,7 +137,7 @@ pub(super) struct Stamp {
 /// The suffixes of the files that SQLite keeps next to a ledger in use.
 pub const SIDE_FILES: [&str; 2] = ["-wal", "-shm"];
 
-/// How many bytes a ledger file has, its log included.
+/// The size of a ledger file in bytes, its log included.
 pub fn stored_bytes(ledger: &Path) -> u64 {
     let paths = Paths::of(ledger);
     let size = |path: &Path| fs::metadata(path).map_or(0, |found| found.len());
@@ -167,7 +168,7 @@ pub(crate) fn fresh_file(path: &Path) -> Result<File, StoreError> {
     Ok(file)
 }
 
-/// When a commit returns.
+/// The moment at which a commit returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Durability {
     /// Once the log is synced.
@@ -176,7 +177,7 @@ pub(super) enum Durability {
     Lost,
 }
 
-/// How long an owner waits for others while opening; nothing was written yet.
+/// The time for which an owner waits for others while opening; nothing was written yet.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Opens a ledger for its owner, creating it if there is none.
@@ -277,7 +278,8 @@ fn set_up(connection: &Connection, more: &str) -> Result<(), StoreError> {
         .map_err(failed)
 }
 
-/// Whether this is a database in which nothing was ever made: an owner died before it could.
+/// Returns `true` if this is a database in which nothing was ever made: an owner died before it
+/// could.
 fn is_blank(paths: &Paths, connection: &Connection) -> Result<bool, StoreError> {
     let objects: i64 = connection
         .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
@@ -328,7 +330,7 @@ pub(super) fn failed(error: rusqlite::Error) -> StoreError {
     }
 }
 
-/// What the system refused: writing is named as such.
+/// The error of an operation that the system refused: writing is named as such.
 fn refused(error: rusqlite::Error) -> StoreError {
     let write = |why: &str| StoreError::failed("write to the ledger", why);
     let extended = error.sqlite_extended_error_code();

@@ -12,7 +12,7 @@ use std::path::Path;
 
 use super::files::Paths;
 
-/// Why a name may not be the only one of a file.
+/// A sign that a file has a second name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SecondName {
     /// The file has this many hard links.
@@ -30,7 +30,7 @@ impl fmt::Display for SecondName {
     }
 }
 
-/// Whether a ledger file is known by a second name. Only looks; nothing is opened, since closing a
+/// Looks for a sign that a ledger file has a second name. Nothing is opened, since closing a
 /// descriptor of the file would drop the locks that SQLite has on it in this process.
 pub fn second_name(ledger: &Path) -> Option<SecondName> {
     let db = Paths::of(ledger).db;
@@ -41,7 +41,8 @@ pub fn second_name(ledger: &Path) -> Option<SecondName> {
     }
 }
 
-/// Whether something is mounted at exactly this path. Unknown on kernels before Linux 5.8.
+/// Returns `true` if something is mounted at exactly this path. Unknown on kernels before Linux
+/// 5.8.
 #[cfg(target_os = "linux")]
 fn is_mount(path: &Path) -> bool {
     use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};

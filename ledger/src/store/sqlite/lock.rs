@@ -34,9 +34,9 @@ const LOCK_TIMEOUT: Duration = Duration::from_millis(300);
 pub struct LockHolder {
     /// The process.
     pub pid: u32,
-    /// When it took the ledger.
+    /// The time at which it took the ledger.
     pub started_at: Timestamp,
-    /// Where it listens, once it does.
+    /// The URL at which it listens, once it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
     /// The epoch of the owner, once the ledger has a log: what is only in the log is lost with it.
@@ -44,7 +44,7 @@ pub struct LockHolder {
     pub log: Option<u64>,
 }
 
-/// Why the ledger could not be taken.
+/// The reason why the ledger could not be taken.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
     /// Another process owns it; with the content of its lock file, if readable.
@@ -58,7 +58,7 @@ pub enum LockError {
     SecondName {
         /// The ledger.
         path: PathBuf,
-        /// How that is known.
+        /// The sign of the second name.
         found: SecondName,
     },
     /// The file is empty or nearly so, but another file shows that it was a ledger.
@@ -87,7 +87,7 @@ pub enum LockError {
     Io {
         /// The lock file.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         source: std::io::Error,
     },
 }
@@ -230,8 +230,8 @@ pub fn missing_log(ledger: &Path) -> Option<PathBuf> {
     }
 }
 
-/// Whether the file is owned through another name, as far as the system tells. Call it before
-/// opening the file, because it closes a descriptor of it.
+/// Returns `true` if the file is owned through another name, as far as the system shows. Call it
+/// before opening the file, because it closes a descriptor of it.
 pub fn is_held_elsewhere(ledger: &Path) -> bool {
     let elsewhere = second_name(ledger).is_some() && holder(ledger).is_none();
     let file = || File::open(Paths::of(ledger).db).ok();
@@ -263,8 +263,8 @@ fn take_file(db: &Path) -> Result<Option<File>, LockError> {
     }
 }
 
-/// Whether `flock` and record locks of a file do not meet: on Linux, unless the file system passes
-/// both on to a server as the same thing.
+/// Returns `true` if `flock` and record locks of a file do not meet: on Linux, unless the file
+/// system passes both on to a server as the same thing.
 #[cfg(target_os = "linux")]
 fn locks_are_apart(file: &File) -> bool {
     /// NFS, SMB 1 and 2, 9P, Ceph, AFS: as `statfs` names them.
@@ -344,8 +344,8 @@ impl OwnerLock {
         Ok(lock)
     }
 
-    /// Whether the disk was full when the ledger was taken: the reserve was given up for the start,
-    /// and there is no space for more.
+    /// Returns `true` if the disk was full when the ledger was taken: the reserve was given up for
+    /// the start, and there is no space for more.
     pub fn opened_on_full_disk(&self) -> bool {
         self.full
     }

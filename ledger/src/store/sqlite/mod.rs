@@ -56,7 +56,7 @@ use crate::frame::Record;
 use crate::hash::Hash;
 use crate::id::StreamId;
 
-/// What one page costs in the log: its bytes and a header.
+/// The size of one page in the log: its bytes and a header.
 const LOGGED_PAGE: u64 = 4096 + 24;
 
 /// The owner's end of a ledger file.
@@ -74,7 +74,7 @@ pub struct SqliteStore {
 struct WalPages {
     /// The size of the log, as SQLite reports it after each commit.
     written: AtomicU64,
-    /// What of that was already moved to its place.
+    /// The part of it that was already moved to its place.
     moved: AtomicU64,
 }
 

@@ -314,7 +314,7 @@ pub(super) fn int(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// Where a scan begins; one from 0 shows what only a damaged ledger has.
+/// The position at which a scan begins; one from 0 shows what only a damaged ledger has.
 fn scan_start(from: u64) -> i64 {
     match from {
         0 => i64::MIN,

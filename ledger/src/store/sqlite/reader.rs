@@ -53,7 +53,7 @@ impl SqliteReader {
         })
     }
 
-    /// Whether the file is still unchanged.
+    /// Returns `true` unless a file that is read as frozen has changed.
     fn still_frozen(&self) -> bool {
         match self.view.borrow().frozen {
             Some(stamp) => self.paths.stamp() == stamp,

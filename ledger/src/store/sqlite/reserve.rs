@@ -14,14 +14,15 @@ use std::path::{Path, PathBuf};
 use super::files::Paths;
 use crate::disk_space::free_bytes;
 
-/// How much is set aside: a log that waits to be moved to its place (4 MiB), and a start.
+/// The space that is set aside, in bytes: for a log that waits to be moved to its place (4 MiB),
+/// and a start.
 pub const RESERVE_BYTES: u64 = 8 * 1024 * 1024;
 
 /// The space left free for small needs when reserving on a full disk.
 const SMALL_BYTES: u64 = 256 * 1024;
 
-/// Whether the disk that holds a ledger has too little left for a start without a reserve to be
-/// certain.
+/// Returns `true` if the disk that holds a ledger has too little left for a start without a reserve
+/// to be certain.
 pub fn is_disk_full(ledger: &Path) -> bool {
     free_bytes(&Paths::of(ledger).db).is_some_and(|free| free < RESERVE_BYTES)
 }
@@ -40,7 +41,7 @@ impl Reserve {
         }
     }
 
-    /// Whether the disk has less free space than the reserve; if so, the reserve is released.
+    /// Releases the reserve if the disk has less free space than that, and returns whether it has.
     /// Unknown free space counts as sufficient.
     pub fn release_if_full(&self) -> bool {
         let full = free_bytes(&self.path).is_some_and(|free| free < RESERVE_BYTES);

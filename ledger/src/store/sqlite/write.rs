@@ -18,16 +18,16 @@ use crate::id::StreamId;
 use crate::store::precondition::{StoreView, check, unnamed_blobs};
 use crate::store::{AppendRefusal, Entry, Epoch, IndexRow, StoreError, Tail};
 
-/// How many streams are remembered: some 8 MB.
+/// The most streams that are remembered: some 8 MB.
 const MAX_CACHED_TAILS: usize = 65_536;
-/// How long to wait for the write lock. Only a stale owner that finds itself fenced, or a foreign
+/// The time to wait for the write lock. Only a stale owner that finds itself fenced, or a foreign
 /// tool, can hold it. Nothing was written yet, so waiting risks nothing; giving up is final.
 /// Readers do not need this lock.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
 /// The longest pause between two attempts.
 const LOCK_PAUSE: Duration = Duration::from_millis(25);
 
-/// What the writer remembers of streams; all of it durable.
+/// The state of streams that the writer remembers; all of it durable.
 #[derive(Debug, Default)]
 pub(super) struct Tails(HashMap<StreamId, StreamRow>);
 
@@ -222,8 +222,9 @@ fn fence(connection: &Connection, epoch: Option<Epoch>) -> Result<(), StoreError
     }
 }
 
-/// How many frames a statement inserts: the most that fit what is left. A statement costs more than
-/// a row, because the triggers make SQLite copy each page that it is about to change.
+/// The numbers of frames that a statement may insert; the largest that fits what is left is used. A
+/// statement costs more than a row, because the triggers make SQLite copy each page that it is
+/// about to change.
 const ROWS: [usize; 3] = [16, 4, 1];
 
 /// A statement of so many rows. The stream is bound first, then the number, the hash and the body of
