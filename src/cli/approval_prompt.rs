@@ -27,8 +27,8 @@ use tokio::sync::mpsc;
 
 use self::approval_events::{ApprovalEvent, TaskRef};
 use super::answering::{give, refusal};
-use super::approvals::votes_text;
 use super::output::{BAD, DIM, GOOD, is_live, note, painted};
+use super::request_text::votes_text;
 use super::text;
 use ktsu_eval::Answers;
 use ktsu_peer::Peer;

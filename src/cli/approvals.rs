@@ -8,7 +8,6 @@ use ktsu_ledger::id::BRANCH;
 use ktsu_ledger::store::Reader;
 use ktsu_projections::approvals::{ApprovalKind, ApprovalStatus};
 use ktsu_projections::person_requests::PersonRequest;
-use ktsu_projections::suspensions::SuspensionRecord;
 use serde_json::{Map, Value, json};
 
 use super::interventions::follow_and_print;
@@ -17,6 +16,7 @@ use super::location::LedgerLocation;
 use super::output::{line, note, note_dim, print_json};
 use super::owner::{EngineArguments, EngineHandle};
 use super::reading::{open, open_at};
+use super::request_text::{shown_lines, votes_text};
 use super::table::Rows;
 use super::{Common, Failure, text};
 use ktsu_codes::ErrorCode;
@@ -142,64 +142,6 @@ pub(super) fn list(common: &Common, arguments: &Arguments) -> Result<ExitCode, F
         note_dim(&format!("  ktsu reject {id} --reason TEXT{flag}"));
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// The matter that people decide on, in lines.
-pub(super) fn shown_lines(record: &PersonRequest) -> Vec<String> {
-    let review = match record {
-        PersonRequest::Approval(approval) => {
-            return ktsu_history::argument_lines(&approval.arguments);
-        }
-        PersonRequest::Suspension(suspension) => return suspension_lines(suspension),
-        PersonRequest::Review(review) => review,
-    };
-    let mut lines = vec![format!("reason: {}", review.reason)];
-    let mut add = |name: &str, value: &Value| {
-        let shown = ktsu_history::argument_lines(value);
-        match shown.as_slice() {
-            [one] => lines.push(format!("{name}: {one}")),
-            many => {
-                lines.push(format!("{name}:"));
-                lines.extend(many.iter().map(|line| format!("  {line}")));
-            }
-        }
-    };
-    if !review.payload.is_null() {
-        add("payload", &review.payload);
-    }
-    add("output", &review.output);
-    for vote in review.votes.iter().filter(|vote| !vote.overlay.is_empty()) {
-        add(&format!("replaced by {}", vote.by), &json!(vote.overlay));
-    }
-    for command in &review.deferred {
-        let text = |name: &str| command[name].as_str().unwrap_or_default();
-        let about = format!("then {} {}{}", text("type"), text("topic"), text("step"));
-        let given = ["payload", "input", "inputs"];
-        let given = given.iter().find_map(|name| command.get(*name));
-        add(&about, given.unwrap_or(&Value::Null));
-    }
-    lines
-}
-
-/// The description of what a step waits for, in lines.
-fn suspension_lines(record: &SuspensionRecord) -> Vec<String> {
-    let mut lines = vec![format!("reason: {}", record.reason)];
-    lines.extend(
-        record
-            .resume_step
-            .iter()
-            .map(|step| format!("then: step {step}")),
-    );
-    for (name, value) in [
-        ("checkpoint", &record.checkpoint),
-        ("schema", &record.schema),
-        ("data", &record.data),
-    ] {
-        if !value.is_null() {
-            lines.push(format!("{name}: {value}"));
-        }
-    }
-    lines
 }
 
 fn row(record: &PersonRequest) -> Vec<String> {
@@ -434,12 +376,6 @@ fn decision_text(record: &PersonRequest, decided: &Value) -> String {
         "pending" => votes_text(record, votes),
         status => format!("{}: {status}", text::line(record.about())),
     }
-}
-
-/// That more people have to approve.
-pub(super) fn votes_text(record: &PersonRequest, votes: usize) -> String {
-    let (about, of) = (text::line(record.about()), record.quorum());
-    format!("{about}: {votes} of {of} have approved")
 }
 
 /// The fewest characters of an id that mean something.

@@ -50,6 +50,7 @@ mod program_limits;
 mod reading;
 mod recompute;
 mod replay;
+mod request_text;
 mod resume_step;
 mod run;
 mod runs;
@@ -62,6 +63,7 @@ mod step_row;
 mod steps;
 mod symbols;
 mod table;
+mod terminal;
 mod test;
 #[cfg(test)]
 mod test_frames;

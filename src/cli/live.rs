@@ -30,7 +30,7 @@ use self::waits::Waits;
 use super::layout::{columns, fit};
 use super::output::{BAD, DIM, GOOD, WARN, is_live, note, note_sheet, painted, transient};
 use super::symbols::Symbols;
-use super::table::Terminal;
+use super::terminal::Terminal;
 use super::{agents, text};
 
 /// Names are padded to this many columns.

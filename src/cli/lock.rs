@@ -67,7 +67,7 @@ async fn write(common: &Common, dir: &Path, arguments: &Arguments) -> Result<Exi
     let mut retold = Vec::new();
     let mut warnings = tools::ToolWarnings::default();
     if arguments.tools {
-        let listed = tools::list_tools(&kit, arguments).await?;
+        let listed = tools::list_tools(&kit, arguments.env.as_deref()).await?;
         retold = tools::differences(&made, &listed.offered);
         warnings = listed.warnings;
         tools::put(&mut made, listed.offered);
@@ -142,7 +142,7 @@ async fn check(common: &Common, dir: &Path, arguments: &Arguments) -> Result<Exi
     let (held, name) = match kit::load(dir) {
         Ok(kit) => {
             if let (true, Some(held)) = (arguments.tools, &kit.lock) {
-                let listed = tools::list_tools(&kit, arguments).await?;
+                let listed = tools::list_tools(&kit, arguments.env.as_deref()).await?;
                 retold = tools::differences(&held.lock, &listed.offered);
                 warnings = listed.warnings;
             }

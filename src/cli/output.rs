@@ -7,18 +7,16 @@
 //! Only this module looks at the terminals, their size and the locale.
 
 use std::io::{IsTerminal as _, Write as _};
-use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::builder::styling::{AnsiColor, Style};
 use serde::Serialize;
-use terminal_size::{Width, terminal_size_of};
 
 use super::layout::columns;
-use super::symbols::Symbols;
-use super::table::Terminal;
+pub(super) use super::terminal::columns_variable;
+pub(super) use super::terminal::{note_sheet, sheet, symbols};
 use super::{json, text};
 use ktsu_codes::{EXIT_VERDICT, ErrorCode};
 use ktsu_opening::Failure;
@@ -177,54 +175,6 @@ pub(super) fn is_terminal() -> bool {
 pub(super) fn width() -> usize {
     const NARROW: usize = 80;
     columns_variable().or(sheet().width).unwrap_or(NARROW)
-}
-
-fn columns_variable() -> Option<usize> {
-    let told = std::env::var("COLUMNS").ok()?.parse().ok();
-    told.filter(|width| *width > 0)
-}
-
-/// The terminal or pipe that standard output is printed on.
-pub(super) fn sheet() -> Terminal {
-    let out = std::io::stdout();
-    match out.is_terminal() {
-        true => terminal_sheet(columns_variable().or_else(|| width_of(out))),
-        false => PIPE,
-    }
-}
-
-/// The device behind standard error, queried every time because a terminal may change its size.
-pub(super) fn note_sheet() -> Terminal {
-    let err = std::io::stderr();
-    match err.is_terminal() {
-        true => terminal_sheet(width_of(err).or_else(columns_variable)),
-        false => PIPE,
-    }
-}
-
-/// A pipe has no bounds, and is UTF-8 as all data is.
-const PIPE: Terminal = Terminal {
-    width: None,
-    symbols: Symbols::Unicode,
-};
-
-fn terminal_sheet(width: Option<usize>) -> Terminal {
-    static SYMBOLS: OnceLock<Symbols> = OnceLock::new();
-    let of_locale = || Symbols::of_locale(|name| std::env::var(name).ok());
-    Terminal {
-        width,
-        symbols: *SYMBOLS.get_or_init(of_locale),
-    }
-}
-
-/// The width of a terminal, if it knows it.
-fn width_of(terminal: impl AsFd) -> Option<usize> {
-    terminal_size_of(terminal).map(|(Width(width), _)| usize::from(width))
-}
-
-/// The symbols for standard output.
-pub(super) fn symbols() -> Symbols {
-    sheet().symbols
 }
 
 /// Returns `true` if standard error is a terminal that supports cursor movement.

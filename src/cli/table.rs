@@ -9,62 +9,10 @@
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
-use super::layout::{Column, Widths, columns, fit, fold, padded, widths};
+use super::layout::{Column, Widths, columns, fit, padded, widths};
 use super::output::{BAD, DIM, line, note_dim, painted, sheet, words as print_words};
 use super::symbols::Symbols;
-
-/// Between two columns without a line.
-const BETWEEN: &str = "  ";
-
-/// An output device.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Terminal {
-    /// The number of columns of a line; a pipe has no bounds.
-    pub(super) width: Option<usize>,
-    /// The symbols that can be shown.
-    pub(super) symbols: Symbols,
-}
-
-impl Terminal {
-    /// Returns `true` if lists of frames have to omit what is shown elsewhere.
-    pub(super) fn is_narrow(&self) -> bool {
-        self.width.is_some_and(|width| width < 80)
-    }
-
-    /// A line that fits. Colours stay.
-    pub(super) fn fit(&self, text: &str) -> String {
-        match self.width {
-            Some(width) => fit(text, width, self.symbols.ellipsis()),
-            None => text.to_owned(),
-        }
-    }
-
-    /// Words in as many lines as they take, those behind the first indented.
-    pub(super) fn folded(&self, words: &str, indent: usize) -> Vec<String> {
-        let Some(width) = self.width.filter(|width| columns(words) > *width) else {
-            return vec![words.to_owned()];
-        };
-        let indent = indent.min(width / 2);
-        let mut lines = fold(words, width.max(1));
-        let first = lines.drain(..1).next().unwrap_or_default();
-        let rest = words.get(first.len()..).unwrap_or_default();
-        let rest = fold(rest, width.saturating_sub(indent).max(1));
-        let spaces = " ".repeat(indent);
-        let rest = rest.iter().map(|line| format!("{spaces}{line}"));
-        std::iter::once(first).chain(rest).collect()
-    }
-
-    /// Words followed by an id that is never cut, on a second line if there is no space.
-    pub(super) fn beside(&self, words: &str, id: &str) -> Vec<String> {
-        let both = format!("{words}{BETWEEN}{id}");
-        match self.width {
-            Some(width) if columns(&both) > width => {
-                vec![self.fit(words), format!("{BETWEEN}{id}")]
-            }
-            Some(_) | None => vec![both],
-        }
-    }
-}
+use super::terminal::{BETWEEN, Terminal};
 
 /// Columns, and rows of clean text.
 pub(super) struct Rows {

@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 use ktsu_ledger::Timestamp;
 
 use super::layout;
-use super::output::symbols;
+use super::terminal::symbols;
 
 /// Text in which nothing steers a terminal: line breaks and tabs stay, every other control
 /// character, escape sequence, direction override and invisible mark is shown as its code.

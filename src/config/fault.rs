@@ -382,11 +382,3 @@ impl Faults {
         self.faults.dedup();
     }
 }
-
-impl std::fmt::Display for Faults {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&super::render::text(self, false))
-    }
-}
-
-impl std::error::Error for Faults {}

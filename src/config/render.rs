@@ -23,6 +23,14 @@ pub fn by_file(faults: &Faults, colour: bool) -> String {
     reports(faults, colour, true)
 }
 
+impl std::fmt::Display for Faults {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&text(self, false))
+    }
+}
+
+impl std::error::Error for Faults {}
+
 fn reports(faults: &Faults, colour: bool, headings: bool) -> String {
     let renderer = if colour {
         Renderer::styled()

@@ -11,7 +11,7 @@ use subtle::{Choice, ConditionallySelectable as _, ConstantTimeEq as _};
 
 use super::Environment;
 use super::principals::{PrincipalDeclaration, PrincipalRole, SecretReference};
-use super::resolve::value;
+use super::variable::value;
 use ktsu_config::fault::{Fault, FaultCode, Faults};
 use ktsu_secret::{MIN_LENGTH, Secret, is_too_short};
 

@@ -3,12 +3,14 @@
 
 pub mod authentication;
 mod entry_name;
+mod limits;
 pub mod principals;
 mod resolve;
 pub mod settings;
 pub mod shape;
 pub mod subscription_secrets;
 pub mod subscriptions;
+mod variable;
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -8,6 +8,7 @@ use ktsu_ledger::event::plan::Variable;
 
 use super::Environment;
 use super::authentication::Principals;
+use super::variable::value;
 use ktsu_secret::{MIN_LENGTH, Secret, is_too_short};
 
 /// Values of all declared variables.
@@ -163,14 +164,4 @@ pub fn resolve_each(
         }
     }
     (resolved, error)
-}
-
-/// The value of a variable, from the process environment or else from the file.
-pub(super) fn value<'a>(
-    name: &str,
-    environment: Option<&'a Environment>,
-    process: &'a BTreeMap<String, String>,
-) -> Option<&'a String> {
-    let file = || environment.and_then(|environment| environment.variables.get(name));
-    process.get(name).or_else(file)
 }

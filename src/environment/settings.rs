@@ -8,23 +8,13 @@ use std::path::{Path, PathBuf};
 use ktsu_ledger::id::is_name;
 use url::Url;
 
+pub use super::limits::{MAX_ACTIVE_RUNS, MAX_BODY_BYTES, MAX_TRACE_WORK};
+use super::limits::{MAX_CONNECTIONS, MAX_RETENTION_DAYS};
 use super::shape;
 use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_config::read::{ConfigReader, Fields};
 use ktsu_config::yaml::YamlNode;
 use ktsu_egress::address::is_entry;
-
-/// The most runs under way at once. A waiting run takes some ten kilobytes, so this many stay well
-/// within a gigabyte.
-pub const MAX_ACTIVE_RUNS: usize = 50_000;
-
-/// The most connections at once that can be asked for: what a machine has descriptors for.
-pub(super) const MAX_CONNECTIONS: usize = 65_536;
-
-/// The most bytes of a request's body (decision H2).
-pub const MAX_BODY_BYTES: usize = 1024 * 1024;
-/// The most work that the answer to a trace over HTTP may be allowed to take: some seventeen minutes.
-pub const MAX_TRACE_WORK: usize = 1_000_000_000;
 
 /// The addresses at which services listen. What the command line says goes before.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -49,9 +39,6 @@ pub struct LimitSettings {
     /// The work that the answer to a trace over HTTP may take, in units of about a microsecond.
     pub trace_work: Option<u64>,
 }
-
-/// The most days that ended runs can be kept for: a hundred years.
-pub(super) const MAX_RETENTION_DAYS: i64 = 36_500;
 
 /// The time for which ended runs are kept. What is absent is kept for ever.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

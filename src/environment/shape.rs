@@ -1,6 +1,8 @@
 //! The shape of `environments/NAME.env.yaml`.
 
-use super::settings::{MAX_ACTIVE_RUNS, MAX_BODY_BYTES, MAX_CONNECTIONS, MAX_TRACE_WORK};
+use super::limits::{
+    MAX_ACTIVE_RUNS, MAX_BODY_BYTES, MAX_CONNECTIONS, MAX_RETENTION_DAYS, MAX_TRACE_WORK,
+};
 use ktsu_config::shape::FieldType::{
     Any, Each, Either, Flag, Integer, Keywords, List, Map, Pattern, Text,
 };
@@ -101,7 +103,7 @@ pub(super) const RECEIVER: MapShape = MapShape::new(
     &[required("variable", Text).doc("Gets the receiver's URL")],
 );
 
-const DAYS: FieldType = Integer(1, super::settings::MAX_RETENTION_DAYS);
+const DAYS: FieldType = Integer(1, MAX_RETENTION_DAYS);
 
 pub(super) const RETENTION: MapShape = MapShape::new(
     "retention",

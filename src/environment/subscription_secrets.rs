@@ -6,8 +6,8 @@ use ktsu_config::fault::{Fault, FaultCode, Faults};
 use ktsu_secret::{MIN_LENGTH, Secret, is_too_short};
 
 use super::Environment;
-use super::resolve::value;
 use super::subscriptions::SubscriptionDeclaration;
+use super::variable::value;
 
 /// A subscription whose secret is known.
 #[derive(Debug, Clone, PartialEq, Eq)]

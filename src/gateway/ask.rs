@@ -16,7 +16,7 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::Inner;
-use super::bill::Bill;
+use super::bill::{Bill, BilledAttempt};
 use super::builder::ProviderEntry;
 use super::config::ProviderModel;
 use super::error::{Code, ErrorCause, GatewayError};
@@ -162,7 +162,16 @@ impl<'i, 'r> GroupCall<'i, 'r> {
             let asked = match admitted {
                 Ok((provider, place)) => {
                     let asked = self.answer(provider, place, call).await;
-                    bill.add(&self.route.group, model, &asked, started.elapsed());
+                    bill.add(BilledAttempt {
+                        prices: &self.route.group.prices,
+                        id: &model.id,
+                        model: model.to_string(),
+                        failure: asked.as_ref().err().map(GatewayError::status),
+                        tokens: asked
+                            .as_ref()
+                            .map_or_else(|failed| failed.used, |answer| answer.used),
+                        duration: started.elapsed(),
+                    });
                     asked
                 }
                 // No model was called: the provider is at its limit, or the model has no price.

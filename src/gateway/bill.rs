@@ -5,10 +5,7 @@
 
 use std::time::Duration;
 
-use super::config::{Group, ProviderModel};
-use super::error::GatewayError;
-use super::price::Price;
-use super::provider::ProviderReply;
+use super::price::{Price, Prices};
 use ktsu_contract::gateway::{AttemptUsage, MAX_ATTEMPTS_LISTED, ModelAttempt};
 
 /// The status of an attempt that gave the reply.
@@ -27,37 +24,44 @@ pub(super) struct Bill {
     pub(super) unpriced: bool,
 }
 
+/// An attempt that has ended.
+pub(super) struct BilledAttempt<'a> {
+    /// The prices of its group.
+    pub(super) prices: &'a Prices,
+    /// The provider's name of the model.
+    pub(super) id: &'a str,
+    /// `PROVIDER/MODEL`.
+    pub(super) model: String,
+    /// The word for its failure; none if it gave the reply.
+    pub(super) failure: Option<&'static str>,
+    /// The tokens that it used, without their cost.
+    pub(super) tokens: AttemptUsage,
+    /// The time that it took.
+    pub(super) duration: Duration,
+}
+
 impl Bill {
     /// Takes down one attempt.
-    pub(super) fn add(
-        &mut self,
-        group: &Group,
-        model: &ProviderModel,
-        asked: &Result<ProviderReply, GatewayError>,
-        duration: Duration,
-    ) {
-        let (status, tokens) = match asked {
-            Ok(answer) => (OK, answer.used),
-            Err(failure) => (failure.status(), failure.used),
-        };
-        let price = group.prices.of(&model.id);
+    pub(super) fn add(&mut self, attempt: BilledAttempt<'_>) {
+        let BilledAttempt { prices, tokens, .. } = attempt;
+        let price = prices.of(attempt.id);
         let cost =
             |price: Price| price.cost(tokens.tokens_in, tokens.tokens_cached, tokens.tokens_out);
         let usage = AttemptUsage {
             cost_micro_usd: price.map_or(0, cost),
             ..tokens
         };
-        let counts = asked.is_ok() || tokens != AttemptUsage::default();
+        let counts = attempt.failure.is_none() || tokens != AttemptUsage::default();
         if counts {
-            self.prices = Some(group.prices.version(&model.id));
+            self.prices = Some(prices.version(attempt.id));
             self.unpriced |= price.is_none();
         }
         add(&mut self.total, &usage);
         if self.attempts.len() < MAX_ATTEMPTS_LISTED {
             self.attempts.push(ModelAttempt {
-                duration_ms: u64::try_from(duration.as_millis()).unwrap_or(u64::MAX),
-                model: model.to_string(),
-                status: status.to_owned(),
+                duration_ms: u64::try_from(attempt.duration.as_millis()).unwrap_or(u64::MAX),
+                model: attempt.model,
+                status: attempt.failure.unwrap_or(OK).to_owned(),
                 usage,
             });
         }
@@ -91,10 +95,27 @@ fn add(total: &mut AttemptUsage, usage: &AttemptUsage) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Strategy;
-    use crate::price::Prices;
+    use crate::error::GatewayError;
+    use crate::provider::ProviderReply;
 
-    fn group() -> Group {
+    fn attempt<'a>(
+        prices: &'a Prices,
+        id: &'a str,
+        asked: &Result<ProviderReply, GatewayError>,
+    ) -> BilledAttempt<'a> {
+        BilledAttempt {
+            prices,
+            id,
+            model: format!("p/{id}"),
+            failure: asked.as_ref().err().map(GatewayError::status),
+            tokens: asked
+                .as_ref()
+                .map_or_else(|failed| failed.used, |answer| answer.used),
+            duration: Duration::ZERO,
+        }
+    }
+
+    fn prices() -> Prices {
         let mut prices = Prices::default();
         let price = Price {
             input: 1_000_000,
@@ -102,15 +123,7 @@ mod tests {
             cached: None,
         };
         prices.set("priced", price);
-        Group {
-            name: "g".to_owned(),
-            models: Vec::new(),
-            strategy: Strategy::Fallback,
-            retry: None,
-            deadline: None,
-            temperature: None,
-            prices,
-        }
+        prices
     }
 
     fn unusable(tokens_in: u64) -> Result<ProviderReply, GatewayError> {
@@ -121,15 +134,11 @@ mod tests {
         Err(GatewayError::upstream(500, "").having_used(tokens))
     }
 
-    fn model(id: &str) -> ProviderModel {
-        ProviderModel::parse(&format!("p/{id}")).unwrap()
-    }
-
     #[test]
     fn a_call_costs_what_all_of_its_attempts_cost_also_those_beyond_the_list() {
-        let (group, mut bill) = (group(), Bill::default());
+        let (prices, mut bill) = (prices(), Bill::default());
         for _ in 0..MAX_ATTEMPTS_LISTED + 6 {
-            bill.add(&group, &model("priced"), &unusable(3), Duration::ZERO);
+            bill.add(attempt(&prices, "priced", &unusable(3)));
         }
         assert_eq!(bill.total.cost_micro_usd, 3 * 70);
         assert_eq!(bill.total.tokens_in, 3 * 70);
@@ -139,7 +148,7 @@ mod tests {
 
     #[test]
     fn one_model_that_answers_needs_no_list_and_one_that_fails_does() {
-        let (group, mut bill) = (group(), Bill::default());
+        let (prices, mut bill) = (prices(), Bill::default());
         let answer = ProviderReply {
             used: AttemptUsage {
                 tokens_out: 5,
@@ -147,17 +156,12 @@ mod tests {
             },
             ..ProviderReply::default()
         };
-        bill.add(
-            &group,
-            &model("priced"),
-            &Ok(answer.clone()),
-            Duration::ZERO,
-        );
+        bill.add(attempt(&prices, "priced", &Ok(answer.clone())));
         assert_eq!((bill.attempts().len(), bill.total.cost_micro_usd), (0, 10));
         let mut bill = Bill::default();
-        bill.add(&group, &model("free"), &unusable(0), Duration::ZERO);
+        bill.add(attempt(&prices, "free", &unusable(0)));
         assert!(!bill.unpriced, "it used nothing");
-        bill.add(&group, &model("free"), &Ok(answer), Duration::ZERO);
+        bill.add(attempt(&prices, "free", &Ok(answer)));
         let statuses = bill.attempts();
         let statuses: Vec<&str> = statuses.iter().map(|one| one.status.as_str()).collect();
         assert_eq!(statuses, ["server_error", "ok"]);

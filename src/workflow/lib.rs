@@ -16,6 +16,7 @@ pub mod defaults;
 pub mod definition;
 pub mod effects;
 pub mod expression;
+mod failure_text;
 pub mod graph;
 pub mod newest_definition;
 pub mod next;

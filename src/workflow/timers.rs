@@ -5,8 +5,6 @@
 use ktsu_ledger::event::plan::{StepWork, WebhookPlan};
 use ktsu_ledger::event::{RunEvent, TimerFired, TimerKind};
 use ktsu_ledger::{Actor, Cause, Draft, Event, Timestamp};
-use ktsu_projections::life::call::ApprovalGate;
-use ktsu_projections::run::waits::PendingDecision;
 use ktsu_projections::run::{Phase, RunState, RunStatus, StepKey};
 use ktsu_projections::world::ResponderTimer;
 
@@ -65,26 +63,6 @@ pub fn retry(state: &RunState, at: StepKey) -> Option<PendingRetry> {
         failed: seq,
         wait_ms,
     })
-}
-
-/// The next end of a wait for people: when, and what it is about.
-pub fn next_approval_deadline(state: &RunState) -> Option<(Timestamp, PendingDecision<'_>)> {
-    let asked = state.pending_decisions().into_iter();
-    let ends = asked.filter_map(|asked| Some((gate_deadline(asked.call.state.gate()?)?, asked)));
-    ends.min_by_key(|(until, asked)| (*until, asked.request))
-}
-
-/// Until when people may decide, if there is an end to it.
-pub fn gate_deadline(gate: &ApprovalGate) -> Option<Timestamp> {
-    let timeout = gate.policy.timeout.as_ref();
-    timeout.map(|timeout| gate.since.plus_millis(timeout.ms))
-}
-
-/// What that was when people were asked. Notices say this, so that one that is sent again says what it
-/// said before.
-pub fn announced_gate_deadline(gate: &ApprovalGate) -> Option<Timestamp> {
-    let timeout = gate.policy.timeout.as_ref();
-    timeout.map(|timeout| gate.asked_at.plus_millis(timeout.ms))
 }
 
 /// How long to wait after a sending that failed: twice as long each time (decision S5).
@@ -168,7 +146,7 @@ pub fn next(state: &RunState) -> Option<Timer> {
         until: retry.until,
         span_ms: retry.wait_ms,
     });
-    let approval = next_approval_deadline(state).map(|(until, asked)| Timer {
+    let approval = approval::next_deadline(state).map(|(until, asked)| Timer {
         until,
         span_ms: {
             let gate = asked.call.state.gate();

@@ -310,6 +310,21 @@ impl RequestedCalls {
     }
 }
 
+impl ApprovalGate {
+    /// The time until which people may decide, if there is an end to it.
+    pub fn deadline(&self) -> Option<Timestamp> {
+        let timeout = self.policy.timeout.as_ref();
+        timeout.map(|timeout| self.since.plus_millis(timeout.ms))
+    }
+
+    /// What that was when people were asked. Notices say this, so that one that is sent again says what
+    /// it said before.
+    pub fn announced_deadline(&self) -> Option<Timestamp> {
+        let timeout = self.policy.timeout.as_ref();
+        timeout.map(|timeout| self.asked_at.plus_millis(timeout.ms))
+    }
+}
+
 impl CallState {
     /// What people are to decide on before the call.
     pub fn gate(&self) -> Option<&ApprovalGate> {

@@ -7,7 +7,7 @@ use std::ops::RangeBounds;
 
 use ktsu_ledger::event::WebhookEvent;
 
-use super::notices::{Notice, NoticeStatus};
+use super::notice::{Notice, NoticeStatus};
 use super::{AgentTask, Phase, RunState, Step, TaskId};
 
 /// What a frame announced.

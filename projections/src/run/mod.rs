@@ -15,6 +15,7 @@ mod failure;
 mod header;
 mod interventions;
 mod invoking;
+mod notice;
 pub mod notices;
 pub(crate) mod outline;
 mod pins;

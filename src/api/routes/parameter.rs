@@ -11,8 +11,8 @@ use utoipa::openapi::path::{self, ParameterBuilder, ParameterIn};
 use utoipa::openapi::schema::{ObjectBuilder, Type};
 use utoipa::openapi::{RefOr, Required, Schema};
 
-use super::query::invalid;
 use crate::ids::RunPath;
+use ktsu_codes::ErrorCode;
 use ktsu_delivery::PATTERN_SYNTAX;
 use ktsu_server::ProblemDetails;
 
@@ -20,6 +20,11 @@ use ktsu_server::ProblemDetails;
 pub(super) const MAX_NUMBER: u64 = (1 << 53) - 1;
 /// The most characters of an idempotency key.
 const MAX_KEY: u64 = 255;
+
+/// The error for an invalid query.
+pub(super) fn invalid(words: impl Into<String>) -> ProblemDetails {
+    ProblemDetails::new(ErrorCode::InvalidQuery, words)
+}
 
 /// A parameter.
 pub(super) struct Parameter {

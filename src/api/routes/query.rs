@@ -12,6 +12,7 @@ use ktsu_ledger::store::Cursor;
 use utoipa::IntoParams;
 use utoipa::openapi::path::{self, ParameterIn};
 
+pub(super) use super::parameter::invalid;
 use super::parameter::{Parameter, ParameterKind, whole};
 use ktsu_codes::ErrorCode;
 use ktsu_orchestrator::Orchestrator;
@@ -190,11 +191,6 @@ impl RawQuery {
     pub(super) fn flag(&self, name: &str) -> bool {
         self.text(name) == Some("true")
     }
-}
-
-/// The error for an invalid query.
-pub(super) fn invalid(words: impl Into<String>) -> ProblemDetails {
-    ProblemDetails::new(ErrorCode::InvalidQuery, words)
 }
 
 impl<T: QueryParameters, S: Send + Sync> FromRequestParts<S> for Query<T> {

@@ -4,7 +4,7 @@ use ktsu_projections::approvals::{ApprovalKind, ApprovalRecord};
 use ktsu_projections::person_requests::PersonRequest;
 use serde_json::{Value, json};
 
-use super::super::approvals::shown_lines;
+use super::super::request_text::shown_lines;
 use super::text;
 
 /// Parses an answer; `None` if it is not one.

@@ -6,7 +6,6 @@ use std::path::Path;
 use ktsu_ledger::event::lock::{Kind, Lock};
 use serde::Serialize;
 
-use super::Arguments;
 use crate::Failure;
 use ktsu_assemble::servers::{self, ListToolsError, ToolDigests, UnmatchedEntry};
 use ktsu_kit::Kit;
@@ -125,8 +124,8 @@ pub(crate) struct ServerTools {
 type SilentServer = (String, ListToolsError);
 
 /// Lists the tools of every server. If one fails, nothing is locked.
-pub(super) async fn list_tools(kit: &Kit, arguments: &Arguments) -> Result<ServerTools, Failure> {
-    let (tools, silent) = list_what_answers(kit, arguments.env.as_deref()).await?;
+pub(super) async fn list_tools(kit: &Kit, env: Option<&Path>) -> Result<ServerTools, Failure> {
+    let (tools, silent) = list_what_answers(kit, env).await?;
     match silent.is_empty() {
         true => Ok(tools),
         false => Err(list_failure(&silent)),

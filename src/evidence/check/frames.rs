@@ -3,32 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ktsu_ledger::event::{AgentEvent, OPEN, StoreEvent, WebhookEvent};
-use ktsu_ledger::frame::MAX_BODY;
-use ktsu_ledger::{Cause, Event, Frame, Hash, Record, StreamId, strict};
+use ktsu_ledger::{Cause, Event, Frame, Hash, StreamId};
 
 use super::super::archive::{MANIFEST, PositionedFrame, Range};
 use super::reading::{EvidenceArchive, FrameRow};
 use super::{CheckResult, ClaimFailure, counted, for_one, not_covered, proven};
-
-/// Reads a frame as strictly as anybody could.
-pub(super) fn read(record: &Record, stream: &str) -> Result<Frame, String> {
-    if record.body.len() > MAX_BODY {
-        return Err("it is larger than a frame may be".to_owned());
-    }
-    if Hash::of(record.body.as_bytes()) != record.hash {
-        return Err("its hash is not that of its bytes".to_owned());
-    }
-    strict::check_body(&record.body).map_err(|error| error.to_string())?;
-    let frame = record.decode_bare().map_err(|error| error.to_string())?;
-    if frame.stream.as_str() != stream || frame.seq != record.seq {
-        return Err("its bytes say another stream or number".to_owned());
-    }
-    // Keys, checkpoints and heads count wherever they stand, so they stand in one place.
-    match matches!(frame.event, Event::Store(_)) && frame.stream != StreamId::store() {
-        true => Err("it speaks of the ledger, and is not in the stream store".to_owned()),
-        false => Ok(frame),
-    }
-}
 
 impl EvidenceArchive {
     /// Whether the files are those the manifest names.

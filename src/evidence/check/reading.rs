@@ -9,14 +9,14 @@ use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
 use ktsu_ledger::frame::{External, MAX_BODY};
-use ktsu_ledger::{CanonicalJson, Frame, FrameError, Hash, Record, strict};
+use ktsu_ledger::{CanonicalJson, Event, Frame, FrameError, Hash, Record, StreamId, strict};
 
 use super::super::archive::{
     COLUMNS, FORMAT, FRAMES, FileDigester, FileEntry, MANIFEST, MAX_JSON, Manifest, PLACES,
     PositionedFrame, TREE, Tree,
 };
 use super::super::tar::{Archive, ArchiveSource, FileSpan};
-use super::{ArchiveVerifyOptions, ClaimFailure, frames};
+use super::{ArchiveVerifyOptions, ClaimFailure};
 
 /// The most bytes of frames that are held.
 const MAX_CACHED_BYTES: usize = 8 * 1024 * 1024;
@@ -200,7 +200,7 @@ impl EvidenceArchive {
             hash: cells.hash,
             body,
         };
-        frames::read(&record, cells.stream)
+        read_strictly(&record, cells.stream)
     }
 
     fn stream(&mut self, name: &str) -> u32 {
@@ -485,4 +485,24 @@ fn json<T: serde::de::DeserializeOwned>(files: &Archive<'_>, name: &str) -> Resu
     // No key twice: two readers could read two things.
     strict::check_value(text).map_err(|error| format!("{name}: {error}"))?;
     serde_json::from_str(text).map_err(|error| format!("{name}: {error}"))
+}
+
+/// Reads a frame as strictly as anybody could.
+fn read_strictly(record: &Record, stream: &str) -> Result<Frame, String> {
+    if record.body.len() > MAX_BODY {
+        return Err("it is larger than a frame may be".to_owned());
+    }
+    if Hash::of(record.body.as_bytes()) != record.hash {
+        return Err("its hash is not that of its bytes".to_owned());
+    }
+    strict::check_body(&record.body).map_err(|error| error.to_string())?;
+    let frame = record.decode_bare().map_err(|error| error.to_string())?;
+    if frame.stream.as_str() != stream || frame.seq != record.seq {
+        return Err("its bytes say another stream or number".to_owned());
+    }
+    // Keys, checkpoints and heads count wherever they stand, so they stand in one place.
+    match matches!(frame.event, Event::Store(_)) && frame.stream != StreamId::store() {
+        true => Err("it speaks of the ledger, and is not in the stream store".to_owned()),
+        false => Ok(frame),
+    }
 }

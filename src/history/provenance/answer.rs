@@ -7,9 +7,9 @@ use ktsu_projections::step_name::path_in;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::memo::TraceMemo;
-use super::path::dotted;
 use super::story::TracedRun;
+use super::story::memo::TraceMemo;
+use super::story::path::dotted;
 use ktsu_workflow::expression::provenance::{FramePointer, Provenance};
 
 /// Where a value came from.

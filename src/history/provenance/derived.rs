@@ -11,8 +11,8 @@ use std::collections::VecDeque;
 use serde_json::Value;
 
 use super::answer::{Decider, DeciderRole, FrameCache, Hop, ProvenanceAnswer};
-use super::path::FieldPath;
 use super::story::TracedRun;
+use super::story::path::FieldPath;
 use ktsu_workflow::expression::provenance::FramePointer;
 
 /// The most hops in an answer.

@@ -9,8 +9,8 @@ use ktsu_workflow::expression::provenance::Provenance;
 use super::answer::{DeciderRole, ProvenanceAnswer};
 use super::derived::DerivedValue;
 use super::hops;
-use super::path::{FieldNotFoundError, FieldPath, not_found};
 use super::story::TracedRun;
+use super::story::path::{FieldNotFoundError, FieldPath, not_found};
 
 /// Where a field of an envelope came from; `within` is the child that was asked about.
 ///

@@ -8,8 +8,8 @@ use ktsu_projections::life::invoked::InvokedAs;
 use ktsu_projections::run::{StepKey, StepStatus};
 use serde_json::json;
 
-use super::path::name_in_pointer;
 use super::story::TracedRun;
+use super::story::path::name_in_pointer;
 use ktsu_workflow::expression::provenance::{FramePointer, Provenance, Tracked};
 use ktsu_workflow::expression::{EvaluatedValue, from_value};
 

@@ -14,16 +14,11 @@
 //! field and repeats what made it, then what that was made of.
 
 mod answer;
-mod defined;
 mod derived;
 mod envelope_answer;
 mod facts;
-mod folded;
 mod hops;
 mod invoked;
-mod memo;
-mod names;
-mod path;
 mod responder_runs;
 mod story;
 #[cfg(test)]
@@ -36,10 +31,10 @@ mod world_path;
 pub(crate) mod worlds;
 
 pub use answer::{Decider, DeciderRole, Hop, ProvenanceAnswer, ValueOrigin, origins};
-pub use memo::TraceError;
-pub(crate) use path::segments;
-pub use path::{FieldNotFoundError, FieldPath};
 pub use story::TracedRun;
+pub use story::memo::TraceError;
+pub(crate) use story::path::segments;
+pub use story::path::{FieldNotFoundError, FieldPath};
 pub use track::StepTrack;
 pub(crate) use world_path::find as find_in_world;
 

@@ -7,8 +7,8 @@ use ktsu_projections::world::activity::is_address;
 use ktsu_workflow::expression::provenance::{FramePointer, Provenance, Tracked};
 use ktsu_workflow::expression::{EvaluatedValue, from_json};
 
-use super::path::name_in_pointer;
 use super::story::TracedRun;
+use super::story::path::name_in_pointer;
 use super::worlds::WorldFacts;
 
 impl TracedRun<'_> {

@@ -1,5 +1,12 @@
 //! A run replayed on tracked values: the input, the output and the deciding values of each step.
 
+pub(super) mod defined;
+pub(super) mod folded;
+pub(super) mod memo;
+pub(super) mod names;
+mod outputs;
+pub(super) mod path;
+
 use std::cell::RefCell;
 use std::collections::HashMap;
 
@@ -11,14 +18,12 @@ use ktsu_projections::run::{Effective, ItemEnd, RunState, StepKey, StepStatus};
 use ktsu_projections::step_name::path_in;
 use serde_json::{Value, json};
 
-use super::defined::DefinitionHistory;
 use super::facts::{RunFacts, SetField, StepFacts};
-use super::folded::FoldedRun;
-use super::memo::TraceMemo;
-use super::names::ScopeNames;
 use super::track::{StepTrack, TrackedOverlay, marked, object};
 use super::worlds::WorldFacts;
 use crate::RunReadError;
+use defined::DefinitionHistory;
+use folded::FoldedRun;
 use ktsu_workflow::definition::{CompiledStep, CompiledWork};
 use ktsu_workflow::expression::provenance::{FramePointer, Provenance, Tracked, union};
 use ktsu_workflow::expression::{
@@ -28,6 +33,8 @@ use ktsu_workflow::graph;
 use ktsu_workflow::params;
 use ktsu_workflow::rules::DecisionRules;
 use ktsu_workflow::template::Template;
+use memo::TraceMemo;
+use names::ScopeNames;
 
 /// A run, its definition, and its values with their places.
 pub struct TracedRun<'f> {
@@ -545,55 +552,5 @@ impl<'f> TracedRun<'f> {
         params::without_nulls(schema, &mut body, &filled, rules);
         let resolved = params::resolve(schema, body, rules).ok()?;
         Some(given.aligned(&from_value(&resolved)))
-    }
-
-    /// See `scope_output` of the engine.
-    fn trace_output(&self, scope: u32) -> Option<ScopeTrack> {
-        let held = self.state().scope(scope)?;
-        let workflow = self.ended_as(scope)?;
-        let (map, schema) = match &workflow.output {
-            Some((map, schema)) => (map.as_ref(), schema.is_some()),
-            None => (None, false),
-        };
-        let mut tracker = Tracker::default();
-        let output = match map {
-            Some(map) => {
-                let ended = self.end_of(scope);
-                // What was laid over a step since is part of the output that is shown.
-                let later = self.fold.has_overlay_after_end(scope);
-                let before = ended.filter(|_| !later).unwrap_or(u64::MAX);
-                let names = self.names_before(scope, before);
-                self.render(map, &names, &mut tracker)
-            }
-            None => self.last_output(scope),
-        };
-        if let (true, Some(output)) = (schema, &output) {
-            tracker.inspect(output.dependencies());
-        }
-        let risk = tracker.inspected();
-        let has = held.ended.as_ref().is_some_and(|end| end.output.is_some());
-        Some(ScopeTrack {
-            output: output.filter(|_| has).map(|output| output.chosen_by(&risk)),
-            risk,
-        })
-    }
-
-    /// The output of the last step that completed, chosen by whatever kept later ones from it.
-    fn last_output(&self, scope: u32) -> Option<Tracked> {
-        let count = u32::try_from(self.state().scope(scope)?.steps.len()).ok()?;
-        let mut why = Vec::new();
-        for position in (0..count).rev() {
-            let Some(track) = self.step(StepKey::of(scope, position)) else {
-                continue;
-            };
-            let status = self.state().step(StepKey::of(scope, position))?.status;
-            match (status, &track.value) {
-                (StepStatus::Complete, Some(value)) => {
-                    return Some(value.clone().chosen_by(&union(&why)));
-                }
-                _ => why.extend([track.gate.clone(), track.risk.clone()]),
-            }
-        }
-        None
     }
 }

@@ -19,8 +19,10 @@ use super::answer::{DeciderRole, Hop, ProvenanceAnswer};
 use super::derived::{Derivations, Derived, DerivedValue, walk};
 use super::envelope_answer;
 use super::hops;
-use super::path::{FieldNotFoundError, FieldPath, dotted, name_in_pointer, pointer_of, segments};
 use super::story::TracedRun;
+use super::story::path::{
+    FieldNotFoundError, FieldPath, dotted, name_in_pointer, pointer_of, segments,
+};
 use super::world_names::{ResponderView, object_data, relation_value};
 use super::world_path::{self, Found};
 use super::worlds::{WorldFacts, cause};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ktsu_projections::world::{World, WorldObject, WorldRelation};
 
-use super::path::FieldNotFoundError;
+use super::story::path::FieldNotFoundError;
 
 /// The fewest characters of an id that are worth a search.
 const MIN_ID_CHARS: usize = 3;

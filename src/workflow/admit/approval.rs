@@ -7,8 +7,6 @@ use ktsu_projections::approvals::approval_id;
 use ktsu_projections::run::waits::PendingDecision;
 use ktsu_projections::run::{RunState, StepKey};
 
-use crate::timers;
-
 /// A person's word about a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApprovalCommand {
@@ -105,7 +103,7 @@ pub fn decide(
         return Err(ApprovalDecisionError::OtherArguments { id, actual });
     }
     if let Some(gate) = asked.call.state.gate() {
-        if timers::gate_deadline(gate).is_some_and(|until| until <= now) {
+        if gate.deadline().is_some_and(|until| until <= now) {
             return Err(ApprovalDecisionError::Expired { id });
         }
         let by = said.by.id.clone();
@@ -141,7 +139,7 @@ pub fn decide(
 
 /// That nobody decided in time: the wait that ends first, if it has ended.
 pub(crate) fn expired(state: &RunState, now: Timestamp) -> Option<Draft> {
-    let (until, asked) = timers::next_approval_deadline(state)?;
+    let (until, asked) = next_deadline(state)?;
     let scope = state.scope_of(asked.at.step)?;
     let event = AgentEvent::ApprovalExpired(ApprovalExpired {
         attempt: asked.task.attempt,
@@ -186,4 +184,11 @@ fn find_pending<'s>(
             ids: several.iter().map(id).collect(),
         }),
     }
+}
+
+/// The next end of a wait for people: its time, and what it is about.
+pub fn next_deadline(state: &RunState) -> Option<(Timestamp, PendingDecision<'_>)> {
+    let asked = state.pending_decisions().into_iter();
+    let ends = asked.filter_map(|asked| Some((asked.call.state.gate()?.deadline()?, asked)));
+    ends.min_by_key(|(until, asked)| (*until, asked.request))
 }

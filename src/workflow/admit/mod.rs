@@ -26,7 +26,8 @@ use ktsu_projections::run::{Phase, RunState, StepKey, StepStatus};
 use serde_json::Value;
 
 use crate::definition::Definition;
-use crate::next::{Memo, next, violations};
+use crate::failure_text::violations;
+use crate::next::{Memo, next};
 use crate::rules::{DecisionRules, RULES};
 use crate::{params, timers, turn};
 

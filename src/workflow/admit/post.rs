@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use crate::airlock::Schema;
 use crate::definition::{CompiledWorlds, Definition};
-use crate::next::violations;
+use crate::failure_text::violations;
 use crate::respond::misfit;
 use crate::rules::{DecisionRules, UnknownRulesError};
 pub use event::{EventMembers, PostedEvent};

@@ -8,10 +8,10 @@ use ktsu_projections::calls::CallHistory;
 use serde_json::json;
 
 use crate::admit;
+use crate::admit::approval;
 use crate::admit::approval::{ApprovalCommand, ApprovalDecisionError, decide};
 use crate::driven_tests::{Driven, Say};
 use crate::plans_tests::{agent, run_of};
-use crate::timers;
 
 use Decision::{Approved, Happened, Rejected};
 
@@ -151,7 +151,7 @@ fn a_late_decision_is_refused_by_the_clock_alone() {
 #[test]
 fn a_clock_that_jumps_forward_moves_the_end_of_a_wait_with_it() {
     let mut run = gated(&["late-a"]);
-    let until = timers::next_approval_deadline(&run.state).unwrap().0;
+    let until = approval::next_deadline(&run.state).unwrap().0;
     let jumped = Timestamp::from_micros(run.now).plus_millis(3_600_000);
     run.now = jumped.as_micros();
     let right = said(&run, Approved);
@@ -162,13 +162,13 @@ fn a_clock_that_jumps_forward_moves_the_end_of_a_wait_with_it() {
     );
     run.input(admit::jumped(&run.state, jumped, 3_600_000).unwrap());
     let moved = until.plus_millis(3_600_000);
-    assert_eq!(timers::next_approval_deadline(&run.state).unwrap().0, moved);
+    assert_eq!(approval::next_deadline(&run.state).unwrap().0, moved);
     assert_eq!(
         CallHistory::fold(&run.frames).into_approvals()[0].expires_at,
         Some(moved)
     );
-    let asked = timers::next_approval_deadline(&run.state).unwrap().1;
-    let announced = timers::announced_gate_deadline(asked.call.state.gate().unwrap());
+    let asked = approval::next_deadline(&run.state).unwrap().1;
+    let announced = asked.call.state.gate().unwrap().announced_deadline();
     assert_eq!(announced, Some(until), "a notice sent again says the same");
     taken(&run, &right);
     run.now = moved.as_micros();

@@ -3,16 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use jmespath::Rcvar;
 use ktsu_ledger::event::plan::AgentFile;
 use ktsu_ledger::topic::{TopicPattern, TopicPatternError};
 use ktsu_projections::life::reserved::is_reserved;
 use serde_json::{Map, Value, json};
 
-use super::server::CompiledServer;
+use super::server::{CompiledServer, OnlyParams};
 use super::{CompileErrors, output_schema, params_schema, text};
 use crate::airlock::{self, Schema, SchemaViolation};
-use crate::expression::{EvaluationError, NameLookup, Root, from_value};
+use crate::expression::{EvaluationError, Root};
 use crate::params::{self, ParamsSchema};
 use crate::rules::DecisionRules;
 use crate::template::{Template, text_of};
@@ -178,7 +177,7 @@ impl CompiledAgent {
     ) -> Result<Prompts, EvaluationError> {
         params.retain(|name, _| !self.is_secret(name));
         let params = Value::Object(params);
-        let names = OnlyParams(from_value(&params));
+        let names = OnlyParams::of_value(&params);
         let text = |template: &Template| {
             let rendered = template.render(&names, &|_| false, rules)?;
             Ok(text_of(&rendered.value, rules))
@@ -226,21 +225,6 @@ fn servers(
         servers.extend(CompiledServer::compile(plan, &at, secret, faults));
     }
     servers
-}
-
-/// The names of a prompt, and of what a tool server is told.
-pub(super) struct OnlyParams(Rcvar);
-
-impl OnlyParams {
-    pub(super) fn of(params: &Map<String, Value>) -> Self {
-        Self(from_value(&Value::Object(params.clone())))
-    }
-}
-
-impl NameLookup for OnlyParams {
-    fn get(&self, root: &Root) -> Option<Rcvar> {
-        (*root == Root::Params).then(|| self.0.clone())
-    }
 }
 
 #[cfg(test)]

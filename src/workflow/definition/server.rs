@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use jmespath::Rcvar;
 use ktsu_ledger::event::plan::ServerPlan;
 use serde_json::{Map, Value};
 
-use super::agent::OnlyParams;
 use super::{CompileErrors, collect_error};
-use crate::expression::{EvaluationError, Root};
+use crate::expression::{EvaluationError, NameLookup, Root, from_value};
 use crate::rules::DecisionRules;
 use crate::template::{Template, text_of};
 
@@ -164,6 +164,25 @@ fn mentions(template: &Template, secret: &BTreeSet<String>) -> bool {
         let taken = expression.params();
         taken.whole && !secret.is_empty() || taken.names.iter().any(|name| secret.contains(name))
     })
+}
+
+/// The names of a prompt, and of what a tool server is told.
+pub(super) struct OnlyParams(Rcvar);
+
+impl OnlyParams {
+    pub(super) fn of_value(params: &Value) -> Self {
+        Self(from_value(params))
+    }
+
+    pub(super) fn of(params: &Map<String, Value>) -> Self {
+        Self::of_value(&Value::Object(params.clone()))
+    }
+}
+
+impl NameLookup for OnlyParams {
+    fn get(&self, root: &Root) -> Option<Rcvar> {
+        (*root == Root::Params).then(|| self.0.clone())
+    }
 }
 
 #[cfg(test)]

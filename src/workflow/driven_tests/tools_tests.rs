@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::{Driven, Say, place};
 use crate::admit;
-use crate::admit::approval::{ApprovalCommand, ApprovalDecisionError, decide};
+use crate::admit::approval::{ApprovalCommand, ApprovalDecisionError, decide, next_deadline};
 use crate::admit::review::{ReviewCommand, ReviewDecisionError};
 use crate::admit::suspend::{PermittedSuspension, StepResumption, StepResumptionError};
 use crate::next::{Memo, TaskSpec, task_spec};
@@ -290,7 +290,7 @@ impl Driven {
 
     /// Nobody decides until the next wait is over.
     pub(crate) fn waits_too_long(&mut self) {
-        let (until, _) = timers::next_approval_deadline(&self.state).expect("something waits");
+        let (until, _) = next_deadline(&self.state).expect("something waits");
         self.now = self.now.max(until.as_micros());
         self.input(timers::due(&self.state, until).expect("it is over"));
     }

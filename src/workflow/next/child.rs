@@ -13,9 +13,10 @@ use serde_json::{Value, json};
 
 use super::names::computed;
 use super::open::{ChildOpening, Opener};
-use super::{DecisionBatch, Memo, StepContext, StepDecision, WorkOutcome, clipped};
+use super::{DecisionBatch, Memo, StepContext, StepDecision, WorkOutcome};
 use crate::defaults::segment;
 use crate::definition::{CompiledStep, CompiledWork, Definition};
+use crate::failure_text::clipped;
 use crate::params;
 use crate::template::{Leaf, LeafSource, Template};
 use ktsu_schema::message_at;

@@ -29,12 +29,11 @@ pub(crate) use budget::{
 };
 pub use child::output_now;
 pub use names::{Memo, ScopedNames};
-pub use notice::notice_body;
+pub use notice::{notice_body, notice_id};
 pub use servers::{ServerSpec, missing_value_code, secret_values};
 pub use task::TaskSpec;
 pub use webhook::{
-    REQUEST_HEADERS, SIGNATURE_HEADERS, WebhookPreview, delivery_id, notice_id, service_of,
-    webhook_preview,
+    REQUEST_HEADERS, SIGNATURE_HEADERS, WebhookPreview, delivery_id, service_of, webhook_preview,
 };
 
 use std::collections::BTreeMap;
@@ -52,6 +51,7 @@ use serde_json::Value;
 use super::airlock::SchemaViolation;
 use super::definition::{CompiledStep, CompiledWorkflow, Definition};
 use super::expression::truthy;
+use super::failure_text::{clipped, violations};
 use super::rules::DecisionRules;
 
 /// The next unit, or nothing: the run has ended, or waits for the world.
@@ -213,22 +213,6 @@ impl WorkOutcome {
             raw: None,
         }
     }
-}
-
-/// The most bytes of a message. The message of a failure stands in every frame the failure goes
-/// up through; what it was made of stands whole in a frame before.
-const MAX_MESSAGE: usize = 8 * 1024;
-
-/// A message that fits into a frame.
-pub(crate) fn clipped(mut message: String) -> String {
-    if message.len() > MAX_MESSAGE {
-        let end = (0..=MAX_MESSAGE)
-            .rev()
-            .find(|at| message.is_char_boundary(*at));
-        message.truncate(end.unwrap_or_default());
-        message.push('…');
-    }
-    message
 }
 
 impl StepDecision<'_> {
@@ -546,14 +530,4 @@ impl<'a> StepContext<'a> {
         ends.sort_unstable();
         ends
     }
-}
-
-/// Findings in the form frames carry them.
-pub fn violations(found: Vec<SchemaViolation>) -> Vec<Violation> {
-    let convert = |one: SchemaViolation| Violation {
-        message: one.message,
-        path: one.pointer,
-        rule: one.rule,
-    };
-    found.into_iter().map(convert).collect()
 }

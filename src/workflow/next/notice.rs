@@ -2,17 +2,22 @@
 
 use ktsu_ledger::event::plan::StepWork;
 use ktsu_ledger::event::{WebhookDead, WebhookEvent, WebhookSent};
-use ktsu_ledger::{CanonicalJson, Draft, Event, Hash};
+use ktsu_ledger::{CanonicalJson, Draft, Event, Hash, StreamId};
 use ktsu_projections::approvals::approval_id;
 use ktsu_projections::lineage::item_name;
 use ktsu_projections::run::notices::Notice;
 use ktsu_projections::run::{RunState, Scope, StepKey};
 use serde_json::{Value, json};
 
-use super::webhook::notice_id;
 use super::{DecisionBatch, Memo, StepContext};
 use crate::definition::Definition;
-use crate::timers::announced_gate_deadline;
+
+/// The id that tells notices apart: one for a webhook step and a call that people are asked about.
+pub fn notice_id(stream: &StreamId, scope: &str, step: &str, request: u64) -> String {
+    let name = format!("notice\n{stream}\n{scope}\n{step}\n{request}");
+    let digest = Hash::of(name.as_bytes()).to_string();
+    format!("whd_{}", digest.get(..32).unwrap_or_default())
+}
 
 /// Announces the first notice that is due.
 pub(super) fn announce(
@@ -98,7 +103,7 @@ pub fn notice_body(state: &RunState, request: u64) -> Option<CanonicalJson> {
         "tool_name": gate.tool,
         "tool_use_id": asked.call.id,
     });
-    if let Some(until) = announced_gate_deadline(gate) {
+    if let Some(until) = gate.announced_deadline() {
         body["expires_at"] = Value::from(until.to_string());
     }
     CanonicalJson::from_value(&body).ok()

@@ -20,9 +20,10 @@ use ktsu_projections::run::{AgentTask, TaskPhase, Tasks};
 use serde_json::{Value, json};
 
 use super::task_end::AgentEnd;
-use super::{DecisionBatch, StepDecision, WorkOutcome, violations};
+use super::{DecisionBatch, StepDecision, WorkOutcome};
 use crate::commands::OutcomeCommand;
 use crate::definition::CompiledStep;
+use crate::failure_text::violations;
 use crate::outcome::{self, OutcomeExtras, OutcomeRefusal};
 use crate::reserved::{self, ReservedEnd, ReservedEvaluation};
 use ktsu_schema::message_at;

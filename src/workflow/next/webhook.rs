@@ -314,13 +314,6 @@ pub fn delivery_id(stream: &StreamId, scope: &str, step: &str, attempt: u32) -> 
     format!("whd_{}", digest.get(..32).unwrap_or_default())
 }
 
-/// The same for a notice: one for a webhook step and a call that people are asked about.
-pub fn notice_id(stream: &StreamId, scope: &str, step: &str, request: u64) -> String {
-    let name = format!("notice\n{stream}\n{scope}\n{step}\n{request}");
-    let digest = Hash::of(name.as_bytes()).to_string();
-    format!("whd_{}", digest.get(..32).unwrap_or_default())
-}
-
 /// What a secret is taken for while the host of a URL is looked for.
 const PLACEHOLDER: &str = "redacted";
 

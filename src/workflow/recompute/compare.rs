@@ -16,7 +16,7 @@ use super::questions::{ASKS, address};
 use super::{RecordedAsk, RecordedRun, RecordedTask, TaskEnd};
 use crate::defaults;
 use crate::definition::{CompileErrors, CompiledStep};
-use crate::next::violations;
+use crate::failure_text::violations;
 use crate::rules::DecisionRules;
 use ktsu_schema::message_at;
 

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::airlock::check_output;
 use crate::definition::CompiledAsk;
-use crate::next::violations;
+use crate::failure_text::violations;
 use crate::outcome;
 use crate::reserved::{self, Field, ReservedEnd};
 use crate::rules::DecisionRules;

@@ -18,7 +18,7 @@ use super::{RespondContext, Response, actor, output_key};
 use crate::airlock::{self, Schema};
 use crate::definition::{CompiledEntry, CompiledMake};
 use crate::expression::{EvaluationError, from_json, truthy};
-use crate::next::{clipped, violations};
+use crate::failure_text::{clipped, violations};
 use crate::rules::DecisionRules;
 use crate::template::{Template, text_of};
 use crate::world::MAX_ID_CHARS;

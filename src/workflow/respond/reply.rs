@@ -16,7 +16,7 @@ use super::verdict::{self, Evaluated};
 use super::{Response, Stage};
 use crate::definition::{CompiledAsk, CompiledResponder, CompiledResponse};
 use crate::expression::{EvaluationError, from_value, null};
-use crate::next::clipped;
+use crate::failure_text::clipped;
 
 /// What a responder makes of a reply, from an entry of `then` on; behind the last,
 /// `responder.completed`.

@@ -12,7 +12,7 @@ use super::names::ResponderNames;
 use super::{RespondContext, Stage};
 use crate::definition::{CompiledForEach, CompiledResponder, CompiledResponse};
 use crate::expression::{EvaluationError, from_value, truthy};
-use crate::next::clipped;
+use crate::failure_text::clipped;
 
 /// The most items for which one firing of a responder asks a model or runs a workflow: each is kept
 /// until it ends, with the world as of the trigger.

@@ -12,7 +12,7 @@ use super::rules::{
     Delay, Matcher, NamedValue, PARTS, Rules, ScriptRule, ScriptedFailure, Source, TEMPLATE_NAMES,
     ValueRule, WHOLE,
 };
-use super::shape;
+use super::shape::{self, MAX_COUNT, MAX_DELAY_MS};
 use super::template::is_of_a_name;
 use crate::error::{Code, GatewayError};
 use ktsu_config::fault::{Fault, FaultCode, Faults};
@@ -20,11 +20,6 @@ use ktsu_config::read::{self, ConfigReader, Fields};
 use ktsu_config::shape::MapShape;
 use ktsu_config::yaml::{YamlNode, YamlValue};
 use ktsu_contract::gateway::AttemptUsage;
-
-/// The longest delay, in milliseconds.
-pub(super) const MAX_DELAY_MS: f64 = 600_000.0;
-/// What a number of times or tokens may be.
-pub(super) const MAX_COUNT: i64 = 1_000_000_000_000;
 
 /// Reads a rules file.
 pub(super) fn load(real: &Path, shown: &Path, faults: &mut Faults) -> Option<Rules> {

@@ -1,10 +1,14 @@
 //! The shape of a rules file.
 
-use super::read::{MAX_COUNT, MAX_DELAY_MS};
 use ktsu_config::shape::FieldType::{
     Any, Each, Either, Flag, Integer, List, Map, Note, Number, Text,
 };
 use ktsu_config::shape::{FieldType, KeyShape, MapShape, optional, required};
+
+/// The longest delay, in milliseconds.
+pub(super) const MAX_DELAY_MS: f64 = 600_000.0;
+/// What a number of times or tokens may be.
+pub(super) const MAX_COUNT: i64 = 1_000_000_000_000;
 
 /// The whole file.
 pub const RULES: MapShape = MapShape::new(

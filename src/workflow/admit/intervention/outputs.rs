@@ -10,7 +10,7 @@ use super::InterventionError;
 use crate::admit::fields::{self, StepSchemas};
 use crate::airlock;
 use crate::definition::{CompiledStep, CompiledWorkflow, Definition};
-use crate::next::violations;
+use crate::failure_text::violations;
 use crate::rules::DecisionRules;
 
 /// Puts values over fields of an output, each of which must be one that it can have, and none of which

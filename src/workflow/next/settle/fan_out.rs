@@ -4,8 +4,9 @@ use ktsu_ledger::event::FinishReason;
 use ktsu_ledger::event::plan::AgentPlan;
 use ktsu_projections::run::{Step as StepState, Tasks};
 
-use super::super::{StepDecision, WorkOutcome, violations};
+use super::super::{StepDecision, WorkOutcome};
 use super::{MAX_CAUSES, STOPPED_ELSEWHERE, stop_items};
+use crate::failure_text::violations;
 
 impl StepDecision<'_> {
     /// Ends a fan-out that bore too much: what is under way is stopped, then the step fails.

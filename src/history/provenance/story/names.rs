@@ -8,7 +8,7 @@ use ktsu_projections::life::suspension::Resumption;
 use ktsu_projections::run::StepKey;
 use serde_json::Value;
 
-use super::story::TracedRun;
+use super::TracedRun;
 use ktsu_workflow::expression::provenance::{FramePointer, Provenance, Tracked};
 use ktsu_workflow::expression::{
     EvaluatedValue, InvokedMention, NameLookup, Root, from_json, from_value,
@@ -16,19 +16,19 @@ use ktsu_workflow::expression::{
 use ktsu_workflow::rules::DecisionRules;
 
 /// The names of a scope, and of one item in it.
-pub(super) struct ScopeNames<'s> {
-    pub(super) story: &'s TracedRun<'s>,
-    pub(super) scope: u32,
+pub(in crate::provenance) struct ScopeNames<'s> {
+    pub(in crate::provenance) story: &'s TracedRun<'s>,
+    pub(in crate::provenance) scope: u32,
     /// The step that asks, which may have waited for data.
-    pub(super) step: Option<u32>,
-    pub(super) item: Option<(Tracked, u32)>,
+    pub(in crate::provenance) step: Option<u32>,
+    pub(in crate::provenance) item: Option<(Tracked, u32)>,
     /// The frame whose decision asks: overlays after it do not count.
-    pub(super) before: u64,
+    pub(in crate::provenance) before: u64,
 }
 
 impl ScopeNames<'_> {
     /// The same names, with `resume` of a step.
-    pub(super) fn of_step(self, step: u32) -> Self {
+    pub(in crate::provenance) fn of_step(self, step: u32) -> Self {
         Self {
             step: Some(step),
             ..self
@@ -43,7 +43,7 @@ impl ScopeNames<'_> {
     }
 
     /// What let the step begin again, if it was suspended: the commands of the attempt before.
-    pub(super) fn let_begin(&self) -> Provenance {
+    pub(in crate::provenance) fn let_begin(&self) -> Provenance {
         self.given().map_or_else(Provenance::default, |given| {
             let place = FramePointer::new(given.finished, "/outcome/commands");
             Tracked::recorded(place, from_value(&Value::Null)).dependencies()
@@ -108,7 +108,7 @@ impl NameLookup<Tracked> for ScopeNames<'_> {
 
 impl TracedRun<'_> {
     /// A variable of the run; nothing for a secret.
-    pub(super) fn env_value(&self, name: &str) -> Option<Tracked> {
+    pub(in crate::provenance) fn env_value(&self, name: &str) -> Option<Tracked> {
         let state = self.state();
         match state.created().env.get(name)? {
             EnvValue::Value(value) => {

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use ktsu_projections::world::{Condition, WorldObject};
 use ktsu_workflow::expression::provenance::{FramePointer, Provenance, Tracked, union};
 
+use super::TracedRun;
 use super::path::FieldNotFoundError;
-use super::story::TracedRun;
 
 /// Why a trace has no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -28,7 +28,7 @@ const BYTES_A_UNIT: usize = 64;
 
 /// Values that are shared, and a count of the work. A unit is about a microsecond.
 #[derive(Default)]
-pub(super) struct TraceMemo {
+pub(in crate::provenance) struct TraceMemo {
     done: Cell<u64>,
     limit: Option<u64>,
     /// By the frame that holds them.
@@ -52,28 +52,36 @@ struct CountedObject {
 }
 
 impl TraceMemo {
-    pub(super) fn spend(&self, units: usize) {
+    pub(in crate::provenance) fn spend(&self, units: usize) {
         let units = u64::try_from(units).unwrap_or(u64::MAX);
         self.done.set(self.done.get().saturating_add(units));
     }
 
     /// Of copying a value of so many bytes into the answer.
-    pub(super) fn spend_value(&self, bytes: usize) {
+    pub(in crate::provenance) fn spend_value(&self, bytes: usize) {
         self.spend(1 + bytes / BYTES_A_UNIT);
     }
 
-    pub(super) fn is_over(&self) -> bool {
+    pub(in crate::provenance) fn is_over(&self) -> bool {
         self.limit.is_some_and(|limit| self.done.get() > limit)
     }
 
     /// The params that a frame holds.
-    pub(super) fn params(&self, frame: u64, read: impl FnOnce() -> Tracked) -> Tracked {
+    pub(in crate::provenance) fn params(
+        &self,
+        frame: u64,
+        read: impl FnOnce() -> Tracked,
+    ) -> Tracked {
         let mut known = self.params.borrow_mut();
         known.entry(frame).or_insert_with(read).clone()
     }
 
     /// An object that a look-up found.
-    pub(super) fn object(&self, object: &WorldObject, read: impl FnOnce() -> Tracked) -> Tracked {
+    pub(in crate::provenance) fn object(
+        &self,
+        object: &WorldObject,
+        read: impl FnOnce() -> Tracked,
+    ) -> Tracked {
         let key = (Arc::clone(&object.id), object.changed);
         if let Some(known) = self.objects.borrow().get(&key) {
             return known.clone();
@@ -86,7 +94,7 @@ impl TraceMemo {
 
     /// Where the objects began that a look-up counted, in order. Counts of a growing world share the
     /// places of those that they have in common. `is_fixed` says that an object was created once.
-    pub(super) fn counted<'i>(
+    pub(in crate::provenance) fn counted<'i>(
         &self,
         query: CountQuery,
         ids: impl Iterator<Item = &'i Arc<str>>,

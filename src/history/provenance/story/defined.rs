@@ -3,17 +3,17 @@
 use ktsu_ledger::Frame;
 use ktsu_projections::run::{RunStatus, StepKey};
 
-use super::story::TracedRun;
+use super::TracedRun;
 use crate::RunReadError;
 use ktsu_workflow::definition::{CompiledStep, CompiledWorkflow, CompiledWorlds, Definition};
 
 /// Each with the frame that brought it: the run's own, then those of forks that changed it.
 #[derive(Debug)]
-pub(super) struct DefinitionHistory(Vec<(u64, Definition)>);
+pub(in crate::provenance) struct DefinitionHistory(Vec<(u64, Definition)>);
 
 impl DefinitionHistory {
     /// Compiles what the frames bring.
-    pub(super) fn of(frames: &[Frame]) -> Result<Self, RunReadError> {
+    pub(in crate::provenance) fn of(frames: &[Frame]) -> Result<Self, RunReadError> {
         let mut all = Vec::new();
         for frame in frames {
             let Some((definition, _)) = frame.event.definition() else {
@@ -49,7 +49,11 @@ impl TracedRun<'_> {
     }
 
     /// The workflow of a scope as it was when a frame was decided.
-    pub(super) fn workflow(&self, scope: u32, frame: Option<u64>) -> Option<&CompiledWorkflow> {
+    pub(in crate::provenance) fn workflow(
+        &self,
+        scope: u32,
+        frame: Option<u64>,
+    ) -> Option<&CompiledWorkflow> {
         let definition = self.defined.before(frame)?;
         match scope {
             0 => definition.root(),
@@ -58,7 +62,7 @@ impl TracedRun<'_> {
     }
 
     /// The workflow of a child as it was when a step began.
-    pub(super) fn child_of(
+    pub(in crate::provenance) fn child_of(
         &self,
         scope: u32,
         position: u32,
@@ -70,19 +74,23 @@ impl TracedRun<'_> {
     }
 
     /// The workflow of a scope as it was when the scope ended.
-    pub(super) fn ended_as(&self, scope: u32) -> Option<&CompiledWorkflow> {
+    pub(in crate::provenance) fn ended_as(&self, scope: u32) -> Option<&CompiledWorkflow> {
         self.workflow(scope, self.end_of(scope))
     }
 
     /// The frame that ended a scope. A run that a person ended has no frame of its own for that.
-    pub(super) fn end_of(&self, scope: u32) -> Option<u64> {
+    pub(in crate::provenance) fn end_of(&self, scope: u32) -> Option<u64> {
         let held = self.state().scope(scope)?;
         let ended = held.ended.as_ref()?;
         (held.status != RunStatus::Cancelled).then_some(ended.seq)
     }
 
     /// A step as it was when it began, and the ids of the steps it waited for.
-    pub(super) fn compiled(&self, scope: u32, position: u32) -> Option<(&CompiledStep, Vec<&str>)> {
+    pub(in crate::provenance) fn compiled(
+        &self,
+        scope: u32,
+        position: u32,
+    ) -> Option<(&CompiledStep, Vec<&str>)> {
         let id = &self.state().scope(scope)?.shape.step(position)?.id;
         let workflow = self.workflow(scope, self.begun(scope, position))?;
         let step = workflow.steps.get(*workflow.by_id.get(id)?)?;
@@ -94,7 +102,7 @@ impl TracedRun<'_> {
     }
 
     /// The step by whose definition another ran: itself, or the one that it was resumed to.
-    pub(super) fn acting(&self, scope: u32, position: u32) -> Option<&CompiledStep> {
+    pub(in crate::provenance) fn acting(&self, scope: u32, position: u32) -> Option<&CompiledStep> {
         let acting = self.state().resume_step(StepKey::of(scope, position));
         let Some(acting) = acting else {
             return Some(self.compiled(scope, position)?.0);
@@ -111,7 +119,7 @@ impl TracedRun<'_> {
     }
 
     /// The first frame about a step's last beginning.
-    pub(super) fn begun(&self, scope: u32, position: u32) -> Option<u64> {
+    pub(in crate::provenance) fn begun(&self, scope: u32, position: u32) -> Option<u64> {
         let held = self.state().scope(scope)?;
         let id = &held.shape.step(position)?.id;
         self.facts.get(&held.path, id, None).first

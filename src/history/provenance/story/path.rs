@@ -6,7 +6,7 @@
 //! `judge.ktsu_invoked[1].said` and `judge.invoked[1].output.said` in the output of what its commands
 //! ran. Elements are `[3]` or `.3`, odd names `["a.b"]`.
 
-use super::story::TracedRun;
+use super::TracedRun;
 use ktsu_projections::run::StepKey;
 use ktsu_projections::step_name::path_in;
 use ktsu_workflow::expression::provenance::Tracked;
@@ -156,12 +156,12 @@ fn below(envelope: &Tracked, base: String, name: &str, rest: &[String]) -> Optio
 }
 
 /// A segment of a path as a part of a JSON pointer.
-pub(super) fn pointer_of(segment: &str) -> String {
+pub(in crate::provenance) fn pointer_of(segment: &str) -> String {
     format!("/{}", segment.replace('~', "~0").replace('/', "~1"))
 }
 
 /// The name that a segment of a JSON pointer stands for.
-pub(super) fn name_in_pointer(segment: &str) -> String {
+pub(in crate::provenance) fn name_in_pointer(segment: &str) -> String {
     segment.replace("~1", "/").replace("~0", "~")
 }
 
@@ -196,7 +196,7 @@ fn names_of(story: &TracedRun<'_>, scope: &str) -> Vec<String> {
 }
 
 /// A field that the envelope does not have.
-pub(super) fn not_found(path: &str, mut there: Vec<String>) -> FieldNotFoundError {
+pub(in crate::provenance) fn not_found(path: &str, mut there: Vec<String>) -> FieldNotFoundError {
     let more = there.len().saturating_sub(MAX_SUGGESTIONS);
     there.truncate(MAX_SUGGESTIONS);
     if more > 0 {
@@ -256,7 +256,7 @@ pub(crate) fn segments(path: &str) -> Result<Vec<String>, FieldNotFoundError> {
 
 /// A JSON pointer as a path that [`segments`] reads: names without escapes, those that a dot or a
 /// bracket would divide in brackets.
-pub(super) fn dotted(pointer: &str) -> String {
+pub(in crate::provenance) fn dotted(pointer: &str) -> String {
     let mut path = String::new();
     for segment in pointer.trim_start_matches('/').split('/') {
         let name = name_in_pointer(segment);

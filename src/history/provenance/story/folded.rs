@@ -6,23 +6,23 @@ use ktsu_projections::run::{FoldError, RunState};
 use ktsu_workflow::current_output::with_current_outputs;
 use serde_json::Value;
 
-use super::facts::RunFacts;
-use super::story::TracedRun;
-use super::worlds::WorldFacts;
+use super::super::facts::RunFacts;
+use super::super::worlds::WorldFacts;
+use super::TracedRun;
 
 /// What a fold of all frames of a run leaves.
-pub(super) struct FoldedRun {
+pub(in crate::provenance) struct FoldedRun {
     /// The envelopes, and the state underneath.
-    pub(super) fold: EnvelopeFold,
+    pub(in crate::provenance) fold: EnvelopeFold,
     /// The frames of each step.
-    pub(super) facts: RunFacts,
+    pub(in crate::provenance) facts: RunFacts,
     /// The frames of its worlds; none if it loads none.
-    pub(super) worlds: Option<WorldFacts>,
+    pub(in crate::provenance) worlds: Option<WorldFacts>,
 }
 
 impl FoldedRun {
     /// Folds the effective frames of a run.
-    pub(super) fn of(frames: &[Frame]) -> Result<Self, FoldError> {
+    pub(in crate::provenance) fn of(frames: &[Frame]) -> Result<Self, FoldError> {
         let (first, rest) = frames.split_first().ok_or(FoldError::Empty)?;
         let mut fold = EnvelopeFold::begin(RunState::fold([first])?, first);
         let (mut facts, mut worlds) = (RunFacts::default(), WorldFacts::default());
@@ -53,7 +53,7 @@ impl<'f> TracedRun<'f> {
     }
 
     /// The data of a frame, as a tree.
-    pub(super) fn data(&self, seq: u64) -> Option<Value> {
+    pub(in crate::provenance) fn data(&self, seq: u64) -> Option<Value> {
         Some(self.frame(seq)?.event.data())
     }
 }
