@@ -4,10 +4,13 @@
 
 #[path = "support/late.rs"]
 mod late;
+#[path = "support/postgres.rs"]
+mod postgres;
 mod support;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
+use std::sync::Arc;
 
 use ktsu_ledger::appender::{AppendError, Appender, Options};
 use ktsu_ledger::store::{
@@ -287,6 +290,8 @@ struct Tried {
     epoch: Epoch,
     /// Where to open it again; `None` for the one in memory.
     path: Option<std::path::PathBuf>,
+    /// The server that keeps it, where one does.
+    backend: Option<Arc<dyn Backend>>,
     /// What is stored, for upkeep, where the store has none of its own.
     kept: MemoryStore,
 }
@@ -300,8 +305,18 @@ impl Tried {
             store,
             epoch,
             path,
+            backend: None,
             kept,
         }
+    }
+
+    /// One on a server, if there is a server.
+    fn on_a_server() -> Option<(Self, Arc<postgres::Server>)> {
+        let server = postgres::Server::get()?;
+        let (place, _) = server.ledger();
+        let mut tried = Self::new(place.store().unwrap(), None);
+        tried.backend = Some(Arc::new(place));
+        Some((tried, server))
     }
 
     fn far_away(remote: &Remote) -> Self {
@@ -319,6 +334,9 @@ impl Tried {
             self.store = Box::new(MemoryStore::new());
             self.store = Box::new(SqliteStore::open(path).unwrap());
         }
+        if let Some(backend) = &self.backend {
+            self.store = backend.store().unwrap();
+        }
         let epoch = self.store.acquire().unwrap();
         assert!(epoch > self.epoch);
         let stale = self.store.append(self.epoch, &[]).unwrap_err();
@@ -332,6 +350,9 @@ impl Tried {
         if let Some(path) = &self.path {
             model.agrees_with(&SqliteReader::open(path).unwrap());
         }
+        if let Some(backend) = &self.backend {
+            model.agrees_with(backend.reader().unwrap().as_ref());
+        }
     }
 }
 
@@ -339,11 +360,13 @@ fn play(history: Vec<Deed>) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ledger.db");
     let sqlite = SqliteStore::open(&path).unwrap();
-    let mut stores = [
+    let (on_a_server, _server) = Tried::on_a_server().unzip();
+    let mut stores = vec![
         Tried::new(Box::new(MemoryStore::new()), None),
         Tried::new(Box::new(sqlite), Some(&path)),
         Tried::far_away(&Remote::new()),
     ];
+    stores.extend(on_a_server);
     let mut model = Model::default();
     for (salt, deed) in history.into_iter().enumerate() {
         match deed {
@@ -457,8 +480,10 @@ fn a_frame_without_its_blob_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let sqlite = SqliteStore::open(&folder.path().join("ledger.db")).unwrap();
     let far_away = Remote::new().store().unwrap();
+    let server = postgres::Server::get();
+    let on_a_server = server.as_ref().map(|it| it.ledger().0.store().unwrap());
     let stores: [Box<dyn Store>; 3] = [Box::new(MemoryStore::new()), Box::new(sqlite), far_away];
-    for mut store in stores {
+    for mut store in stores.into_iter().chain(on_a_server) {
         let epoch = store.acquire().unwrap();
         let answers = store.append(epoch, &[bare.clone(), whole.clone()]).unwrap();
         let refused = AppendRefusal::NoSuchBlob {

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
+#[path = "support/postgres.rs"]
+mod postgres;
 mod support;
 
 use std::path::Path;
@@ -11,7 +13,9 @@ use ktsu_ledger::merkle::Node;
 use ktsu_ledger::removal::{PlanRemovalError, PlannedRemoval, ReferenceCounts, RemovedLeaves};
 use ktsu_ledger::store::{AppendRefusal, MemoryStore, SqliteStore, read_all};
 use ktsu_ledger::verify::{VerifyOptions, verify};
-use ktsu_ledger::{Actor, Cause, Draft, Entry, Epoch, Event, Hash, Reader, Store, StreamId};
+use ktsu_ledger::{
+    Actor, Backend as _, Cause, Draft, Entry, Epoch, Event, Hash, Reader, Store, StreamId,
+};
 use support::{caused, completed, created, ended, entry, opened, payload, row, run, store_stream};
 
 fn draft(event: Event) -> Draft {
@@ -95,15 +99,18 @@ fn sound(store: &dyn Reader) {
     assert_eq!(report.unreferenced_blobs, 0);
 }
 
-fn on_both(test: impl Fn(&mut dyn Store)) {
+fn on_each(test: impl Fn(&mut dyn Store)) {
     test(&mut MemoryStore::new());
     let folder = tempfile::tempdir().unwrap();
     test(&mut SqliteStore::open(&folder.path().join("ledger.db")).unwrap());
+    if let Some(server) = postgres::Server::get() {
+        test(server.ledger().0.store().unwrap().as_mut());
+    }
 }
 
 #[test]
 fn a_removed_run_is_gone_and_everything_else_is_as_it_was() {
-    on_both(|store| {
+    on_each(|store| {
         let epoch = fill(store);
         let before = view(store).scan_frames(1, 100).unwrap();
         let others = read_all(store, &run("b"), 0).unwrap();
@@ -131,7 +138,7 @@ fn a_removed_run_is_gone_and_everything_else_is_as_it_was() {
 
 #[test]
 fn a_run_so_long_that_its_leaves_are_a_blob_is_removed_like_any_other() {
-    on_both(|store| {
+    on_each(|store| {
         let epoch = fill(store);
         let step = || completed("s", payload(10, 1));
         add(
@@ -158,7 +165,7 @@ fn a_run_so_long_that_its_leaves_are_a_blob_is_removed_like_any_other() {
 
 #[test]
 fn the_leaves_of_removed_frames_stay_at_their_positions() {
-    on_both(|store| {
+    on_each(|store| {
         let epoch = fill(store);
         let before = view(store).scan_frames(1, 100).unwrap();
         remove(store, epoch, "a").unwrap();
@@ -174,7 +181,7 @@ fn the_leaves_of_removed_frames_stay_at_their_positions() {
 
 #[test]
 fn a_removed_name_is_not_used_again() {
-    on_both(|store| {
+    on_each(|store| {
         let epoch = fill(store);
         let after = end_of(store, &run("a"));
         remove(store, epoch, "a").unwrap();
@@ -220,7 +227,7 @@ fn branch() -> BranchCreated {
 
 #[test]
 fn a_parent_of_a_branch_stays_even_if_the_branch_came_after_the_plan() {
-    on_both(|store| {
+    on_each(|store| {
         let epoch = fill(store);
         let planned = plan(store, "a").unwrap();
         let forked = branch_of(store, "a", 2);
@@ -249,7 +256,7 @@ fn a_parent_of_a_branch_stays_even_if_the_branch_came_after_the_plan() {
 
 #[test]
 fn a_run_that_went_on_after_the_plan_stays() {
-    on_both(|store| {
+    on_each(|store| {
         let epoch = fill(store);
         let planned = plan(store, "a").unwrap();
         add(store, epoch, &run("a"), vec![ended()]);
@@ -262,7 +269,7 @@ fn a_run_that_went_on_after_the_plan_stays() {
 
 #[test]
 fn a_blob_that_was_named_after_the_plan_stays() {
-    on_both(|store| {
+    on_each(|store| {
         let epoch = fill(store);
         let planned = plan(store, "a").unwrap();
         assert_eq!(planned.removal.blobs.len(), 1);
@@ -276,7 +283,7 @@ fn a_blob_that_was_named_after_the_plan_stays() {
 
 #[test]
 fn the_first_frame_of_a_ledger_stays() {
-    on_both(|store| {
+    on_each(|store| {
         let epoch = store.acquire().unwrap();
         add(store, epoch, &run("a"), vec![ended()]);
         add(store, epoch, &store_stream(), vec![opened(1)]);

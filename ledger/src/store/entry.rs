@@ -248,7 +248,7 @@ impl Entry {
     }
 
     /// The removals that belong to it, each with the frame that records it and its number.
-    pub(crate) fn removals(&self) -> impl Iterator<Item = (u64, &RunRemoved, &Removal)> {
+    pub fn removals(&self) -> impl Iterator<Item = (u64, &RunRemoved, &Removal)> {
         let removals = self.removed.iter().zip(&self.removals);
         removals.map(|((seq, removed), removal)| (*seq, removed, removal))
     }
@@ -264,12 +264,12 @@ impl Entry {
     }
 
     /// The stream that it was forked from, if it begins a branch.
-    pub(crate) fn forked_from(&self) -> Option<&StreamId> {
+    pub fn forked_from(&self) -> Option<&StreamId> {
         self.forked_from.as_ref()
     }
 
     /// Causes in other streams.
-    pub(crate) fn foreign_causes(&self) -> &[(StreamId, u64)] {
+    pub fn foreign_causes(&self) -> &[(StreamId, u64)] {
         &self.foreign_causes
     }
 }

@@ -74,7 +74,7 @@ impl StoreError {
     }
 
     /// A failure of the system while doing something.
-    pub(crate) fn failed(doing: &'static str, why: impl ToString) -> Self {
+    pub fn failed(doing: &'static str, why: impl ToString) -> Self {
         Self::Failed {
             doing,
             why: why.to_string(),

@@ -122,7 +122,7 @@ pub struct Page {
 
 impl Page {
     /// Makes a page of `limit` rows out of up to `limit + 1` that were found.
-    pub(crate) fn of(mut rows: Vec<IndexRow>, limit: usize) -> Self {
+    pub fn of(mut rows: Vec<IndexRow>, limit: usize) -> Self {
         let more = rows.len() > limit;
         rows.truncate(limit);
         let next = rows.last().filter(|_| more).map(IndexRow::cursor);

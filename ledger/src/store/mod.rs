@@ -21,7 +21,7 @@ mod error;
 mod index;
 mod maintenance;
 mod memory;
-mod precondition;
+pub mod precondition;
 pub(crate) mod sqlite;
 
 use std::fmt;

@@ -9,7 +9,7 @@ use crate::id::{Cause, StreamId};
 use crate::removal::{ReferenceCounts, Removal};
 
 /// The state of a store that an entry is checked against.
-pub(super) trait StoreView {
+pub trait StoreView {
     /// The end of a stream, counting what this call has appended so far.
     fn tail(&mut self, stream: &StreamId) -> Result<Option<Tail>, StoreError>;
 
@@ -74,10 +74,7 @@ impl PriorTails {
 }
 
 /// Gives the reason why an entry may not be appended; `None` if it may.
-pub(super) fn check(
-    entry: &Entry,
-    view: &mut dyn StoreView,
-) -> Result<Option<AppendRefusal>, StoreError> {
+pub fn check(entry: &Entry, view: &mut dyn StoreView) -> Result<Option<AppendRefusal>, StoreError> {
     let stream = entry.stream();
     let tail = view.tail(stream)?;
     if tail.is_none() && view.removed_end(stream)?.is_some() {
@@ -181,10 +178,7 @@ fn late_references(
 }
 
 /// The blobs that a removal deletes: those that no frame names that was appended since it was planned.
-pub(super) fn unnamed_blobs(
-    removal: &Removal,
-    view: &mut dyn StoreView,
-) -> Result<Vec<Hash>, StoreError> {
+pub fn unnamed_blobs(removal: &Removal, view: &mut dyn StoreView) -> Result<Vec<Hash>, StoreError> {
     let late = late_references(removal, view)?;
     let blobs = removal.blobs.iter().copied();
     Ok(blobs.filter(|hash| !late.names(hash)).collect())

@@ -1,0 +1,563 @@
+//! Writing: one statement for a group of entries, fenced by the owner's row.
+//!
+//! Everything of a group is in one message, so nothing is locked before all of it has arrived. The
+//! fence compares the epoch and the head of the ledger: an owner that was overtaken, and a message that
+//! comes too late, store nothing. Positions follow from the head, so they are dense.
+
+use std::collections::{HashMap, HashSet};
+
+use ktsu_ledger::event::RunRemoved;
+use ktsu_ledger::removal::Removal;
+use ktsu_ledger::store::precondition::{StoreView, check, unnamed_blobs};
+use ktsu_ledger::store::{AppendRefusal, Entry, Epoch, IndexRow, StoreError, Tail};
+use ktsu_ledger::{Hash, Record, StreamId};
+use tokio_postgres::types::Type;
+
+use crate::connection::{Parameter, QueryError};
+use crate::queries::{Queries, StreamRow};
+use crate::values::{column, damaged, hashes, int, numbers, texts};
+
+/// How many streams are remembered: some 8 MB.
+const MAX_CACHED_TAILS: usize = 65_536;
+/// What is done when a group is not stored.
+const APPENDING: &str = "append to the ledger";
+
+/// Stores a group, if the epoch is `$1` and the head is `$2`; gives the number of its frames, or nothing.
+const APPEND: &str = "WITH fence AS (
+    UPDATE ledger SET head = head + cardinality($6::bigint[]), beat = beat + 1
+    WHERE id = 1 AND epoch = $1 AND head = $2 RETURNING 1),
+  new_streams AS (INSERT INTO streams (id, name)
+    SELECT new.id, new.name FROM fence, unnest($3::bigint[], $4::text[]) AS new (id, name)),
+  new_frames AS (INSERT INTO frames (pos, stream, seq, hash, body)
+    SELECT $2 + new.ord, new.stream, new.seq, new.hash, new.body FROM fence,
+      unnest($5::bigint[], $6::bigint[], $7::bytea[], $8::text[]) WITH ORDINALITY
+      AS new (stream, seq, hash, body, ord) ORDER BY new.ord),
+  new_blobs AS (INSERT INTO blobs (hash, body)
+    SELECT new.hash, new.body FROM fence, unnest($9::bytea[], $10::text[]) AS new (hash, body)
+    ON CONFLICT (hash) DO NOTHING),
+  new_rows AS (INSERT INTO index_rows (stream, workflow, status, open, created_us, key, row, digest)
+    SELECT new.* FROM fence, unnest($11::text[], $12::text[], $13::text[], $14::boolean[], $15::bigint[],
+      $16::text[], $17::text[], $18::bytea[]) AS new
+    ON CONFLICT (stream) DO UPDATE SET workflow = excluded.workflow, status = excluded.status,
+      open = excluded.open, created_us = excluded.created_us, key = excluded.key, row = excluded.row,
+      digest = excluded.digest)
+  SELECT count(*) FROM fence";
+
+/// The end of a ledger that writes.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    pub(crate) ledger: Queries,
+    /// The position of the last frame, as far as it is known.
+    head: Option<u64>,
+    /// What is remembered of streams; all of it is stored.
+    tails: HashMap<StreamId, StreamRow>,
+}
+
+/// What was found out before some entries are appended, and what those before have changed.
+#[derive(Default)]
+struct Looked {
+    /// Streams that the ledger does not have.
+    absent: HashSet<StreamId>,
+    /// The tails of streams that this call has appended to.
+    pending: HashMap<StreamId, StreamRow>,
+    /// The keys of streams.
+    keys: HashMap<StreamId, String>,
+    /// Entries that are accepted and not stored yet.
+    group: Vec<Entry>,
+}
+
+impl Writer {
+    pub(crate) fn new(ledger: Queries) -> Self {
+        Self {
+            ledger,
+            head: None,
+            tails: HashMap::new(),
+        }
+    }
+
+    /// Raises the epoch.
+    pub(crate) fn acquire(&mut self) -> Result<Epoch, StoreError> {
+        let text = "UPDATE ledger SET epoch = epoch + 1, beat = beat + 1 WHERE id = 1 RETURNING epoch, head";
+        let rows = self.change("become the owner of the ledger", text, Vec::new())?;
+        let row = rows
+            .first()
+            .ok_or_else(|| damaged("it has no owner's row"))?;
+        let (epoch, head): (i64, i64) = (column(row, 0)?, column(row, 1)?);
+        self.tails.clear();
+        self.head = Some(u64::try_from(head).map_err(|_| damaged("a negative head"))?);
+        let epoch = u64::try_from(epoch).map_err(|_| damaged("a negative epoch"))?;
+        Ok(Epoch(epoch))
+    }
+
+    /// See [`ktsu_ledger::Store::append`].
+    pub(crate) fn append(
+        &mut self,
+        epoch: Epoch,
+        entries: &[Entry],
+    ) -> Result<Vec<Result<u64, AppendRefusal>>, StoreError> {
+        let appended = self.append_groups(epoch, entries);
+        if appended.is_err() {
+            // What is stored is known only once it is read again.
+            (self.head, self.tails) = (None, HashMap::new());
+        }
+        appended
+    }
+
+    fn append_groups(
+        &mut self,
+        epoch: Epoch,
+        entries: &[Entry],
+    ) -> Result<Vec<Result<u64, AppendRefusal>>, StoreError> {
+        let mut looked = self.look(entries)?;
+        let mut results = Vec::with_capacity(entries.len());
+        let mut is_fenced = false;
+        for entry in entries {
+            let removes = entry.removals().next().is_some();
+            if removes && !looked.group.is_empty() {
+                self.store(epoch, &mut looked)?;
+                is_fenced = true;
+            }
+            let mut view = View {
+                ledger: &self.ledger,
+                tails: &self.tails,
+                looked: &looked,
+            };
+            if let Some(refused) = check(entry, &mut view)? {
+                results.push(Err(refused));
+                continue;
+            }
+            results.push(Ok(entry.tail().seq));
+            self.accept(entry, &mut looked);
+            if removes {
+                self.remove(epoch, entry, &mut looked)?;
+                is_fenced = true;
+            }
+        }
+        if !looked.group.is_empty() || !is_fenced {
+            self.store(epoch, &mut looked)?;
+        }
+        if self.tails.len() + looked.pending.len() > MAX_CACHED_TAILS {
+            self.tails.clear();
+        }
+        self.tails.extend(looked.pending);
+        Ok(results)
+    }
+
+    /// Finds out, with a question for all, what the checks of the entries need.
+    fn look(&mut self, entries: &[Entry]) -> Result<Looked, StoreError> {
+        let mut looked = Looked::default();
+        let mut unknown: Vec<StreamId> = Vec::new();
+        for entry in entries {
+            let causes = entry.foreign_causes().iter().map(|(stream, _)| stream);
+            let named = causes.chain(entry.forked_from()).chain([entry.stream()]);
+            let new = named.filter(|stream| !self.tails.contains_key(*stream));
+            unknown.extend(new.cloned());
+        }
+        if !unknown.is_empty() {
+            unknown.sort_unstable();
+            unknown.dedup();
+            let found = self.ledger.stream_rows(&unknown)?;
+            self.tails.extend(found);
+            let absent = unknown.into_iter();
+            looked.absent = absent
+                .filter(|stream| !self.tails.contains_key(stream))
+                .collect();
+        }
+        let rows = entries.iter().filter_map(Entry::index);
+        let keys: Vec<String> = rows.clone().filter_map(|row| row.key.clone()).collect();
+        if !keys.is_empty() {
+            let streams: Vec<StreamId> = rows.map(|row| row.stream.clone()).collect();
+            looked.keys = self.ledger.keys(&streams, &keys)?.into_iter().collect();
+        }
+        Ok(looked)
+    }
+
+    /// Takes an entry into the group.
+    fn accept(&self, entry: &Entry, looked: &mut Looked) {
+        let known = looked.pending.get(entry.stream());
+        let known = known.or_else(|| self.tails.get(entry.stream()));
+        // A new stream gets the position of its first frame, once that is known.
+        let id = known.map_or(0, |known| known.id);
+        let row = StreamRow {
+            id,
+            tail: Some(entry.tail()),
+        };
+        looked.pending.insert(entry.stream().clone(), row);
+        if let Some(row) = entry.index() {
+            match &row.key {
+                Some(key) => drop(looked.keys.insert(row.stream.clone(), key.clone())),
+                None => drop(looked.keys.remove(&row.stream)),
+            }
+        }
+        looked.group.push(entry.clone());
+    }
+
+    /// Stores the group.
+    fn store(&mut self, epoch: Epoch, looked: &mut Looked) -> Result<(), StoreError> {
+        let head = self.current_head()?;
+        let group = std::mem::take(&mut looked.group);
+        let (parameters, frames) = group_parameters(epoch, head, &group, &mut looked.pending);
+        let rows = self.change(APPENDING, APPEND, parameters)?;
+        let fenced: i64 = rows.first().map_or(Ok(0), |row| column(row, 0))?;
+        if fenced == 0 {
+            return Err(self.overtaken(epoch));
+        }
+        self.head = Some(head + frames);
+        Ok(())
+    }
+
+    /// Deletes streams in the transaction that stores the frames that say so.
+    fn remove(
+        &mut self,
+        epoch: Epoch,
+        entry: &Entry,
+        looked: &mut Looked,
+    ) -> Result<(), StoreError> {
+        let mut deletions = Vec::new();
+        for (seq, removed, removal) in entry.removals() {
+            let mut view = View {
+                ledger: &self.ledger,
+                tails: &self.tails,
+                looked,
+            };
+            let blobs = unnamed_blobs(removal, &mut view)?;
+            deletions.push((seq, removed, removal, blobs));
+        }
+        let known = |stream: &StreamId| self.tails.get(stream).copied();
+        let mut gone = Vec::new();
+        for (_, removed, ..) in &deletions {
+            let stream = &removed.stream;
+            let row = known(stream).map_or_else(
+                || {
+                    self.ledger
+                        .stream_rows(&[stream.clone()])
+                        .map(|all| all.first().map(|one| one.1))
+                },
+                |row| Ok(Some(row)),
+            )?;
+            let missing = || damaged(&format!("{stream} does not exist"));
+            gone.push((stream.clone(), row.ok_or_else(missing)?.id));
+        }
+        let ledger_connection = self.ledger.connection();
+        let connection = ledger_connection.map_err(|error| error.writing(APPENDING))?;
+        let writing = |error: QueryError| error.writing(APPENDING);
+        connection.run("BEGIN").map_err(writing)?;
+        self.store(epoch, looked)?;
+        for ((seq, removed, removal, blobs), (_, id)) in deletions.iter().zip(&gone) {
+            self.delete(*seq, removed, removal, blobs, *id)?;
+        }
+        connection.run("COMMIT").map_err(writing)?;
+        if connection.take_warning() {
+            return Err(not_replicated());
+        }
+        for (stream, id) in gone {
+            looked.keys.remove(&stream);
+            looked.pending.insert(stream, StreamRow { id, tail: None });
+        }
+        Ok(())
+    }
+
+    fn delete(
+        &self,
+        seq: u64,
+        removed: &RunRemoved,
+        removal: &Removal,
+        blobs: &[Hash],
+        id: i64,
+    ) -> Result<(), StoreError> {
+        let text = "INSERT INTO removals (stream, frames, authority)
+             SELECT $1, $2, pos FROM frames WHERE seq = $3
+             AND stream = (SELECT id FROM streams WHERE name = 'store')";
+        let numbers = vec![
+            (Box::new(id) as Box<_>, Type::INT8),
+            crate::values::number(removed.frames),
+            crate::values::number(seq),
+        ];
+        self.change(APPENDING, text, numbers)?;
+        let text = "WITH gone AS (DELETE FROM frames WHERE stream = $1 RETURNING 1),
+             no_blobs AS (DELETE FROM blobs WHERE hash = ANY ($2)),
+             no_row AS (DELETE FROM index_rows WHERE stream = $3)
+             SELECT count(*) FROM gone";
+        let parameters = vec![
+            (Box::new(id) as Box<_>, Type::INT8),
+            hashes(blobs),
+            crate::values::text(removal.stream.as_str()),
+        ];
+        let rows = self.change(APPENDING, text, parameters)?;
+        let deleted: i64 = rows.first().map_or(Ok(0), |row| column(row, 0))?;
+        match deleted == int(removed.frames) {
+            true => Ok(()),
+            false => Err(StoreError::Damaged(format!(
+                "{} has {deleted} frames, not {}",
+                removal.stream, removed.frames
+            ))),
+        }
+    }
+
+    /// Deletes every index row.
+    pub(crate) fn clear_index(&mut self, epoch: Epoch) -> Result<(), StoreError> {
+        let text = "WITH fence AS (UPDATE ledger SET beat = beat + 1 WHERE id = 1 AND epoch = $1 RETURNING 1),
+             gone AS (DELETE FROM index_rows USING fence)
+             SELECT count(*) FROM fence";
+        let epoch_only = vec![crate::values::number(epoch.0)];
+        let rows = self.change("change the list of runs", text, epoch_only)?;
+        let fenced: i64 = rows.first().map_or(Ok(0), |row| column(row, 0))?;
+        match fenced {
+            0 => Err(self.overtaken(epoch)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Puts index rows.
+    pub(crate) fn put_rows(&mut self, epoch: Epoch, rows: &[IndexRow]) -> Result<(), StoreError> {
+        let keys: Vec<String> = rows.iter().filter_map(|row| row.key.clone()).collect();
+        let owners = self.ledger.keys(&[], &keys)?;
+        for row in rows {
+            let mut owners = owners.iter();
+            let is_other = |(stream, key): &(StreamId, String)| {
+                row.key.as_deref() == Some(key) && *stream != row.stream
+            };
+            if owners.any(is_other) {
+                return Err(StoreError::KeyTwice(row.stream.clone()));
+            }
+        }
+        let head = self.current_head()?;
+        let mut parameters = vec![crate::values::number(epoch.0), crate::values::number(head)];
+        parameters.extend(frame_parameters(Frames::default()));
+        let last: HashMap<&StreamId, &IndexRow> =
+            rows.iter().map(|row| (&row.stream, row)).collect();
+        parameters.extend(row_parameters(last.into_values()));
+        let answered = self.change("change the list of runs", APPEND, parameters)?;
+        let fenced: i64 = answered.first().map_or(Ok(0), |row| column(row, 0))?;
+        match fenced {
+            0 => Err(self.overtaken(epoch)),
+            _ => Ok(()),
+        }
+    }
+
+    fn current_head(&mut self) -> Result<u64, StoreError> {
+        if let Some(head) = self.head {
+            return Ok(head);
+        }
+        let rows = self
+            .ledger
+            .ask("SELECT head FROM ledger WHERE id = 1", &Vec::new)?;
+        let row = rows
+            .first()
+            .ok_or_else(|| damaged("it has no owner's row"))?;
+        let head = crate::values::unsigned(row, 0)?;
+        self.head = Some(head);
+        Ok(head)
+    }
+
+    /// The error of an owner whose fence did not hold: another one has come, or a message of its own
+    /// was stored late.
+    fn overtaken(&mut self, Epoch(ours): Epoch) -> StoreError {
+        self.head = None;
+        let rows = self
+            .ledger
+            .ask("SELECT epoch FROM ledger WHERE id = 1", &Vec::new);
+        let stored = rows.and_then(|rows| match rows.first() {
+            Some(row) => crate::values::unsigned(row, 0),
+            None => Err(damaged("it has no owner's row")),
+        });
+        match stored {
+            Ok(stored) if stored == ours => {
+                StoreError::Unknown("an earlier message came late".to_owned())
+            }
+            Ok(stored) => StoreError::Fenced { ours, stored },
+            Err(error) => error,
+        }
+    }
+
+    /// Runs a statement that changes something. After a lost answer the next one gets a new connection.
+    fn change(
+        &self,
+        doing: &'static str,
+        text: &str,
+        parameters: Vec<Parameter>,
+    ) -> Result<Vec<tokio_postgres::Row>, StoreError> {
+        let connection = self
+            .ledger
+            .connection()
+            .map_err(|error| error.reading(doing))?;
+        match connection.query(text, parameters) {
+            Ok(_) if connection.take_warning() => Err(not_replicated()),
+            Ok(rows) => Ok(rows),
+            Err(error) => {
+                self.ledger.disconnect();
+                Err(error.writing(doing))
+            }
+        }
+    }
+}
+
+/// The server has stored something, and did not wait for its standby.
+fn not_replicated() -> StoreError {
+    StoreError::Unknown("the server did not wait for its standby".to_owned())
+}
+
+/// The frames, streams and blobs of a group, as columns.
+#[derive(Default)]
+struct Frames {
+    new_ids: Vec<i64>,
+    new_names: Vec<String>,
+    streams: Vec<i64>,
+    seqs: Vec<i64>,
+    hashes: Vec<Hash>,
+    bodies: Vec<String>,
+    blob_hashes: Vec<Hash>,
+    blob_bodies: Vec<String>,
+}
+
+/// The parameters of [`APPEND`], and the number of frames. New streams get their numbers.
+fn group_parameters(
+    Epoch(epoch): Epoch,
+    head: u64,
+    group: &[Entry],
+    pending: &mut HashMap<StreamId, StreamRow>,
+) -> (Vec<Parameter>, u64) {
+    let mut frames = Frames::default();
+    let mut rows: HashMap<&StreamId, &IndexRow> = HashMap::new();
+    for entry in group {
+        let first = int(head) + int(frames.seqs.len() as u64) + 1;
+        let known = pending.entry(entry.stream().clone()).or_insert(StreamRow {
+            id: 0,
+            tail: Some(entry.tail()),
+        });
+        if known.id == 0 {
+            known.id = first;
+            frames.new_ids.push(first);
+            frames.new_names.push(entry.stream().to_string());
+        }
+        for record in entry.records() {
+            frames.streams.push(known.id);
+            frames.seqs.push(int(record.seq));
+            frames.hashes.push(record.hash);
+            frames.bodies.push(record.body.clone());
+        }
+        for blob in entry.blobs() {
+            frames.blob_hashes.push(blob.hash);
+            frames.blob_bodies.push(blob.text.as_str().to_owned());
+        }
+        if let Some(row) = entry.index() {
+            rows.insert(&row.stream, row);
+        }
+    }
+    let count = frames.seqs.len() as u64;
+    let mut parameters = vec![crate::values::number(epoch), crate::values::number(head)];
+    parameters.extend(frame_parameters(frames));
+    parameters.extend(row_parameters(rows.into_values()));
+    (parameters, count)
+}
+
+fn frame_parameters(frames: Frames) -> Vec<Parameter> {
+    vec![
+        numbers(frames.new_ids),
+        (Box::new(frames.new_names), Type::TEXT_ARRAY),
+        numbers(frames.streams),
+        numbers(frames.seqs),
+        hashes(&frames.hashes),
+        (Box::new(frames.bodies), Type::TEXT_ARRAY),
+        hashes(&frames.blob_hashes),
+        (Box::new(frames.blob_bodies), Type::TEXT_ARRAY),
+    ]
+}
+
+fn row_parameters<'r>(rows: impl Iterator<Item = &'r IndexRow>) -> Vec<Parameter> {
+    let rows: Vec<&IndexRow> = rows.collect();
+    let open: Vec<bool> = rows.iter().map(|row| row.open).collect();
+    let keys: Vec<Option<String>> = rows.iter().map(|row| row.key.clone()).collect();
+    let digests: Vec<Hash> = rows.iter().map(|row| row.digest()).collect();
+    vec![
+        texts(rows.iter().map(|row| row.stream.as_str())),
+        texts(rows.iter().map(|row| row.workflow.as_str())),
+        texts(rows.iter().map(|row| row.status.as_str())),
+        (Box::new(open), Type::BOOL_ARRAY),
+        numbers(rows.iter().map(|row| int(row.created_us)).collect()),
+        (Box::new(keys), Type::TEXT_ARRAY),
+        texts(rows.iter().map(|row| row.row.as_str())),
+        hashes(&digests),
+    ]
+}
+
+/// The ledger as the checks of an entry see it.
+struct View<'a> {
+    ledger: &'a Queries,
+    tails: &'a HashMap<StreamId, StreamRow>,
+    looked: &'a Looked,
+}
+
+impl View<'_> {
+    fn stored(&self, stream: &StreamId) -> Result<Option<StreamRow>, StoreError> {
+        if let Some(known) = self.tails.get(stream) {
+            return Ok(Some(*known));
+        }
+        if self.looked.absent.contains(stream) {
+            return Ok(None);
+        }
+        let found = self.ledger.stream_rows(std::slice::from_ref(stream))?;
+        Ok(found.first().map(|(_, row)| *row))
+    }
+
+    fn current(&self, stream: &StreamId) -> Result<Option<StreamRow>, StoreError> {
+        match self.looked.pending.get(stream) {
+            Some(known) => Ok(Some(*known)),
+            None => self.stored(stream),
+        }
+    }
+}
+
+impl StoreView for View<'_> {
+    fn tail(&mut self, stream: &StreamId) -> Result<Option<Tail>, StoreError> {
+        Ok(self.current(stream)?.and_then(|known| known.tail))
+    }
+
+    fn durable_tail(&mut self, stream: &StreamId) -> Result<Option<Tail>, StoreError> {
+        Ok(self.stored(stream)?.and_then(|known| known.tail))
+    }
+
+    fn has_blob(&mut self, hash: &Hash) -> Result<bool, StoreError> {
+        let mut blobs = self.looked.group.iter().flat_map(Entry::blobs);
+        Ok(blobs.any(|blob| blob.hash == *hash) || self.ledger.has_blob(hash)?)
+    }
+
+    fn read(
+        &mut self,
+        stream: &StreamId,
+        from: u64,
+        limit: usize,
+    ) -> Result<Vec<Record>, StoreError> {
+        let stored = self.ledger.read(stream, from, limit)?;
+        if !stored.is_empty() {
+            return Ok(stored);
+        }
+        let group = self.looked.group.iter();
+        let records = group
+            .filter(|entry| entry.stream() == stream)
+            .flat_map(Entry::records);
+        let records = records.filter(|record| record.seq >= from);
+        Ok(records.take(limit).cloned().collect())
+    }
+
+    fn removed_end(&mut self, stream: &StreamId) -> Result<Option<u64>, StoreError> {
+        // A stream without frames was removed: asked only of those, so that an append costs nothing.
+        match self.current(stream)? {
+            Some(known) if known.tail.is_none() => self.ledger.removed_end(stream),
+            Some(_) | None => Ok(None),
+        }
+    }
+
+    fn bodies_after(&mut self, position: u64) -> Result<Vec<String>, StoreError> {
+        let mut bodies = self.ledger.bodies_after(position)?;
+        let group = self.looked.group.iter().flat_map(Entry::records);
+        bodies.extend(group.map(|record| record.body.clone()));
+        Ok(bodies)
+    }
+
+    fn owner_of(&mut self, key: &str) -> Result<Option<StreamId>, StoreError> {
+        let mut keys = self.looked.keys.iter();
+        let owner = keys.find(|(_, own)| *own == key);
+        Ok(owner.map(|(stream, _)| stream.clone()))
+    }
+}
