@@ -46,6 +46,12 @@ impl Server {
         Some(server)
     }
 
+    /// A server for one test alone.
+    pub(crate) fn alone() -> Option<Self> {
+        Self::get()?;
+        programs().map(Self::start)
+    }
+
     fn start(programs: PathBuf) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let server = Self {
@@ -76,6 +82,12 @@ impl Server {
     }
 
     fn run(&self, program: &str, arguments: &[&str]) {
+        let output = self.command(program, arguments).output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{program}: {errors}");
+    }
+
+    fn command(&self, program: &str, arguments: &[&str]) -> Command {
         let program = self.programs.join(program);
         let is_root = std::fs::metadata("/proc/self").unwrap().uid() == 0;
         let mut command = match is_root {
@@ -89,16 +101,24 @@ impl Server {
         };
         command.args(arguments).current_dir(self.folder.path());
         command.stdin(Stdio::null()).stdout(Stdio::null());
-        let status = command.status().unwrap();
-        assert!(status.success(), "{}: {status}", program.display());
+        command
     }
 
     /// Runs SQL as the role that owns every ledger.
     pub(crate) fn sql(&self, text: &str) {
+        let refused = self.refusal(text);
+        assert_eq!(refused, None, "{text}");
+    }
+
+    /// What the server says of SQL that it refuses.
+    pub(crate) fn refusal(&self, text: &str) -> Option<String> {
         let socket = self.folder.path().display().to_string();
         let database = ["-h", &socket, "-U", "ktsu", "-d", "postgres"];
         let how = ["-X", "-q", "-v", "ON_ERROR_STOP=1", "-c", text];
-        self.run("psql", &[&database[..], &how].concat());
+        let arguments = [&database[..], &how].concat();
+        let output = self.command("psql", &arguments).output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        (!output.status.success()).then_some(errors)
     }
 
     /// A new ledger, in a schema of its own, and the name of that.
@@ -106,12 +126,16 @@ impl Server {
         let number = self.ledgers.fetch_add(1, Ordering::SeqCst);
         let schema = format!("ledger_{number}");
         self.sql(&format!("CREATE SCHEMA {schema}"));
-        let socket = self.folder.path().display().to_string().replace('/', "%2F");
-        let options = format!("-csearch_path%3D{schema}");
-        let url = format!("postgres://ktsu@{socket}/postgres?options={options}");
-        let place: PostgresPlace = url.parse().unwrap();
+        let place = self.place_with(&format!("-csearch_path%3D{schema}"));
         place.make().unwrap();
         (place, schema)
+    }
+
+    /// The place that an address with these options names.
+    pub(crate) fn place_with(&self, options: &str) -> PostgresPlace {
+        let socket = self.folder.path().display().to_string().replace('/', "%2F");
+        let url = format!("postgres://ktsu@{socket}/postgres?options={options}");
+        url.parse().unwrap()
     }
 }
 

@@ -1,0 +1,233 @@
+//! A ledger on PostgreSQL, beyond what every store does: what the server refuses, and what becomes of
+//! an append whose answer is lost. Skipped, with a note, where PostgreSQL is not installed.
+
+#![allow(clippy::unwrap_used)]
+
+#[path = "support/postgres.rs"]
+mod postgres;
+mod support;
+
+use std::sync::Arc;
+
+use ktsu_ledger::appender::{Appender, Options};
+use ktsu_ledger::store::{AppendRefusal, read_all};
+use ktsu_ledger::verify::{ProblemKind, VerifyOptions, verify};
+use ktsu_ledger::{Backend as _, Entry, Reader, StoreError};
+use ktsu_postgres::PostgresPlace;
+use postgres::Server;
+use support::{completed, ended, entry, payload, run};
+
+/// A ledger with two runs and a blob.
+fn filled(server: &Server) -> (PostgresPlace, String) {
+    let (place, schema) = server.ledger();
+    let mut store = place.store().unwrap();
+    let epoch = store.acquire().unwrap();
+    let one = entry(&run("a"), None, vec![completed("s", payload(70_000, 1))]);
+    let other = entry(&run("b"), None, vec![ended()]);
+    let appended = store.append(epoch, &[one, other]).unwrap();
+    assert_eq!(appended, [Ok(0), Ok(0)]);
+    (place, schema)
+}
+
+fn problems(reader: &dyn Reader) -> Vec<ProblemKind> {
+    let report = verify(reader, &VerifyOptions::default(), &mut |_| {});
+    report.problems.into_iter().map(|one| one.kind).collect()
+}
+
+#[test]
+fn the_server_refuses_to_change_or_to_delete_what_was_appended() {
+    let Some(server) = Server::get() else { return };
+    let (place, schema) = filled(&server);
+    for (text, why) in [
+        ("UPDATE frames SET body = '{}'", "frames never change"),
+        ("DELETE FROM frames", "frames stay"),
+        ("TRUNCATE frames", "frames never change"),
+        ("UPDATE blobs SET body = '{}'", "blobs never change"),
+        ("DELETE FROM blobs", "blobs stay"),
+        ("TRUNCATE blobs", "blobs never change"),
+        (
+            "UPDATE streams SET name = name || 'x'",
+            "streams never change",
+        ),
+        ("DELETE FROM streams", "streams never change"),
+        ("UPDATE ledger SET epoch = 0", "only rise"),
+        ("UPDATE ledger SET head = 0", "only rise"),
+        ("DELETE FROM ledger", "ledger never change"),
+    ] {
+        let refused = server.refusal(&format!("SET search_path = {schema}; {text}"));
+        let refused = refused.unwrap_or_default();
+        assert!(refused.contains(why), "{text}: {refused}");
+    }
+    assert_eq!(problems(place.reader().unwrap().as_ref()), []);
+}
+
+#[test]
+fn a_removal_that_is_recorded_for_one_stream_does_not_let_another_go() {
+    let Some(server) = Server::get() else { return };
+    let (_, schema) = filled(&server);
+    let text = format!(
+        "SET search_path = {schema}; BEGIN;
+         INSERT INTO removals (stream, frames, authority) SELECT id, 1, 1 FROM streams WHERE name = 'run:a';
+         DELETE FROM frames WHERE stream = (SELECT id FROM streams WHERE name = 'run:b'); COMMIT"
+    );
+    assert!(
+        server
+            .refusal(&text)
+            .unwrap_or_default()
+            .contains("frames stay")
+    );
+}
+
+#[test]
+fn verify_finds_what_was_changed_behind_the_triggers_and_that_they_are_off() {
+    let Some(server) = Server::get() else { return };
+    let (place, schema) = filled(&server);
+    server.sql(&format!(
+        "SET search_path = {schema}; ALTER TABLE frames DISABLE TRIGGER frames_never_change;
+         UPDATE frames SET body = replace(body, 'run', 'ran') WHERE pos = 1"
+    ));
+    let report = verify(
+        place.reader().unwrap().as_ref(),
+        &VerifyOptions::default(),
+        &mut |_| {},
+    );
+    let found = format!("{:?}", report.problems);
+    assert!(
+        found.contains("frames_never_change is missing or disabled"),
+        "{found}"
+    );
+    assert!(report.problems.len() > 1, "{found}");
+}
+
+#[test]
+fn an_owner_that_was_overtaken_stores_nothing() {
+    let Some(server) = Server::get() else { return };
+    let (place, _) = server.ledger();
+    let mut first = place.store().unwrap();
+    let stale = first.acquire().unwrap();
+    let mut second = place.store().unwrap();
+    let epoch = second.acquire().unwrap();
+    let own = entry(&run("a"), None, vec![ended()]);
+    let refused = first.append(stale, std::slice::from_ref(&own)).unwrap_err();
+    assert!(matches!(refused, StoreError::Fenced { .. }), "{refused}");
+    assert_eq!(second.append(epoch, &[own]).unwrap(), [Ok(0)]);
+    assert_eq!(problems(place.reader().unwrap().as_ref()), []);
+}
+
+#[test]
+fn a_store_that_missed_an_append_of_its_own_epoch_stores_nothing_until_it_has_read_the_head_again()
+{
+    let Some(server) = Server::get() else { return };
+    let (place, schema) = server.ledger();
+    let mut store = place.store().unwrap();
+    let epoch = store.acquire().unwrap();
+    // As a message of its own that the server took late would.
+    server.sql(&format!("UPDATE {schema}.ledger SET head = head + 1"));
+    let own = entry(&run("a"), None, vec![ended()]);
+    let late = store.append(epoch, std::slice::from_ref(&own)).unwrap_err();
+    assert!(matches!(late, StoreError::Unknown(_)), "{late}");
+    assert_eq!(store.append(epoch, &[own]).unwrap(), [Ok(0)]);
+}
+
+/// Ends the connections of a process to the server, as a restart or a network would.
+fn disconnect(server: &Server) {
+    server.sql(
+        "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity
+         WHERE application_name = 'ktsu' AND pid <> pg_backend_pid()",
+    );
+}
+
+#[test]
+fn an_appender_finds_out_what_became_of_an_append_whose_connection_ended() {
+    // Not shared: its connections are ended.
+    let Some(server) = Server::alone() else {
+        return;
+    };
+    let (place, _) = server.ledger();
+    let (appender, thread) = Appender::start(place.store().unwrap(), Options::default()).unwrap();
+    let mut tail = None;
+    for salt in 0..20 {
+        let next = entry(&run("a"), tail, vec![completed("s", payload(2_000, salt))]);
+        tail = Some((next.tail().seq, next.tail().hash));
+        if salt % 3 == 0 {
+            disconnect(&server);
+        }
+        assert_eq!(appender.append(next).unwrap().last, salt);
+    }
+    thread.shutdown().unwrap();
+    let reader = place.reader().unwrap();
+    assert_eq!(read_all(reader.as_ref(), &run("a"), 0).unwrap().len(), 20);
+    assert_eq!(problems(reader.as_ref()), []);
+}
+
+#[test]
+fn a_reader_whose_connection_ended_makes_a_new_one() {
+    let Some(server) = Server::alone() else {
+        return;
+    };
+    let (place, _) = filled(&server);
+    let reader = place.reader().unwrap();
+    disconnect(&server);
+    assert_eq!(read_all(reader.as_ref(), &run("a"), 0).unwrap().len(), 1);
+}
+
+#[test]
+fn a_server_that_does_not_wait_for_its_disk_is_refused() {
+    let Some(server) = Server::get() else { return };
+    let refused = server
+        .place_with("-csynchronous_commit%3Doff")
+        .store()
+        .err()
+        .unwrap()
+        .to_string();
+    assert!(refused.contains("synchronous_commit is off"), "{refused}");
+}
+
+#[test]
+fn a_place_without_tables_says_what_makes_them() {
+    let Some(server) = Server::get() else { return };
+    let refused = server
+        .place_with("-csearch_path%3Dpg_temp")
+        .reader()
+        .err()
+        .unwrap()
+        .to_string();
+    assert!(refused.contains("ktsu ledger init"), "{refused}");
+}
+
+#[test]
+fn a_ledger_is_made_once() {
+    let Some(server) = Server::get() else { return };
+    let (place, _) = filled(&server);
+    place.make().unwrap();
+    let kept: Arc<dyn ktsu_ledger::Backend> = Arc::new(place);
+    let frames = read_all(kept.reader().unwrap().as_ref(), &run("b"), 0).unwrap();
+    assert_eq!(frames.len(), 1);
+}
+
+#[test]
+fn an_address_is_parsed_and_its_password_is_not_shown() {
+    let place: PostgresPlace = "postgres://ann:s3cret@db.example/work".parse().unwrap();
+    assert_eq!(format!("{place:?}"), "PostgresPlace(\"work\")");
+    assert!("ledger.db?".parse::<PostgresPlace>().is_err());
+}
+
+#[test]
+fn a_refused_entry_does_not_touch_its_neighbours() {
+    let Some(server) = Server::get() else { return };
+    let (place, _) = filled(&server);
+    let mut store = place.store().unwrap();
+    let epoch = store.acquire().unwrap();
+    let again: Entry = entry(&run("a"), None, vec![ended()]);
+    let new = entry(&run("c"), None, vec![ended()]);
+    let conflict = AppendRefusal::Conflict {
+        stream: run("a"),
+        expected: None,
+        actual: Some(0),
+    };
+    assert_eq!(
+        store.append(epoch, &[again, new]).unwrap(),
+        [Err(conflict), Ok(0)]
+    );
+    assert_eq!(store.reader().unwrap().last_position().unwrap(), 3);
+}
