@@ -80,7 +80,7 @@ mod world;
 mod world_tree;
 
 use std::ffi::{OsStr, OsString};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{ColorChoice, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
@@ -290,6 +290,18 @@ fn parsed() -> Arguments {
     Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
 
+/// Refuses the address of a database as a ledger; it is not shown, as it may have a password.
+fn must_be_a_file(ledger: Option<&Path>) -> Result<(), Failure> {
+    let address = ledger
+        .and_then(Path::to_str)
+        .and_then(|it| it.split_once("://"));
+    let Some((scheme, _)) = address else {
+        return Ok(());
+    };
+    let words = format!("--ledger {scheme}://… is not supported yet: a ledger is a file");
+    Err(Failure::could_not_run(words).hint("--ledger FILE"))
+}
+
 /// The value of `--color`, even if other arguments are invalid.
 fn requested_color(arguments: impl Iterator<Item = OsString>) -> Option<ColorChoice> {
     let mut arguments = arguments
@@ -351,6 +363,7 @@ fn usage_of(name: &str) -> String {
 
 fn dispatch(arguments: Arguments) -> Result<ExitCode, Failure> {
     let common = arguments.common;
+    must_be_a_file(common.ledger.as_deref())?;
     match arguments.command {
         Command::Run(arguments) => in_runtime(run::run(&common, arguments)),
         Command::Start(arguments) => in_runtime(start::run(&common, arguments)),

@@ -141,6 +141,12 @@ pub(super) fn ledger(reader: &mut ConfigReader<'_>, fields: &Fields<'_>) -> Opti
     if let (Some(""), Some(node)) = (named, fields.get("ledger")) {
         return reader.bad_value(node, "ledger is empty");
     }
+    if let (Some(address), Some(node)) = (named, fields.get("ledger"))
+        && address.contains("://")
+    {
+        let words = "ledger must be the path of a file; databases on servers are not supported yet";
+        return reader.bad_value(node, words);
+    }
     let Some(node) = fields.get("state") else {
         return named.map(str::to_owned);
     };

@@ -38,6 +38,19 @@ fn every_key_is_read() {
 }
 
 #[test]
+fn the_address_of_a_database_is_refused_as_a_ledger() {
+    let (_dir, path) = file("name: here\nledger: postgres://ann@db.example/work\n");
+    let faults = Environment::load(&path).unwrap_err();
+    let found = faults.faults.first().unwrap();
+    assert_eq!((found.line, found.code.text()), (2, "bad-value"));
+    assert!(
+        found.message.contains("the path of a file"),
+        "{}",
+        found.message
+    );
+}
+
+#[test]
 fn unknown_keys_and_unquoted_numbers_are_refused_at_their_line() {
     let (_dir, path) = file("nam: x\nvariables:\n  A: 5\nstaet: {}\n");
     let faults = Environment::load(&path).unwrap_err();

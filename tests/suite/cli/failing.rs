@@ -316,3 +316,18 @@ fn a_step_that_is_no_fan_out_keeps_its_name_where_it_is_done_again() {
         said.is(1).says("failed on step \"answer\": ");
     }
 }
+
+#[test]
+fn the_address_of_a_database_is_no_file_and_its_password_is_not_shown() {
+    let desk = Desk::new();
+    let address = "postgres://ann:s3cret@db.example/work";
+    for command in [&["runs", "list"][..], &["run", &kit("hello")], &["verify"]] {
+        let refused = desk.ktsu(&[command, &["--ledger", address]].concat());
+        refused
+            .is(2)
+            .warns("--ledger postgres://… is not supported yet: a ledger is a file")
+            .warns("--ledger FILE");
+        assert!(!format!("{refused:?}").contains("s3cret"));
+    }
+    assert!(!desk.path().join("postgres:").exists());
+}
