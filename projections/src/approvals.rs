@@ -1,5 +1,5 @@
-//! Who approved what: one record for each request for a decision about a tool call (seed 000,
-//! invariant 34; decision A1).
+//! The records of who approved what: one for each request for a decision about a tool call (seed
+//! 000, invariant 34; decision A1).
 //!
 //! A record begins with `approval.requested`, or with a `tool.in_doubt` that waits for a person. It
 //! contains what people saw (the arguments and their digest), each decision with the way its author
@@ -84,17 +84,17 @@ pub struct ApprovalRecord {
     pub pending: Vec<String>,
 }
 
-/// What is asked.
+/// The question that is asked about a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ApprovalKind {
-    /// Whether a call may be made.
+    /// Permission to make a call.
     Approval,
-    /// What became of one that may have been made.
+    /// The fate of a call that may have been made.
     InDoubt,
 }
 
-/// Why an approved call was not made.
+/// The reason why an approved call was not made.
 const STEP_ENDED: &str = "step_ended";
 
 /// The name of a record: of the stream and the frame that asks.
@@ -103,7 +103,7 @@ pub fn approval_id(stream: &StreamId, request: u64) -> String {
 }
 
 impl ApprovalRecord {
-    /// Whether this decision had a call in doubt sent again, and it was not sent since.
+    /// Returns `true` if this decision had a call in doubt sent again, and it was not sent since.
     pub(crate) fn allows_resending(&self) -> bool {
         let approved = self.status == ApprovalStatus::Approved;
         approved && self.kind == ApprovalKind::InDoubt && self.executed.is_none()

@@ -1,5 +1,5 @@
-//! What all records of questions to people have in common: how long they wait, what is answered, and
-//! when the wait ends.
+//! The common parts of all records of questions to people: how long they wait, what is answered,
+//! and when the wait ends.
 
 use std::collections::BTreeMap;
 
@@ -74,19 +74,19 @@ pub struct ApprovalVote {
     pub frame: u64,
 }
 
-/// What a question of a step rests on.
+/// The basis of a question of a step.
 pub(crate) struct Basis<'b> {
     /// The outcome that asks.
     pub(crate) outcome: CanonicalJson,
     /// The place of the command among those of the outcome.
     pub(crate) index: Option<u32>,
-    /// Who started the run.
+    /// The person who started the run, or the branch.
     pub(crate) proposer: &'b str,
 }
 
 /// A record of something that people are asked.
 pub(crate) trait AskedRecord {
-    /// What changes while it waits, and with its end.
+    /// The parts that change while it waits, and with its end.
     fn wait(&mut self) -> Wait<'_>;
 
     /// Takes what a person says. Returns whether it still waited.
@@ -182,7 +182,8 @@ fn vote(frame: &Frame, answer: &PersonAnswer<'_>, proposer: &str) -> ApprovalVot
     }
 }
 
-/// Whether another person decided than the one who started the run, and was authenticated.
+/// Returns `true` if another person decided than the one who started the run, and was
+/// authenticated.
 fn is_independent(by: &Principal, proposer: &str) -> bool {
     by.id != proposer && by.auth != "none"
 }

@@ -27,17 +27,17 @@ pub struct ToolCallRecord {
     pub step: String,
     /// The `llm.response` that asks for it, and its index there.
     pub key: (u64, u32),
-    /// What the model asked for, and how far the call is. A branch leaves the state as it is.
+    /// The call as the model asked for it, and its state. A branch leaves the state as it is.
     pub call: RequestedCall,
     /// The server and the tool, once a frame names them.
     pub target: Option<(String, String)>,
-    /// What people were asked about it, in order.
+    /// The questions about it that people were asked, in order.
     pub approvals: Vec<ApprovalRecord>,
     /// The last `tool.in_doubt` about it.
     pub doubt: Option<u64>,
-    /// Whether its result is an error.
+    /// True if its result is an error.
     pub is_error: bool,
-    /// Whether its task or step has ended.
+    /// True if its task or step has ended.
     pub ended: bool,
 }
 
@@ -49,9 +49,9 @@ pub struct CallHistory {
     by_frame: BTreeMap<u64, usize>,
     /// The calls whose tasks have not ended.
     open: Vec<usize>,
-    /// What replies ask for, as long as no frame is about it.
+    /// The calls that replies ask for, as long as no frame is about them.
     replies: BTreeMap<u64, Vec<RequestedCall>>,
-    /// Who started the run.
+    /// The person who started the run, or the branch.
     proposer: String,
 }
 
@@ -83,7 +83,7 @@ impl CallHistory {
         }
     }
 
-    /// What people were asked, in order.
+    /// The questions that people were asked, in order.
     pub fn into_approvals(self) -> Vec<ApprovalRecord> {
         let calls = self.calls.into_iter();
         let mut approvals: Vec<_> = calls.flat_map(|call| call.approvals).collect();
@@ -283,7 +283,7 @@ impl ToolCallRecord {
         approvals.find(|approval| approval.request == request)
     }
 
-    /// Whether it is a call of a step, or of an item or the items of one.
+    /// Returns `true` if it is a call of a step, or of an item or the items of one.
     fn is_of(&self, scope: &str, name: &str) -> bool {
         let rest = self.step.strip_prefix(name);
         self.scope == scope && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))

@@ -138,7 +138,7 @@ pub struct UsageTotals {
     pub tokens_out: i64,
 }
 
-/// Why two runs cannot be compared.
+/// The reason why two runs cannot be compared.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CompareError {
     /// One does not fold.
@@ -155,7 +155,7 @@ pub enum CompareError {
 }
 
 impl Diff {
-    /// Whether nothing differs but what no two runs share.
+    /// Returns `true` if nothing differs but what no two runs share.
     pub fn is_empty(&self) -> bool {
         self.envelope.is_empty()
             && self.steps.is_empty()
@@ -206,7 +206,7 @@ impl Diff {
     }
 }
 
-/// What differs between two runs, branches or inline children.
+/// The differences between two runs, branches or inline children.
 ///
 /// # Errors
 /// [`CompareError`].
@@ -260,7 +260,7 @@ fn seen(side: Side<'_>, fold: &EnvelopeFold) -> Result<Envelope, CompareError> {
     })
 }
 
-/// What was used stands apart, in [`UsageComparison`].
+/// Returns `true` if a change is one of usage, which is compared apart, in [`UsageComparison`].
 fn is_usage_change(change: &ValueDifference) -> bool {
     let mut path = change.path.split('/').skip(1);
     match path.next() {
@@ -277,7 +277,8 @@ fn is_usage_change(change: &ValueDifference) -> bool {
     }
 }
 
-/// How many frames are the same frames. Each frame's hash covers the one before it.
+/// Number of frames at the beginning that are the same frames. Each frame's hash covers the one
+/// before it.
 fn shared_prefix_length(a: &[Frame], b: &[Frame]) -> u64 {
     let same = |(a, b): &(&Frame, &Frame)| a.hash == b.hash && a.hash != Hash::ZERO;
     a.iter().zip(b).take_while(same).count() as u64

@@ -28,7 +28,7 @@ use utoipa::ToSchema;
 use crate::run::{Effective, RunStatus};
 use crate::usage::Usage;
 
-/// What stands in place of a secret.
+/// The text in place of a secret.
 pub const REDACTED: &str = "[REDACTED]";
 
 /// What the outside sees of a run.

@@ -8,12 +8,12 @@ use crate::run::RunState;
 /// A run in a list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunRow {
-    /// How many calls of tools, and outcomes of steps, people are asked about.
+    /// Number of questions to people: about calls of tools and outcomes of steps, and for data.
     #[serde(default, skip_serializing_if = "crate::is_default")]
     pub approvals: u32,
-    /// When it was accepted.
+    /// Time at which it was accepted.
     pub created_at: Timestamp,
-    /// When it ended.
+    /// Time at which it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<Timestamp>,
     /// The error code, if it failed.
@@ -22,7 +22,7 @@ pub struct RunRow {
     /// For a branch: how many frames it shares.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fork_position: Option<u64>,
-    /// What its idempotency key was used for.
+    /// Digest of what its idempotency key was used for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_digest: Option<String>,
     /// Since when it is paused.
@@ -65,7 +65,8 @@ impl RunRow {
         }
     }
 
-    /// What a repeated request is looked up by: the key, as one client uses it for one workflow.
+    /// The key by which a repeated request is looked up: the client's key, as one client uses it
+    /// for one workflow.
     pub fn idempotency_key(state: &RunState) -> Option<String> {
         if state.fork().is_some() {
             // The key is its run's.
@@ -89,7 +90,7 @@ impl RunRow {
     }
 }
 
-/// When a run ended. A branch of one that had ended, ended when it was made.
+/// The time at which a run ended. A branch of one that had ended, ended when it was made.
 fn ended_at(state: &RunState) -> Option<Timestamp> {
     let root = state.scopes().first()?;
     let ended = root.ended.as_ref()?.at;

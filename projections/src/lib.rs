@@ -1,4 +1,4 @@
-//! What it means: pure folds over the frames of a ledger.
+//! Projections: pure folds over the frames of a ledger, which say what it means.
 //!
 //! No I/O, no clock, no randomness: the same frames give the same result anywhere, for ever. The
 //! engine decides from [`run::RunState`]; [`envelope`], [`usage`], [`index`] and [`lineage`] are
@@ -33,7 +33,7 @@ pub use envelope::Envelope;
 pub use lineage::Lineage;
 pub use run::{Outline, RunState};
 
-/// Whether a member is left out when it is serialized.
+/// Returns `true` if a member is left out when it is serialized.
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }

@@ -1,4 +1,4 @@
-//! Which frame follows from which.
+//! The lineage of frames: which follows from which.
 
 mod agents;
 
@@ -103,7 +103,7 @@ impl Lineage {
         self.effects.push(Vec::new());
     }
 
-    /// What a reader wants to know of a frame, which may depend on those before it.
+    /// The content of a frame in a few words, which may depend on the frames before it.
     fn describe(&self, frame: &Frame) -> String {
         if let Event::Step(StepEvent::CommandsDeferred(event)) = &frame.event {
             return self.commands.at(&frame.scope, &event.step, &event.indexes);

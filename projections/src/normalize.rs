@@ -47,7 +47,7 @@ pub struct FrameKey {
 }
 
 impl FrameKey {
-    /// Where it belongs: `step`, `child/step.2`; empty for what concerns the run.
+    /// The place that it belongs to: `step`, `child/step.2`; empty for what concerns the run.
     pub fn location(&self) -> String {
         let step = self.step.as_deref().unwrap_or_default();
         let path = path_in(&self.scope, step);
@@ -83,7 +83,7 @@ impl fmt::Display for FrameKey {
 pub struct NormalizedFrame<'a> {
     /// The frame.
     pub frame: &'a Frame,
-    /// What it is about.
+    /// The key of the frame: what it is about.
     pub key: FrameKey,
     /// Its `data`, without what no two runs share. Numbers of frames are their keys, in words.
     pub data: Value,
@@ -191,7 +191,7 @@ fn key(frame: &Frame, data: &Value, scope: &str) -> FrameKey {
     }
 }
 
-/// What a frame of a world is about, whatever its number: replies come in any order.
+/// The subject of a frame of a world, whatever its number: replies come in any order.
 fn about(frame: &Frame, data: &Value, names: &HashMap<u64, String>) -> Option<String> {
     let text = |name: &str| data.get(name).and_then(Value::as_str);
     match &frame.event {
@@ -227,7 +227,8 @@ fn about(frame: &Frame, data: &Value, names: &HashMap<u64, String>) -> Option<St
     }
 }
 
-/// Whether a frame only says that nothing was due: how often depends on when inputs came.
+/// Returns `true` if a frame only says that nothing was due: how often that happens depends on when
+/// inputs came.
 fn is_idle(frame: &Frame) -> bool {
     let Event::Run(RunEvent::Continued(continued)) = &frame.event else {
         return false;

@@ -1,4 +1,4 @@
-//! What waits for people in a run: calls of tools, outcomes of steps, and data.
+//! The requests of a run to people: about calls of tools and outcomes of steps, and for data.
 
 use ktsu_ledger::{Frame, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -33,7 +33,7 @@ pub fn suspensions<'f>(frames: impl IntoIterator<Item = &'f Frame>) -> Vec<Suspe
     StepQuestions::fold(frames).suspensions
 }
 
-/// What people are or were asked in these frames, in order.
+/// The requests to people in these frames, pending and past, in order.
 pub fn requests<'f>(frames: impl IntoIterator<Item = &'f Frame> + Clone) -> Vec<PersonRequest> {
     let calls = CallHistory::fold(frames.clone()).into_approvals();
     let calls = calls.into_iter().map(Box::new);
@@ -82,7 +82,7 @@ impl PersonRequest {
         }
     }
 
-    /// How far it is.
+    /// The status of the request.
     pub fn status(&self) -> ApprovalStatus {
         match self {
             Self::Suspension(suspension) => suspension.status,
@@ -91,7 +91,7 @@ impl PersonRequest {
         }
     }
 
-    /// When it was asked.
+    /// The time at which it was asked.
     pub fn created_at(&self) -> Timestamp {
         match self {
             Self::Suspension(suspension) => suspension.created_at,
@@ -109,7 +109,7 @@ impl PersonRequest {
         }
     }
 
-    /// How many people have to approve.
+    /// Number of people who have to approve.
     pub fn quorum(&self) -> u32 {
         match self {
             Self::Suspension(_) => 1,
@@ -136,7 +136,7 @@ impl PersonRequest {
         }
     }
 
-    /// What it is about, for people: the tool, or the step.
+    /// The subject of the request, for people: the tool, or the step.
     pub fn about(&self) -> &str {
         match self {
             Self::Suspension(suspension) => &suspension.step_id,

@@ -5,7 +5,7 @@ pub fn escape(segment: &str) -> String {
     segment.replace('~', "~0").replace('/', "~1")
 }
 
-/// What an escaped segment was.
+/// The text of an escaped segment.
 pub(crate) fn unescape(segment: &str) -> String {
     segment.replace("~1", "/").replace("~0", "~")
 }

@@ -1,4 +1,4 @@
-//! Which ended runs are due for removal.
+//! The ended runs that are due for removal.
 //!
 //! A family goes together: a run, the branches that were forked from it, from those, and so on, and
 //! the recomputes of any of them. A branch reads the frames of its parent, and the evidence of a run
@@ -14,7 +14,7 @@ use ktsu_ledger::{StreamId, Timestamp};
 use crate::index::RunRow;
 use crate::run::RunStatus;
 
-/// How long ended runs are kept.
+/// The times for which ended runs are kept.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RetentionLimits {
     /// Runs that are complete, in days; `None`: for ever.
@@ -32,7 +32,8 @@ impl RetentionLimits {
         days.min().map(|days| u64::from(days) * DAY_MICROS)
     }
 
-    /// Whether a run ended longer ago than its limit. A status that is no end is never due.
+    /// Returns `true` if a run ended longer ago than its limit. A run that has not ended is never
+    /// due.
     fn admits(&self, run: &EndedRun, now: Timestamp) -> bool {
         let days = match run.status {
             Some(RunStatus::Complete) => self.complete_days,
@@ -47,16 +48,16 @@ impl RetentionLimits {
     }
 }
 
-/// What is asked of a run, a branch, a recompute or an eval.
+/// The facts by which a run, a branch, a recompute or an eval is due for removal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndedRun {
     /// Its stream.
     pub stream: StreamId,
     /// Its status; nothing of an eval, and of a run that cannot be read, which is never due.
     pub status: Option<RunStatus>,
-    /// When it ended, if it has.
+    /// Time at which it ended, if it has.
     pub ended_at: Option<Timestamp>,
-    /// What it was forked from, or is a recompute or a verdict of.
+    /// The stream that it was forked from, or is a recompute or a verdict of.
     pub parent: Option<StreamId>,
     /// Of an eval, every run that it judges: a hold on one of them keeps it.
     pub judges: Vec<StreamId>,
@@ -85,7 +86,8 @@ impl EndedRun {
         self.stream.is_eval()
     }
 
-    /// What the row of a list says. `of`: what a recompute is of, which its row does not say.
+    /// The facts in the row of a list. `of`: the run that a recompute is of, which its row does not
+    /// say.
     pub fn of_row(stream: &StreamId, row: &RunRow, of: Option<StreamId>) -> Self {
         let parent = row.parent_run_id.as_deref();
         Self {
@@ -140,8 +142,9 @@ impl Families {
         self.0.get(root).map_or(&[], Vec::as_slice)
     }
 
-    /// What is to be removed with a run, in this order and the run itself last; nothing unless all of
-    /// it is due and none of it is held. `root` is absent if the top of the family is not recorded.
+    /// The runs to be removed with a run, in this order and the run itself last; nothing unless all
+    /// of it is due and none of it is held. `root` is absent if the top of the family is not
+    /// recorded.
     pub fn due(
         &self,
         name: &StreamId,
@@ -178,7 +181,7 @@ impl Holds {
         }
     }
 
-    /// Whether a run is held.
+    /// Returns `true` if a run is held.
     pub fn contains(&self, stream: &StreamId) -> bool {
         self.0.contains(stream)
     }

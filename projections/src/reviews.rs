@@ -92,7 +92,7 @@ pub fn deciding_roles(named: &[String]) -> Vec<String> {
     }
 }
 
-/// What the names of reviews begin with.
+/// The prefix of the names of reviews.
 const PREFIX: &str = "rev_";
 
 /// The name of a review: of the stream and the frame that asks.
@@ -100,7 +100,7 @@ pub fn review_id(stream: &StreamId, request: u64) -> String {
     request_id(PREFIX, stream, request)
 }
 
-/// Whether an id is that of a review.
+/// Returns `true` if an id is that of a review.
 pub fn is_review_id(id: &str) -> bool {
     id.starts_with(PREFIX)
 }

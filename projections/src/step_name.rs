@@ -1,5 +1,5 @@
-//! How people name a step, or an item of a fan-out: `triage`, `call/inner` in an inline child,
-//! `classify.8` for an item, each with or without `step.` before it.
+//! The names by which people refer to a step, or to an item of a fan-out: `triage`, `call/inner` in
+//! an inline child, `classify.8` for an item, each with or without `step.` before it.
 
 use ktsu_ledger::event::is_address;
 
@@ -19,7 +19,7 @@ pub fn scoped_run(run: &str, scope: &str) -> String {
     }
 }
 
-/// What [`scoped_run`] puts together: the run, and the path of the scope.
+/// The parts that [`scoped_run`] puts together: the run, and the path of the scope.
 pub fn split_scope(run: &str) -> (&str, &str) {
     run.split_once('/').unwrap_or((run, ""))
 }

@@ -1,4 +1,4 @@
-//! What the steps of a run ask people: about outcomes, and for data.
+//! The questions of a run's steps to people: about outcomes, and for data.
 
 use std::collections::HashMap;
 
@@ -11,14 +11,14 @@ use crate::run::StepStatus;
 use crate::step_name::split_scope;
 use crate::suspensions::SuspensionRecord;
 
-/// What the steps of a run asked people, and what the next question rests on.
+/// The questions that the steps of a run asked people, and the basis of the next one.
 #[derive(Debug, Default)]
 pub(crate) struct StepQuestions {
     /// About outcomes, in the order they were asked.
     pub(crate) reviews: Vec<ReviewRecord>,
     /// For data, in the order they were asked.
     pub(crate) suspensions: Vec<SuspensionRecord>,
-    /// Who started the run.
+    /// The person who started the run, or the branch.
     proposer: String,
     /// The last outcome of each step, by scope and id.
     outcomes: HashMap<(String, String), CanonicalJson>,
@@ -27,7 +27,7 @@ pub(crate) struct StepQuestions {
 }
 
 impl StepQuestions {
-    /// What the steps of these frames ask.
+    /// The questions that the steps of these frames ask.
     pub(crate) fn fold<'f>(frames: impl IntoIterator<Item = &'f Frame>) -> Self {
         let mut questions = Self::default();
         for frame in frames {
@@ -36,7 +36,8 @@ impl StepQuestions {
         questions
     }
 
-    /// What a question of a step rests on that a command asks, by the frame that records it.
+    /// The basis of a question of a step that a command asks, by the frame that records the
+    /// command.
     fn basis(&self, frame: &Frame, step: &str, command: u64) -> Basis<'_> {
         let key = (frame.scope.clone(), step.to_owned());
         Basis {

@@ -15,7 +15,7 @@ use crate::life::{Given, PersonAnswer};
 use crate::reviews::deciding_roles;
 use crate::step_name::scoped_run;
 
-/// What the names of suspensions begin with.
+/// The prefix of the names of suspensions.
 const PREFIX: &str = "sus_";
 
 /// The name of a suspension: of the stream and the frame that asks.
@@ -23,7 +23,7 @@ pub fn suspend_id(stream: &StreamId, request: u64) -> String {
     request_id(PREFIX, stream, request)
 }
 
-/// Whether an id is that of a suspension.
+/// Returns `true` if an id is that of a suspension.
 pub fn is_suspend_id(id: &str) -> bool {
     id.starts_with(PREFIX)
 }

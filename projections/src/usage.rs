@@ -1,4 +1,5 @@
-//! What a run used: calls, tokens, cost, time. Sums only, so the order of frames does not matter.
+//! The usage of a run: calls, tokens, cost, time. Sums only, so the order of frames does not
+//! matter.
 
 use ktsu_ledger::event::{AgentEvent, CallUsage, Purpose, WebhookEvent};
 use ktsu_ledger::{Event, Frame};
@@ -6,7 +7,7 @@ use serde::Serialize;
 
 use crate::used_time::UsedTime;
 
-/// What a step or a run used so far.
+/// The usage of a step or a run so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Usage {
     /// Model calls that an earlier reply of the run answered; among [`Usage::llm_calls`] too.
@@ -22,7 +23,7 @@ pub struct Usage {
     pub repair_calls: u64,
     /// Model calls that looked at a draft once more; among [`Usage::llm_calls`] too.
     pub reflect_calls: u64,
-    /// What the replies that were repeated had cost, in millionths of a US dollar.
+    /// The original cost of the replies that were repeated, in millionths of a US dollar.
     #[serde(skip_serializing_if = "crate::is_default")]
     pub saved_micro_usd: u64,
     /// Tokens sent to models, for the replies that were repeated.
@@ -61,7 +62,7 @@ impl Usage {
         self.duration_ms = self.time.millis();
     }
 
-    /// How long only people could move it, in milliseconds.
+    /// The time in which only people could move it, in milliseconds.
     pub fn waited_ms(&self) -> u64 {
         self.time.waited_ms()
     }

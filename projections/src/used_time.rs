@@ -1,5 +1,5 @@
-//! How long something took: from its first frame to its last, without the times in which only people
-//! could move it, and those in which it had ended.
+//! The time that something took: from its first frame to its last, without the times in which only
+//! people could move it, and those in which it had ended.
 
 use ktsu_ledger::event::PersonEvent;
 use ktsu_ledger::{Event, Frame, Timestamp};
@@ -11,9 +11,10 @@ use crate::life::{Change, changes, run_end};
 pub struct UsedTime {
     first: Option<Timestamp>,
     last: Option<Timestamp>,
-    /// How long it stood still before frames that a person's word led to.
+    /// The time that it stood still before frames that a person's word led to.
     still_ms: u64,
-    /// How long it had ended before it began again, or before a branch of it was made.
+    /// The time for which it had ended before it began again, or before a branch of it was made;
+    /// and time that did not pass.
     over_ms: u64,
     is_over: bool,
     used_ms: u64,
@@ -62,7 +63,7 @@ impl UsedTime {
         self.used_ms
     }
 
-    /// How long only people could move it, in milliseconds.
+    /// The time in which only people could move it, in milliseconds.
     pub fn waited_ms(&self) -> u64 {
         self.still_ms
     }
@@ -73,13 +74,13 @@ impl UsedTime {
     }
 }
 
-/// Whether a whole run ends here.
+/// Returns `true` if a whole run ends here.
 fn ends(frame: &Frame) -> bool {
     run_end(frame).is_some() || changes(frame).any(|change| matches!(change, Change::Stopped(..)))
 }
 
-/// Whether a wait for people ends here, or part of it: by what they decide or post, or by a word about
-/// the whole run.
+/// Returns `true` if a wait for people ends here, or part of it: by what they decide or post, or by
+/// a word about the whole run.
 pub fn ends_wait_for_people(frame: &Frame) -> bool {
     changes(frame).any(|change| change.ends_wait()) || frame.event.is_world_input()
 }

@@ -1,5 +1,5 @@
-//! What envelopes show beside the state of a run: times, usage, errors, what agents said. It is
-//! noted frame by frame, in a live run as in one that is folded again.
+//! The parts of envelopes beside the state of a run: times, usage, errors, remarks of agents. They
+//! are noted frame by frame, in a live run as in one that is folded again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub struct EnvelopeDetails {
     /// Boxed, because most of a map's work is to move what it holds.
     pub(super) steps: BTreeMap<StepKey, Box<StepDetail>>,
     pub(super) scopes: BTreeMap<u32, ScopeDetail>,
-    /// What a branch had cost where it begins, in millionths of a US dollar.
+    /// The cost with which a branch begins, in millionths of a US dollar.
     pub(super) prefix: Option<u64>,
     pub(super) offers: ToolOffers,
 }
@@ -49,7 +49,7 @@ impl RunFold for DetailedRun<'_> {
     }
 }
 
-/// What is shown of a step, or of an item of a fan-out, and decides nothing.
+/// The details of a step, or of an item of a fan-out, that are shown and decide nothing.
 #[derive(Debug, Clone, Default)]
 pub(super) struct StepDetail {
     pub(super) started: Option<Timestamp>,
@@ -63,7 +63,7 @@ pub(super) struct StepDetail {
     left_out_ms: u64,
     /// The `agent.finished` and its outcome, until what follows from it is recorded.
     outcome: Option<(u64, CanonicalJson)>,
-    /// Whether it begins again with the data that it waited for: its time and its wait count on.
+    /// True if it begins again with the data that it waited for: its time and its wait count on.
     is_resumed: bool,
     pub(super) items: BTreeMap<u32, StepDetail>,
 }
@@ -220,7 +220,7 @@ impl EnvelopeDetails {
         }
     }
 
-    /// What is under way took no part of a time that did not pass, or not in this branch.
+    /// Leaves out, for whatever is under way, a time that did not pass, or not in this branch.
     fn leave_out(&mut self, gap: LeftOut) {
         if gap.ms == 0 {
             return;
@@ -278,7 +278,7 @@ impl StepDetail {
         }
     }
 
-    /// What was used stays used.
+    /// Resets everything but what was used.
     fn begin_again(&mut self) {
         *self = Self {
             usage: self.usage,

@@ -55,8 +55,8 @@ impl EnvelopeFold {
         &self.state
     }
 
-    /// Whether a person laid something over a step of a run or an inline child after that had ended
-    /// with an output. The output that is recorded does not show it.
+    /// Returns `true` if a person laid something over a step of a run or an inline child after that
+    /// had ended with an output. The output that is recorded does not show it.
     pub fn has_overlay_after_end(&self, scope: u32) -> bool {
         let Some(scope) = self.state.scope(scope) else {
             return false;

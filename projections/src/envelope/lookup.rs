@@ -5,7 +5,7 @@ use crate::lineage::item_name;
 use crate::run::StepStatus;
 use crate::usage::Usage;
 
-/// Why an item was skipped that was never started.
+/// The reason for which an item is shown as skipped that was never started.
 const NEVER_STARTED: &str = "never_started";
 
 impl EnvelopeFold {

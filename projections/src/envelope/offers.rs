@@ -16,7 +16,7 @@ use crate::run::{AgentShape, RunState, StepKey};
 /// The code of these warnings.
 const CODE: &str = "tool_not_offered";
 
-/// What models were offered, by the agents' keys in the definition.
+/// The tools that models were offered, by the agents' keys in the definition.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ToolOffers(BTreeMap<String, ToolOffer>);
 
@@ -98,8 +98,8 @@ struct NamedMessage {
     frame: Option<u64>,
 }
 
-/// Whether a request without a base has all tools of its agent: a model is offered none in its last
-/// turn, which is the first only where there is no other.
+/// Returns `true` if a request without a base has all tools of its agent: a model is offered none
+/// in its last turn, which is the first only where there is no other.
 fn is_whole(request: &LlmRequest, shape: &AgentShape) -> bool {
     let is_first = || {
         let messages = serde_json::from_str::<Vec<NamedMessage>>(request.messages.as_str());

@@ -1,4 +1,5 @@
-//! What is shown of a run or an inline child but never used in decisions: its times, and its error.
+//! The details of a run or an inline child that are shown but never used in decisions: its times,
+//! and its error.
 
 use ktsu_ledger::event::{RunCommand, RunEvent};
 use ktsu_ledger::{Event, Frame, Timestamp};

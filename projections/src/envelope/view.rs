@@ -31,7 +31,7 @@ impl EnvelopeDetails {
     }
 }
 
-/// What an envelope is made of.
+/// The parts that an envelope is made of.
 pub(super) struct Shown<'a> {
     pub(super) state: &'a RunState,
     pub(super) details: &'a EnvelopeDetails,

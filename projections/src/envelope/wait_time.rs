@@ -1,4 +1,4 @@
-//! How long steps and items waited for people: time in which none of their own work was in
+//! The time that steps and items waited for people: time in which none of their own work was in
 //! progress. It is counted separately from the time they took, as for whole runs.
 
 use ktsu_ledger::{Frame, Timestamp};
@@ -7,8 +7,8 @@ use crate::life::{Change, DeadlineShift, changes};
 use crate::run::{RunState, StepKey};
 use crate::used_time::ends_wait_for_people;
 
-/// Whether only people could move what a frame is about until it came: what it answers is asked of the
-/// state before it is applied. None of it for a frame that ends no wait.
+/// The parts of a run that only people could move until a frame came, by the state before it is
+/// applied. None for a frame that ends no wait.
 #[derive(Debug, Clone, Default)]
 pub(super) struct WaitBefore {
     /// The item.
@@ -78,7 +78,7 @@ impl WaitBefore {
 pub(super) struct LeftOut {
     /// In milliseconds.
     pub(super) ms: u64,
-    /// Whether it did not pass at all.
+    /// True if it did not pass at all.
     pub(super) of_clock: bool,
 }
 
@@ -100,7 +100,7 @@ impl LeftOut {
     }
 }
 
-/// Whether nothing but people can move a run.
+/// Returns `true` if nothing but people can move a run.
 fn is_still(state: &RunState) -> bool {
     state.paused().is_some() || state.waits_only_for_people(0)
 }

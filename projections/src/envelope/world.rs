@@ -1,5 +1,5 @@
-//! What an envelope tells of the world of a run: how much is in it, and which questions nobody could
-//! answer.
+//! The view of a run's world in its envelope: how much is in it, and which questions could not be
+//! answered.
 
 use std::collections::BTreeMap;
 
@@ -87,8 +87,8 @@ fn counts(by_type: BTreeMap<&str, usize>) -> BTreeMap<String, u64> {
         .collect()
 }
 
-/// What did not stop the run: questions without a reply, and failures of responders that say
-/// `on_error: continue`.
+/// The warnings of a run, which did not stop it: questions without a reply, and failures of
+/// responders that say `on_error: continue`.
 pub(super) fn warnings(responding: &Responding) -> Vec<EnvelopeWarning> {
     let mut all = unanswered(responding);
     let failures = responding.failures().iter();

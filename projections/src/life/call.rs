@@ -28,11 +28,11 @@ pub struct RequestedCalls {
     pub response: u64,
     /// In the order of the reply.
     pub list: Vec<RequestedCall>,
-    /// Whether the agent's decision to call them is recorded.
+    /// True if the agent's decision to call them is recorded.
     pub decided: bool,
 }
 
-/// How a frame names the tool call it is about.
+/// The key by which a frame names the tool call it is about.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum CallKey {
     /// By the `llm.response` that asks for it, and its index there.
@@ -52,13 +52,13 @@ pub struct RequestedCall {
     pub arguments: CanonicalJson,
     /// BLAKE3 of them.
     pub digest: String,
-    /// Whether a secret stood in the arguments: such a call is never sent.
+    /// True if the arguments contained a secret: such a call is never sent.
     pub secret: bool,
-    /// What became of it.
+    /// The state of the call.
     pub state: CallState,
 }
 
-/// How far a call is.
+/// The state of a call.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum CallState {
     /// Nothing is recorded of it.
@@ -104,7 +104,7 @@ pub struct SentCall {
     pub first: u64,
     /// The attempt that sent it.
     pub attempt: u32,
-    /// Whether its server is stateful.
+    /// True if its server is stateful.
     pub stateful: bool,
     /// The approval it was sent with.
     pub approval: Option<u64>,
@@ -114,18 +114,19 @@ pub struct SentCall {
     pub tool: String,
 }
 
-/// What people are to decide on.
+/// The approval that people are asked to give for a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApprovalGate {
     /// The `approval.requested`.
     pub request: u64,
-    /// What the definition says.
+    /// The policy of the definition.
     pub policy: ApprovalPolicy,
-    /// When people were asked.
+    /// The time at which people were asked.
     pub asked_at: Timestamp,
-    /// What their time counts from. Moves where the clock jumps.
+    /// The time from which their deadline counts. Moves where the clock jumps, or the run is
+    /// paused.
     pub since: Timestamp,
-    /// Who has approved so far.
+    /// The people who have approved so far.
     pub approved_by: Vec<String>,
     /// The server, by the agent's name.
     pub server: String,
@@ -133,10 +134,10 @@ pub struct ApprovalGate {
     pub tool: String,
 }
 
-/// Why a task has to fail: people rejected a call, or did not decide in time.
+/// The failure of a task that has to fail: people rejected a call, or did not decide in time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForcedFailure {
-    /// Why.
+    /// The reason.
     pub reason: ForcedFailureReason,
     /// The tool it was about.
     pub tool: String,
@@ -166,13 +167,13 @@ impl ForcedFailureReason {
         }
     }
 
-    /// Why a rejected call ends its task, unless the agent may go on without it.
+    /// The reason why a rejected call ends its task, unless the agent may continue without it.
     pub fn of_rejection(policy: &ApprovalPolicy) -> Option<Self> {
         (policy.on_reject == OnReject::Fail).then_some(Self::Rejected)
     }
 
-    /// Why a call that nobody decided on in time ends its task, unless the agent may go on without
-    /// it.
+    /// The reason why a call that was not decided on in time ends its task, unless the agent may
+    /// continue without it.
     pub fn of_expiry(policy: &ApprovalPolicy) -> Option<Self> {
         let behavior = policy.timeout.as_ref().map(|timeout| timeout.behavior);
         let rejects = behavior == Some(TimeoutBehavior::Reject);
@@ -218,17 +219,17 @@ impl RequestedCalls {
         self.list.get(call as usize)
     }
 
-    /// Whether the model has all results.
+    /// Returns `true` if the model has all results.
     pub fn are_done(&self) -> bool {
         self.all(|state| matches!(state, CallState::Returned { .. }))
     }
 
-    /// Whether none is on its way.
+    /// Returns `true` if none is on its way.
     pub fn are_at_rest(&self) -> bool {
         self.all(|state| !matches!(state, CallState::Sent(_)))
     }
 
-    /// Whether none waits for a person.
+    /// Returns `true` if none waits for a person.
     pub fn are_decided(&self) -> bool {
         self.all(|state| {
             !matches!(
@@ -264,7 +265,7 @@ impl RequestedCalls {
         }
     }
 
-    /// Whether a frame may follow.
+    /// Returns `true` if a frame may follow.
     pub(crate) fn accepts(&self, event: &AgentEvent, attempt: u32) -> bool {
         if let AgentEvent::Decided(decided) = event {
             return decided.response == Some(self.response) && !self.decided;
@@ -317,8 +318,8 @@ impl ApprovalGate {
         timeout.map(|timeout| self.since.plus_millis(timeout.ms))
     }
 
-    /// What that was when people were asked. Notices say this, so that one that is sent again says what
-    /// it said before.
+    /// The deadline as it was when people were asked. Notices say this, so that one that is sent
+    /// again says what it said before.
     pub fn announced_deadline(&self) -> Option<Timestamp> {
         let timeout = self.policy.timeout.as_ref();
         timeout.map(|timeout| self.asked_at.plus_millis(timeout.ms))
@@ -326,7 +327,7 @@ impl ApprovalGate {
 }
 
 impl CallState {
-    /// What people are to decide on before the call.
+    /// The approval that people are asked to give before the call.
     pub fn gate(&self) -> Option<&ApprovalGate> {
         if let Self::AwaitingApproval(gate) = self {
             return Some(gate);
@@ -365,7 +366,7 @@ impl CallKey {
     }
 }
 
-/// Whether a model's name for a tool is its full name, `SERVER__TOOL` (decision A2).
+/// Returns `true` if a model's name for a tool is its full name, `SERVER__TOOL` (decision A2).
 pub fn is_full_name(name: &str, server: &str, tool: &str) -> bool {
     let rest = name.strip_prefix(server);
     rest.and_then(|rest| rest.strip_prefix("__")) == Some(tool)
@@ -385,12 +386,13 @@ impl RequestedCall {
         }
     }
 
-    /// Whether this is the tool the model named: by its bare name, or in full (decision A2).
+    /// Returns `true` if this is the tool the model named: by its bare name, or in full (decision
+    /// A2).
     pub fn names_tool(&self, server: &str, tool: &str) -> bool {
         self.name == tool || is_full_name(&self.name, server, tool)
     }
 
-    /// Whether it is on its way as this `tool.called`.
+    /// Returns `true` if it is on its way as this `tool.called`.
     pub fn is_sent_as(&self, called: u64) -> bool {
         self.state
             .sent()
@@ -411,7 +413,7 @@ impl RequestedCall {
         sent.or_else(|| self.open_request())
     }
 
-    /// Whether a frame about it may follow, once the agent has decided to make the call.
+    /// Returns `true` if a frame about it may follow, once the agent has decided to make the call.
     fn accepts(&self, event: &AgentEvent, attempt: u32) -> bool {
         match (event, &self.state) {
             (AgentEvent::ToolCalled(called), _) => self.accepts_call(called, attempt),
@@ -487,7 +489,8 @@ impl RequestedCall {
         fits && (returned.not_sent.is_none() || returned.called.is_none())
     }
 
-    /// Whether a person's decision fits: about these arguments, and not their second one.
+    /// Returns `true` if a person's decision fits: it is about these arguments, and not their
+    /// second one.
     fn may_be_decided(&self, decided: &ApprovalDecided) -> bool {
         let fits = match self.state.gate() {
             Some(gate) => {

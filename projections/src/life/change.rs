@@ -1,4 +1,4 @@
-//! What a frame changes, in the words of the domain.
+//! The changes that a frame makes, in the words of the domain.
 //!
 //! ```text
 //! frame ──▶ RunState::check     whether it may follow
@@ -57,7 +57,7 @@ pub enum Change<'f> {
     Expired(Task<'f>, Expiry),
 }
 
-/// Why deadlines move.
+/// The reason why deadlines move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeadlineShift {
     /// The clock went forward: that time did not pass.
@@ -75,14 +75,14 @@ pub struct Task<'f> {
     pub item: Option<u32>,
 }
 
-/// What people are asked.
+/// A question that people are asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PersonQuestion<'f> {
-    /// Whether a call may be made.
+    /// Permission to make a call.
     Call(&'f ApprovalRequested),
-    /// What became of a call that may have been made.
+    /// The fate of a call that may have been made.
     Doubt(&'f ToolInDoubt),
-    /// Whether an outcome counts.
+    /// The approval of an outcome, without which it does not count.
     Outcome(&'f ReviewRequested),
     /// The data that a step waits for.
     Data(&'f SuspendRequested),
@@ -91,30 +91,30 @@ pub enum PersonQuestion<'f> {
 /// The kind of a [`PersonQuestion`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum QuestionKind {
-    /// Whether a call may be made.
+    /// Permission to make a call.
     Approval,
-    /// What became of a call that may have been made.
+    /// The fate of a call that may have been made.
     InDoubt,
-    /// Whether an outcome counts.
+    /// The approval of an outcome, without which it does not count.
     Review,
     /// The data that a step waits for.
     Suspension,
 }
 
-/// What a person says to a request.
+/// A person's answer to a request.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PersonAnswer<'f> {
     /// The frame that asks.
     pub request: u64,
-    /// Who.
+    /// The person who answered.
     pub by: &'f Principal,
-    /// Why, in their words.
+    /// The reason, in their words, where one was given.
     pub reason: Option<&'f String>,
-    /// What it is.
+    /// The content of the answer.
     pub given: Given<'f>,
 }
 
-/// What a [`PersonAnswer`] consists of.
+/// The content of a [`PersonAnswer`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Given<'f> {
     /// A decision about a call; of one that happened, what it gave.
@@ -130,7 +130,7 @@ pub enum Given<'f> {
 pub enum Expiry {
     /// A request about a call.
     Request(u64),
-    /// What a step asks about its outcome, or for.
+    /// The question of a step about its outcome, or its request for data.
     Question(QuestionKind),
 }
 
@@ -158,7 +158,7 @@ impl<'f> Change<'f> {
         None
     }
 
-    /// Whether it is about the whole run and whatever is pending in it.
+    /// Returns `true` if it is about the whole run and whatever is pending in it.
     pub fn is_about_run(&self) -> bool {
         matches!(
             self,
@@ -166,7 +166,7 @@ impl<'f> Change<'f> {
         )
     }
 
-    /// Whether people are asked with it, or the time in which they were is over.
+    /// Returns `true` if people are asked or answer with it, or the time that they had is over.
     pub fn is_for_people(&self) -> bool {
         matches!(
             self,
@@ -174,7 +174,7 @@ impl<'f> Change<'f> {
         )
     }
 
-    /// Whether a wait for people may end with it.
+    /// Returns `true` if a wait for people may end with it.
     pub fn ends_wait(&self) -> bool {
         matches!(
             self,
@@ -183,7 +183,7 @@ impl<'f> Change<'f> {
     }
 }
 
-/// What a frame changes, in order; nothing where only its content counts.
+/// The changes that a frame makes, in order; none where only its content counts.
 pub fn changes(frame: &Frame) -> impl Iterator<Item = Change<'_>> {
     let mut moved = None;
     if let Event::Run(RunEvent::Resumed(resumed)) = &frame.event {

@@ -48,7 +48,7 @@ impl CommandPhase {
 pub struct CommandOrder {
     /// Each with its place in the outcome.
     list: Vec<(CommandPhase, u32)>,
-    /// How many have frames before anything runs.
+    /// Number of commands that have frames before anything runs.
     first: usize,
     phased: bool,
 }
@@ -87,8 +87,8 @@ impl CommandOrder {
         self.list.get(after as usize).copied()
     }
 
-    /// How many commands have frames before anything else happens: all that have any before the
-    /// children, or, where a person decides first, the one that asks for it.
+    /// Number of commands that have frames before anything else happens: all that have any before
+    /// the children, or, where a person decides first, the one that asks for it.
     pub fn before_review(&self) -> u32 {
         match self.blocks() {
             true => 1,
@@ -96,7 +96,7 @@ impl CommandOrder {
         }
     }
 
-    /// Whether the step waits for a person or for data first.
+    /// Returns `true` if the step waits for a person or for data first.
     pub fn blocks(&self) -> bool {
         let first = self.list.first();
         self.phased && first.is_some_and(|(phase, _)| *phase == CommandPhase::Blocking)
@@ -110,12 +110,12 @@ impl CommandOrder {
         places
     }
 
-    /// How many commands have frames before anything runs.
+    /// Number of commands that have frames before anything runs.
     pub fn first(&self) -> u32 {
         u32::try_from(self.first).unwrap_or(u32::MAX)
     }
 
-    /// Whether notes and what is told come with the end of the step.
+    /// Returns `true` if notes and emitted messages come with the end of the step.
     pub fn is_phased(&self) -> bool {
         self.phased
     }

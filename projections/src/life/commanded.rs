@@ -1,4 +1,4 @@
-//! What a model commands by tools, before it is an outcome.
+//! The commands that a model gives by tools, before there is an outcome.
 
 use std::collections::BTreeSet;
 
@@ -25,8 +25,8 @@ impl ModelCommands {
         }
     }
 
-    /// Whether a call makes its step wait otherwise than one that was accepted, or than an earlier call
-    /// which is under way and passes `judged`: an outcome has one such command.
+    /// Returns `true` if a call makes its step wait otherwise than one that was accepted, or than
+    /// an earlier call which is under way and passes `judged`: an outcome has one such command.
     pub fn blocks(
         &self,
         calls: &RequestedCalls,
@@ -42,9 +42,9 @@ impl ModelCommands {
         all.any(|other| is_blocking(&other) && other != own)
     }
 
-    /// How many other commands come before a call of the last reply: those that were accepted, and
-    /// those of earlier calls that are under way and pass `judged`. Nothing if the call is one of
-    /// them again.
+    /// Number of other commands that come before a call of the last reply: those that were
+    /// accepted, and those of earlier calls that are under way and pass `judged`. Nothing if the
+    /// call is one of them again.
     pub fn before(
         &self,
         calls: &RequestedCalls,
@@ -60,7 +60,7 @@ impl ModelCommands {
     }
 }
 
-/// Whether a command makes its step wait.
+/// Returns `true` if a command makes its step wait.
 fn is_blocking((tool, _): &(String, String)) -> bool {
     BLOCKING.contains(&tool.as_str())
 }

@@ -33,18 +33,18 @@ pub struct InvokedAs {
     pub input: BTreeMap<String, StepInput>,
 }
 
-/// What the commands of one task run.
+/// The workflows that the commands of one task run.
 #[derive(Debug, Clone)]
 pub struct InvokedChildren {
     /// The commands of the outcome, all of them.
     pub(crate) outcome: Arc<Value>,
-    /// Where that is.
+    /// The frame that has the outcome.
     pub(crate) finished: u64,
-    /// How many commands have frames before the first child begins.
+    /// Number of commands that have frames before the first child begins.
     pub(crate) requests: u32,
     pub(crate) commands: Vec<InvokeCommand>,
     pub(crate) children: Vec<InvokedChild>,
-    /// How many commands are completed.
+    /// Number of completed commands.
     pub(crate) completed: usize,
     /// Children that have begun and not ended.
     pub(crate) under_way: u32,
@@ -62,7 +62,7 @@ pub struct InvokeCommand {
     kind: CommandKind,
     /// The number of its first child.
     first: usize,
-    /// How many children it has.
+    /// Number of its children.
     count: usize,
     concurrency: u32,
 }
@@ -74,7 +74,7 @@ pub(crate) struct InvokedChild {
     pub(crate) ended: Option<u64>,
 }
 
-/// What is due for a task whose outcome runs workflows.
+/// The action that is due for a task whose outcome runs workflows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InvokeDue {
     /// Commands of the outcome have no frames yet.
@@ -90,7 +90,7 @@ pub enum InvokeDue {
 }
 
 impl InvokedChildren {
-    /// What is due, where so many commands have frames.
+    /// The action that is due where so many commands have frames.
     pub fn due(&self, requested: u32) -> InvokeDue {
         if requested < self.requests {
             return InvokeDue::Request;
@@ -116,7 +116,7 @@ impl InvokedChildren {
         self.commands.get(self.completed)
     }
 
-    /// Whether the current command is the last of them.
+    /// Returns `true` if the current command is the last of them.
     pub fn is_last(&self) -> bool {
         self.completed + 1 == self.commands.len()
     }
@@ -225,7 +225,8 @@ impl std::fmt::Display for InvokedPath {
     }
 }
 
-/// Whether a step of this plan may have a command: what is to run is declared.
+/// Returns `true` if a step of this plan may have a command: the workflow that it runs, if any, is
+/// declared.
 pub(crate) fn declares(plan: Option<&AgentPlan>, command: &StepCommand) -> bool {
     let Some(target) = &command.target else {
         return !command.kind.invokes();
@@ -234,8 +235,8 @@ pub(crate) fn declares(plan: Option<&AgentPlan>, command: &StepCommand) -> bool 
     command.kind.invokes() && command.topic.is_none() && (declared || command.suppressed)
 }
 
-/// Whether a child gets the next input: each param by its place there, unless it was computed, and
-/// none is left out.
+/// Returns `true` if a child gets the next input: each param by its place there, unless it was
+/// computed, and none is left out.
 pub(crate) fn gives(started: &RunStarted, invoked: &InvokedChildren) -> bool {
     let Some((Value::Object(members), place)) = invoked.next_input() else {
         return false;

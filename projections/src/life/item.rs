@@ -36,7 +36,7 @@ pub(crate) fn check(tasks: &Tasks, event: &ItemEvent, failing: bool) -> Allowed 
     }
 }
 
-/// Whether the output of a task was not refused, and whatever its commands run has ended.
+/// Returns `true` if the output of a task was not refused, and whatever its commands run has ended.
 fn is_valid(task: &AgentTask) -> bool {
     task.checked != Some(false) && task.has_invoked_all()
 }

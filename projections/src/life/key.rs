@@ -1,4 +1,4 @@
-//! What names a step of a run, and a task of one, while the run is folded.
+//! The keys of a step of a run, and of a task of one, while the run is folded.
 
 use std::cmp::Ordering;
 
@@ -14,7 +14,7 @@ pub enum StepKey {
         /// Position in the scope's steps.
         step: u32,
     },
-    /// What a responder asks or runs.
+    /// A question that a responder asks, or a workflow that it runs.
     Responder {
         /// In the order in which they began.
         task: u32,
@@ -45,7 +45,7 @@ impl StepKey {
         }
     }
 
-    /// Whether a responder asks or runs it.
+    /// Returns `true` if a responder asks or runs it.
     pub const fn is_of_responder(self) -> bool {
         matches!(self, Self::Responder { .. })
     }

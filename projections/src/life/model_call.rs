@@ -14,15 +14,15 @@ pub struct ModelCall {
     pub digest: String,
     /// The model group it asks.
     pub group: String,
-    /// How large it is at most.
+    /// The upper bound of its size.
     pub size: CallSize,
-    /// What identical requests have in common with it, if it takes part in the cache.
+    /// The key that identical requests share with it, if it takes part in the cache.
     pub key: Option<RequestKey>,
     /// The recorded reply that answers it, if one did when it was asked.
     pub reply: Option<Arc<CachedReply>>,
 }
 
-/// How many tokens a model call may use at most. Whatever its messages refer to by frame is not
+/// The most tokens that a model call may use. Whatever its messages refer to by frame is not
 /// counted, nor are tools.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CallSize {
@@ -43,7 +43,7 @@ impl CallSize {
     }
 }
 
-/// What identical requests have in common.
+/// The key that identical requests share.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RequestKey(pub(crate) Arc<str>);
 

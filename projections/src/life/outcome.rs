@@ -1,5 +1,5 @@
-//! What is due for the outcome of a task that has finished: its review, its suspension, its commands and
-//! notes, in their order.
+//! The actions that are due for the outcome of a task that has finished: its review, its
+//! suspension, its commands and notes, in their order.
 
 use ktsu_ledger::event::{CommandCompleted, StepCommand};
 
@@ -9,24 +9,24 @@ use super::suspension::{Resumption, SuspensionDue};
 use super::task::{AgentTask, TaskPhase};
 
 impl AgentTask {
-    /// What is due for what its commands run, if they run anything.
+    /// The action that is due for the workflows that its commands run, if they run any.
     pub fn invoke_due(&self) -> Option<InvokeDue> {
         Some(self.invoked.as_ref()?.due(self.commands))
     }
 
-    /// Whether it continues once a workflow that it runs has ended.
+    /// Returns `true` if it continues once a workflow that it runs has ended.
     pub fn awaits_invoked(&self) -> bool {
         let finished = matches!(self.phase, TaskPhase::Finished { .. });
         finished && self.invoke_due() == Some(InvokeDue::Wait)
     }
 
-    /// Whether whatever its commands run has ended.
+    /// Returns `true` if whatever its commands run has ended.
     pub(crate) fn has_invoked_all(&self) -> bool {
         self.invoke_due().is_none_or(|due| due == InvokeDue::End)
     }
 
-    /// Whether the next of its events may have a note: before every command, or, where commands have
-    /// phases, once all that runs has ended, or before its step waits for data.
+    /// Returns `true` if the next of its events may have a note: before every command, or, where
+    /// commands have phases, once all that runs has ended, or before its step waits for data.
     pub(crate) fn may_note(&self) -> bool {
         match self.order.is_phased() {
             true => match self.suspension_due() {
@@ -37,7 +37,7 @@ impl AgentTask {
         }
     }
 
-    /// Whether a command is the next one, and its phase has come.
+    /// Returns `true` if a command is the next one, and its phase has come.
     pub(crate) fn may_command(&self, command: &StepCommand) -> bool {
         let phase = CommandPhase::of_kind(command.kind);
         if self.order.get(self.commands) != Some((phase, command.index))
@@ -55,14 +55,14 @@ impl AgentTask {
         }
     }
 
-    /// Whether only its notes and emitted messages are left before the end of its step: it does not
-    /// suspend that, people have approved it where it asks for that, and whatever its commands run has
-    /// ended.
+    /// Returns `true` if only its notes and emitted messages are left before the end of its step:
+    /// it does not suspend that, people have approved it where it asks for that, and whatever its
+    /// commands run has ended.
     pub(crate) fn may_end(&self) -> bool {
         self.suspension.is_none() && self.has_passed_review() && self.has_invoked_all()
     }
 
-    /// Whether a command is completed.
+    /// Returns `true` if a frame may complete the current command.
     pub(crate) fn may_complete(&self, done: &CommandCompleted) -> bool {
         let current = self.invoked.as_ref().filter(|_| {
             let finished = matches!(self.phase, TaskPhase::Finished { .. });
@@ -82,7 +82,7 @@ impl AgentTask {
         }
     }
 
-    /// What is due for the suspension that its outcome asks for, if it does.
+    /// The action that is due for the suspension that its outcome asks for, if it does.
     pub fn suspension_due(&self) -> Option<SuspensionDue> {
         Some(self.suspension.as_ref()?.due())
     }
@@ -95,7 +95,7 @@ impl AgentTask {
         self.suspension.as_ref()?.resume_step(outcome)
     }
 
-    /// What the next attempt of its step is given.
+    /// The checkpoint and the data that the next attempt of its step is given.
     pub(crate) fn resumption(&self) -> Option<Resumption> {
         let TaskPhase::Finished { seq, outcome } = &self.phase else {
             return None;
@@ -103,7 +103,7 @@ impl AgentTask {
         self.suspension.as_ref()?.resumption(*seq, outcome)
     }
 
-    /// Whether each event of its outcome has its note.
+    /// Returns `true` if each event of its outcome has its note.
     pub(crate) fn has_all_notes(&self) -> bool {
         let TaskPhase::Finished { outcome, .. } = &self.phase else {
             return false;

@@ -42,7 +42,7 @@ impl RecomputeResults {
         }
     }
 
-    /// What answers the calls of one task.
+    /// The recorded results that answer the calls of one task.
     pub(crate) fn task(&self, step: &str, item: u32) -> TaskResults {
         let results = self.tasks.get(step).and_then(|items| items.get(&item));
         TaskResults {
@@ -65,8 +65,8 @@ pub struct TaskResults {
 }
 
 impl TaskResults {
-    /// What answers a call, if anything is left that does. One with a secret in it was not sent
-    /// before either.
+    /// The recorded result that answers a call, if one is left that does. A call with a secret in
+    /// it was not sent before either.
     pub fn result_for(&self, call: &RequestedCall) -> Option<&RecordedResult> {
         if call.secret || self.results.is_empty() {
             return None;
@@ -89,7 +89,7 @@ impl TaskResults {
         results.filter(|(at, _)| !self.used.contains(at))
     }
 
-    /// Whether a frame says what the record says of the call: its result, or nothing.
+    /// Returns `true` if a frame says what the record says of the call: its result, or nothing.
     pub(crate) fn accepts(&self, call: &RequestedCall, returned: &ToolReturned) -> bool {
         // What was sent is not withheld any more, and gave what it gave.
         if returned.called.is_some() {
@@ -116,7 +116,7 @@ impl TaskResults {
     }
 }
 
-/// Whether a frame repeats a result.
+/// Returns `true` if a frame repeats a result.
 fn is_repeated_by(result: &RecordedResult, returned: &ToolReturned) -> bool {
     returned.recorded.as_deref() == Some(&result.recorded)
         && returned.called.is_none()

@@ -1,4 +1,4 @@
-//! Why a frame may not follow: the rule that it breaks.
+//! The reason why a frame may not follow: the rule that it breaks.
 
 /// A rule of which frame may follow; a refusal names the first one that a frame breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -57,16 +57,16 @@ pub enum Rule {
     Overlay,
     /// A timer fires for something that waits.
     Timer,
-    /// What is posted, raised or reacted to comes while the run takes it.
+    /// A post, a raised budget or a reaction comes while the run accepts it.
     World,
     /// A recompute is compared once, after its end.
     Comparison,
 }
 
-/// What a table says of a frame.
+/// The verdict of a table on a frame.
 pub type Allowed = Result<(), Rule>;
 
-/// Whether a rule holds.
+/// Checks that a rule holds.
 ///
 /// # Errors
 /// The rule, where it does not.
@@ -85,7 +85,7 @@ pub struct Refusal {
     pub rule: Rule,
     /// The type of the frame.
     pub event: String,
-    /// What it is about.
+    /// The subject of the frame.
     pub subject: String,
     /// The status of that.
     pub status: &'static str,

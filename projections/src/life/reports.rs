@@ -28,7 +28,7 @@ pub(crate) fn numbered(reports: &[AcceptedReport], n: u32) -> Option<&AcceptedRe
     reports.get(at)
 }
 
-/// Whether a report is the next one, or another frame of the last.
+/// Returns `true` if a report is the next one, or another frame of the last.
 pub(crate) fn is_next(reports: &[AcceptedReport], report: &ReportReference) -> bool {
     match reports.last() {
         // The end is the only frame of a `complete`.

@@ -11,25 +11,25 @@ pub const FATAL: [&str; 4] = [
     "ktsu_needs_human",
 ];
 
-/// How sure the agent is, from 0 to 1.
+/// The agent's confidence, from 0 to 1.
 pub const CONFIDENCE: &str = "ktsu_confidence";
 
-/// Why the agent wants its step skipped.
+/// The reason why the agent wants its step skipped.
 pub const SKIP_REASON: &str = "ktsu_skip_reason";
 
 /// Short words for whoever looks.
 pub const FLAGS: &str = "ktsu_flags";
 
-/// Why the agent says what it says.
+/// The reason why the agent says what it says.
 pub const RATIONALE: &str = "ktsu_rationale";
 
-/// Whether a name is kept from outputs.
+/// Returns `true` if a name is kept from outputs.
 pub fn is_reserved(name: &str) -> bool {
     name.starts_with("ktsu_")
 }
 
-/// Whether the value of a fatal field ends its step: it fails closed on anything but null and
-/// `false`.
+/// Returns `true` if the value of a fatal field ends its step: it fails closed on anything but null
+/// and `false`.
 pub fn is_fatal(value: &Value) -> bool {
     !matches!(value, Value::Null | Value::Bool(false))
 }
@@ -44,21 +44,21 @@ pub fn code_of(field: &str) -> &'static str {
     }
 }
 
-/// Whether a code fails the run even where a fan-out bears failures (decision R4).
+/// Returns `true` if a code fails the run even where a fan-out bears failures (decision R4).
 pub fn fails_the_run(code: &str) -> bool {
     matches!(code, "injection_attempt" | "needs_human_review")
 }
 
-/// Whether a confidence reaches a threshold in millionths; what is absent, no number, or not
-/// between 0 and 1 counts as 0, and what is equal passes.
+/// Returns `true` if a confidence reaches a threshold in millionths; what is absent, no number, or
+/// not between 0 and 1 counts as 0, and what is equal passes.
 pub fn is_confident(value: Option<&Value>, threshold_millionths: u32) -> bool {
     let confidence = value.and_then(Value::as_f64);
     let confidence = confidence.filter(|one| (0.0..=1.0).contains(one));
     confidence.unwrap_or(0.0) >= f64::from(threshold_millionths) / 1_000_000.0
 }
 
-/// Whether a draft is looked at once more (`spec` A13): never if one of its fields is fatal; else
-/// always, unless the schema declares a confidence that the draft reaches.
+/// Returns `true` if a draft is looked at once more (`spec` A13): never if one of its fields is
+/// fatal; else always, unless the schema declares a confidence that the draft reaches.
 pub fn reflects(draft: &Value, declares_confidence: bool, threshold: Option<u32>) -> bool {
     let fatal = FATAL
         .iter()

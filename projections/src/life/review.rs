@@ -23,7 +23,7 @@ use ktsu_ledger::{CanonicalJson, Timestamp};
 pub struct ReplacedField {
     /// The first decision that has it.
     pub seq: u64,
-    /// Who decided.
+    /// The person who decided.
     pub by: String,
     /// Its value.
     pub value: CanonicalJson,
@@ -36,13 +36,13 @@ pub struct Review {
     pub command: u64,
     /// The places of the other commands of the outcome, ascending.
     pub siblings: Vec<u32>,
-    /// How far it is.
+    /// The state of the review.
     pub state: ReviewState,
     is_deferred: bool,
     is_discarded: bool,
 }
 
-/// How far a review is.
+/// The state of a review.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReviewState {
     /// People are to be asked.
@@ -65,34 +65,34 @@ pub enum ReviewState {
 pub struct PendingReview {
     /// The `review.requested`.
     pub request: u64,
-    /// Who decides, and until when.
+    /// The policy: who decides, and until when.
     pub policy: ReviewPolicy,
-    /// What its time counts from. Moves where the clock jumps, or the run is paused.
+    /// The time from which its deadline counts. Moves where the clock jumps, or the run is paused.
     pub since: Timestamp,
-    /// Who has approved it so far.
+    /// The people who have approved it so far.
     pub approved_by: Vec<String>,
     overlay: BTreeMap<String, ReplacedField>,
 }
 
-/// Why an outcome does not count.
+/// The reason why an outcome does not count.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReviewRefusal {
     /// A person rejected it.
     Rejected {
         /// The `review.decided`.
         seq: u64,
-        /// Who.
+        /// The person who rejected it.
         by: String,
-        /// Why, in their words.
+        /// The reason, in their words, where one was given.
         reason: Option<String>,
     },
     /// Time is over.
     TimedOut {
         /// The `timer.fired`.
         seq: u64,
-        /// How long people had, in milliseconds.
+        /// The time that people had, in milliseconds.
         after_ms: u64,
-        /// What the policy says to that.
+        /// The policy's rule for that case.
         behavior: TimeoutBehavior,
     },
 }
@@ -105,7 +105,8 @@ impl ReviewRefusal {
         }
     }
 
-    /// Whether it counts as rejected, so that the other commands are discarded in a frame.
+    /// Returns `true` if it counts as rejected, so that the other commands are discarded in a
+    /// frame.
     pub fn rejects(&self) -> bool {
         match self {
             Self::Rejected { .. } => true,
@@ -114,7 +115,7 @@ impl ReviewRefusal {
     }
 }
 
-/// What is due for a review.
+/// The action that is due for a review.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReviewDue {
     /// The other commands are to be deferred.
@@ -143,7 +144,7 @@ impl Review {
         }
     }
 
-    /// What is due.
+    /// The action that is due.
     pub fn due(&self) -> ReviewDue {
         match &self.state {
             ReviewState::Due if !self.is_deferred && !self.siblings.is_empty() => ReviewDue::Defer,
@@ -177,22 +178,23 @@ impl Review {
         overlay.into_iter().flatten()
     }
 
-    /// Whether the other commands are deferred next, by this frame.
+    /// Returns `true` if the other commands are deferred next, by this frame.
     pub fn may_defer(&self, event: &CommandsDeferred) -> bool {
         self.due() == ReviewDue::Defer
             && event.request == self.command
             && event.indexes == self.siblings
     }
 
-    /// Whether people are asked next, by this frame and under this policy.
+    /// Returns `true` if people are asked next, by this frame and under this policy.
     pub fn may_ask(&self, event: &ReviewRequested, policy: Option<&ReviewPolicy>) -> bool {
         self.due() == ReviewDue::Ask
             && event.command == self.command
             && policy == Some(&event.policy)
     }
 
-    /// Whether a decision follows: each person approves once, and the proposer where the policy lets
-    /// them. Only an approval replaces anything, and nothing that another one replaced otherwise.
+    /// Returns `true` if a decision may follow: each person approves once, and the proposer where
+    /// the policy lets them. Only an approval replaces anything, and nothing that another one
+    /// replaced otherwise.
     pub(crate) fn may_decide(&self, event: &ReviewDecided, proposer: &str) -> bool {
         let Some(pending) = self.pending().filter(|one| one.request == event.request) else {
             return false;
@@ -207,7 +209,7 @@ impl Review {
         }
     }
 
-    /// Whether the other commands are discarded next, by this frame.
+    /// Returns `true` if the other commands are discarded next, by this frame.
     pub fn may_discard(&self, event: &CommandsDiscarded) -> bool {
         let ReviewState::Refused(refusal) = &self.state else {
             return false;

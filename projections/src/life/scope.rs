@@ -12,7 +12,7 @@ use super::step::{Phase, Step, StepStatus};
 use crate::run::outline::WorkflowShape;
 use crate::step_name::path_in;
 
-/// Where a run stands (decision E1).
+/// The status of a run (decision E1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RunStatus {
     /// Accepted, not begun.
@@ -55,7 +55,7 @@ impl RunStatus {
         all.into_iter().find(|status| status.as_str() == name)
     }
 
-    /// Whether nothing can change any more.
+    /// Returns `true` if nothing can change any more.
     pub fn is_terminal(self) -> bool {
         matches!(self, Self::Complete | Self::Failed | Self::Cancelled)
     }
@@ -68,21 +68,21 @@ pub struct Scope {
     pub path: String,
     /// The step that holds it; none for the run itself.
     pub parent: Option<StepKey>,
-    /// What it runs.
+    /// The workflow that it runs.
     pub shape: Arc<WorkflowShape>,
-    /// Where it stands.
+    /// Its status.
     pub status: RunStatus,
-    /// Whether its webhooks are sent (seed 000, invariant 31).
+    /// True if its webhooks are sent (seed 000, invariant 31).
     pub webhooks: bool,
     /// In file order.
     pub steps: Vec<Step>,
-    /// How many steps are neither complete, nor failed, nor skipped.
+    /// Number of steps that are neither complete, nor failed, nor skipped.
     pub unsettled: usize,
     /// The frame that started it.
     pub started: Option<u64>,
-    /// How it ended.
+    /// Its end, once it has ended.
     pub ended: Option<ScopeEnd>,
-    /// Whether the step that held it began again: it is of no consequence then.
+    /// True if the step that held it began again: it is of no consequence then.
     pub abandoned: bool,
     /// As what it runs, if a command began it.
     pub invoked: Option<Box<InvokedAs>>,
@@ -93,7 +93,7 @@ pub struct Scope {
 pub struct ScopeEnd {
     /// The frame.
     pub seq: u64,
-    /// When; what is said about it later is no later end.
+    /// The time of the end; what is said about it later is not a later end.
     pub at: Timestamp,
     /// Its output, if it completed and had one.
     pub output: Option<StoredOutput>,

@@ -14,7 +14,7 @@ use super::suspension::Resumption;
 use super::task::{AgentTask, TaskPhase};
 use super::tasks::{TaskAction, Tasks};
 
-/// Where a step stands (decision E1).
+/// The status of a step (decision E1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum StepStatus {
     /// Not begun.
@@ -42,7 +42,7 @@ impl StepStatus {
     }
 }
 
-/// How far a running step is.
+/// The phase of a running step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Phase {
     /// Nothing beyond its start, or not even that.
@@ -56,7 +56,7 @@ pub enum Phase {
     },
     /// A webhook is on its way.
     Sent {
-        /// Which sending.
+        /// The number of the sending.
         sending: u32,
         /// The frame that announced it.
         seq: u64,
@@ -72,13 +72,13 @@ pub enum Phase {
     Undelivered {
         /// The frame.
         seq: u64,
-        /// What went wrong.
+        /// The error code.
         code: String,
         /// The HTTP status, if there was an answer.
         status: Option<u16>,
-        /// Which sending this was.
+        /// The number of this sending.
         sending: u32,
-        /// Whether `webhook.dead` is recorded.
+        /// True if `webhook.dead` is recorded.
         dead: bool,
     },
     /// A webhook failed and waits for its next sending.
@@ -107,37 +107,39 @@ pub enum Phase {
 /// A step.
 #[derive(Debug, Clone)]
 pub struct Step {
-    /// Where it stands.
+    /// Its status.
     pub status: StepStatus,
-    /// How far it is, while running.
+    /// Its phase, while running.
     pub phase: Phase,
-    /// How many of the steps it needs are unsettled.
+    /// Number of unsettled steps that it needs.
     pub waiting_on: usize,
     /// Counted from 1; 0 before the first.
     pub attempt: u32,
-    /// What it was started with; kept for inline children, whose params these are, and fan-outs.
+    /// The input that it was started with; kept for inline children, whose params these are, and
+    /// fan-outs.
     pub input: BTreeMap<String, StepInput>,
     /// The frame that started it.
     pub started: Option<u64>,
     /// The frame that ended it.
     pub ended: Option<u64>,
-    /// What it gave, as it was computed.
+    /// The output that it gave, as it was computed.
     pub output: Option<StoredOutput>,
-    /// What a person laid over its output, by field.
+    /// The values that a person laid over its output, by field.
     pub overlay: BTreeMap<String, OverlayValue>,
     /// The output with that over it, if there is both.
     pub effective: Option<StoredOutput>,
-    /// Whether it failed because the run did.
+    /// True if it failed because the run did.
     pub stopped: bool,
-    /// Why it was skipped.
+    /// The reason why it was skipped.
     pub skipped: Option<SkipReason>,
-    /// What its agent said when it asked to be skipped.
+    /// The reason that its agent gave when it asked to be skipped.
     pub skip_detail: Option<String>,
     /// The HTTP status its webhook was answered with.
     pub delivered: Option<u16>,
     /// Its tasks, if it is an agent step under way, or was one.
     pub tasks: Option<Box<Tasks>>,
-    /// What it is given besides its params, if it runs again after a suspension.
+    /// The checkpoint and the data that it is given besides its params, if it runs again after a
+    /// suspension.
     pub resumption: Option<Box<Resumption>>,
 }
 
@@ -155,7 +157,7 @@ pub enum Effective<'a> {
 }
 
 impl Step {
-    /// Whether it has ended.
+    /// Returns `true` if it has ended.
     pub(crate) fn is_settled(&self) -> bool {
         matches!(
             self.status,
@@ -370,7 +372,7 @@ fn is_fan_out(step: &Step) -> bool {
         .is_some_and(|tasks| tasks.items.is_some())
 }
 
-/// Whether an attempt of a task has ended, and its output is not checked yet.
+/// Returns `true` if an attempt of a task has ended, and its output is not checked yet.
 fn has_ended(task: Option<&AgentTask>, attempt: u32) -> bool {
     task.is_some_and(|task| {
         let ended = matches!(task.phase, TaskPhase::Finished { .. });
@@ -378,7 +380,7 @@ fn has_ended(task: Option<&AgentTask>, attempt: u32) -> bool {
     })
 }
 
-/// Whether an attempt of a task has ended, and its output was not refused.
+/// Returns `true` if an attempt of a task has ended, and its output was not refused.
 fn has_passed(task: Option<&AgentTask>, attempt: u32) -> bool {
     task.is_some_and(|task| {
         let ended = matches!(task.phase, TaskPhase::Finished { .. });
@@ -386,7 +388,7 @@ fn has_passed(task: Option<&AgentTask>, attempt: u32) -> bool {
     })
 }
 
-/// Whether a running step can have come to an output.
+/// Returns `true` if a running step can have come to an output.
 fn may_have_output(step: &Step, work: &StepWork) -> bool {
     match (work, &step.phase) {
         (_, Phase::Checked { .. }) => true,
@@ -408,14 +410,14 @@ fn may_have_output(step: &Step, work: &StepWork) -> bool {
     }
 }
 
-/// Whether a step ends because a person ended the run, in the attempt that it is in.
+/// Returns `true` if a step ends because a person ended the run, in the attempt that it is in.
 pub(crate) fn is_stopped(event: &StepEvent, step: &Step) -> bool {
     matches!(event, StepEvent::Failed(failed)
         if failed.code == "stopped" && failed.attempt == step.attempt)
 }
 
 impl Step {
-    /// Whether it moves only as the workflows do that its commands run.
+    /// Returns `true` if it moves only as the workflows do that its commands run.
     pub(crate) fn awaits_invoked(&self) -> bool {
         let Some(tasks) = self.tasks.as_deref() else {
             return false;

@@ -21,12 +21,12 @@ pub struct Suspension {
     pub index: u32,
     /// The places of the other commands of the outcome, ascending.
     pub siblings: Vec<u32>,
-    /// How far it is.
+    /// The state of the suspension.
     pub state: SuspensionState,
     is_discarded: bool,
 }
 
-/// How far a suspension is.
+/// The state of a suspension.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SuspensionState {
     /// The data are to be asked for.
@@ -37,7 +37,7 @@ pub enum SuspensionState {
     Resumed {
         /// The `suspend.resumed`.
         seq: u64,
-        /// Who gave them.
+        /// The person who gave them.
         by: String,
         /// The data.
         data: CanonicalJson,
@@ -46,7 +46,7 @@ pub enum SuspensionState {
     TimedOut {
         /// The `timer.fired`.
         seq: u64,
-        /// How long the step waited, in milliseconds.
+        /// The time that the step waited, in milliseconds.
         after_ms: u64,
     },
 }
@@ -56,13 +56,13 @@ pub enum SuspensionState {
 pub struct PendingSuspension {
     /// The `suspend.requested`.
     pub request: u64,
-    /// Who may give them, and until when.
+    /// The policy: who may give them, and until when.
     pub policy: SuspendPolicy,
-    /// What its time counts from. Moves where the clock jumps, or the run is paused.
+    /// The time from which its deadline counts. Moves where the clock jumps, or the run is paused.
     pub since: Timestamp,
 }
 
-/// What is due for a suspension.
+/// The action that is due for a suspension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SuspensionDue {
     /// The other commands are to be discarded.
@@ -77,15 +77,15 @@ pub enum SuspensionDue {
     Fail,
 }
 
-/// What a step that runs again is given: what it left behind when it was suspended, and the data that it
-/// asked for.
+/// The values that a step is given that runs again: the checkpoint that it left behind when it was
+/// suspended, and the data that it asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resumption {
     /// The `agent.finished` whose outcome has the checkpoint.
     pub finished: u64,
     /// The place of the command in that outcome.
     pub index: u32,
-    /// What the attempt before left behind.
+    /// The checkpoint that the attempt before left behind.
     pub checkpoint: CanonicalJson,
     /// The `suspend.resumed`.
     pub resumed: u64,
@@ -107,7 +107,7 @@ impl Suspension {
         }
     }
 
-    /// What is due.
+    /// The action that is due.
     pub fn due(&self) -> SuspensionDue {
         match &self.state {
             SuspensionState::Due if !self.is_discarded && !self.siblings.is_empty() => {
@@ -130,21 +130,21 @@ impl Suspension {
         }
     }
 
-    /// Whether the other commands are discarded next, by this frame.
+    /// Returns `true` if the other commands are discarded next, by this frame.
     pub fn may_discard(&self, event: &CommandsDiscarded) -> bool {
         self.due() == SuspensionDue::Discard
             && event.decision == self.command
             && event.indexes == self.siblings
     }
 
-    /// Whether the data are asked for next, by this frame and under this policy.
+    /// Returns `true` if the data are asked for next, by this frame and under this policy.
     pub fn may_ask(&self, event: &SuspendRequested, policy: Option<&SuspendPolicy>) -> bool {
         self.due() == SuspensionDue::Ask
             && event.command == self.command
             && policy == Some(&event.policy)
     }
 
-    /// Whether the data follow.
+    /// Returns `true` if the data may follow.
     pub fn may_resume(&self, event: &SuspendResumed) -> bool {
         let pending = self.pending();
         pending.is_some_and(|pending| pending.request == event.request)
@@ -197,8 +197,8 @@ impl Suspension {
         }
     }
 
-    /// What the next attempt is given, once the data are there. `finished` is the frame with the
-    /// outcome.
+    /// The values that the next attempt is given, once the data are there. `finished` is the frame
+    /// with the outcome.
     pub fn resumption(&self, finished: u64, outcome: &CanonicalJson) -> Option<Resumption> {
         let SuspensionState::Resumed { seq, data, .. } = &self.state else {
             return None;
@@ -223,7 +223,7 @@ impl Suspension {
 }
 
 impl Resumption {
-    /// Where a part of it is recorded, by pointer: `/checkpoint/…` or `/data/…`.
+    /// The place where a part of it is recorded, by pointer: `/checkpoint/…` or `/data/…`.
     pub fn locate(&self, pointer: &str) -> Option<Reference> {
         if let Some(rest) = pointer.strip_prefix("/checkpoint") {
             let path = format!("/outcome/commands/{}/checkpoint{rest}", self.index);

@@ -24,18 +24,18 @@ use super::reserved;
 use super::review::{Review, ReviewDue};
 use super::suspension::{Suspension, SuspensionDue};
 
-/// How often a lost task is sent out again, those that a restart of the orchestrator cost not
-/// counted (decision W3).
+/// The number of times that a lost task is sent out again, losses by a restart of the orchestrator
+/// not counted (decision W3).
 pub const MAX_LOSSES: u32 = 3;
 
 /// A task.
 #[derive(Debug, Clone, Default)]
 pub struct AgentTask {
-    /// How far it is.
+    /// Its phase.
     pub phase: TaskPhase,
     /// Counted from 1; before the first dispatch, that of the last before the step began again.
     pub attempt: u32,
-    /// What an item was started with.
+    /// The input that an item was started with.
     pub input: BTreeMap<String, StepInput>,
     /// The last frame about it.
     pub last: u64,
@@ -53,38 +53,38 @@ pub struct AgentTask {
     pub recorded_results: Option<Box<TaskResults>>,
     /// Its draft, if it may reflect.
     pub draft: Option<CanonicalJson>,
-    /// How far its reflection is.
+    /// The state of its reflection.
     pub reflection: Reflection,
-    /// Whether a reserved field fails the run, whatever a fan-out tolerates (decision R4).
+    /// True if a reserved field fails the run, whatever a fan-out tolerates (decision R4).
     pub fails_run: bool,
-    /// How many reserved fields are evaluated.
+    /// Number of reserved fields that are evaluated.
     pub evaluated: usize,
     /// The air-lock's verdict.
     pub checked: Option<bool>,
     /// In which order the commands of its outcome get their frames.
     pub order: CommandOrder,
-    /// How many events of its outcome have their notes.
+    /// Number of events of its outcome that have their notes.
     pub notes: u32,
-    /// How many commands of its outcome have their frames.
+    /// Number of commands of its outcome that have their frames.
     pub commands: u32,
-    /// What people are asked about its outcome, if the outcome asks for that.
+    /// The review of its outcome, if the outcome asks for one.
     pub review: Option<Box<Review>>,
-    /// What data its outcome asks for, if it suspends its step.
+    /// The suspension that its outcome asks for, if it suspends its step.
     pub suspension: Option<Box<Suspension>>,
-    /// What those commands run, if they run anything.
+    /// The workflows that those commands run, if they run any.
     pub invoked: Option<Box<InvokedChildren>>,
-    /// What its model commanded by tools and was accepted.
+    /// The commands that its model gave by tools and that were accepted.
     pub commanded: ModelCommands,
     /// Reports of this attempt, in order.
     pub reports: Vec<AcceptedReport>,
-    /// What the item gave, once it is settled.
+    /// The end of the item, once it is settled.
     pub ended: Option<ItemEnd>,
     losses: u32,
-    /// Whether its step had begun before, and was begun again.
+    /// True if its step had begun before, and was begun again.
     begun_again: bool,
 }
 
-/// How far a task is.
+/// The phase of a task.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum TaskPhase {
     /// Not sent out yet.
@@ -98,7 +98,7 @@ pub enum TaskPhase {
     Suspended,
     /// They have, and it is to be sent out again.
     Resuming,
-    /// What they said, or did not say, ends it.
+    /// It is to fail: people rejected a call, or did not decide in time.
     ForcedToFail(ForcedFailure),
     /// Its worker is lost and it is to be sent out again.
     Lost,
@@ -108,14 +108,14 @@ pub enum TaskPhase {
     Finished {
         /// The `agent.finished`.
         seq: u64,
-        /// What came of it.
+        /// The outcome.
         outcome: CanonicalJson,
     },
-    /// What follows from its end is recorded.
+    /// The consequences of its end are recorded.
     Settled,
 }
 
-/// How far the one more look at a draft is (decision R2).
+/// The state of the one more look at a draft (decision R2).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Reflection {
     /// There is none, or none yet.
@@ -129,7 +129,7 @@ pub enum Reflection {
     Asked,
 }
 
-/// What the definition says about a frame that is taken.
+/// Facts of the definition about a frame that is applied.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Hint {
     /// Of a draft: whether it leads to a reflection.
@@ -149,7 +149,7 @@ pub fn result_digest(returned: &ToolReturned) -> String {
     Hash::of(result.as_str().as_bytes()).to_string()
 }
 
-/// How an item ended.
+/// The end of an item.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ItemEnd {
     /// With an output, reserved fields stripped.
@@ -172,43 +172,44 @@ impl AgentTask {
         }
     }
 
-    /// Whether a runtime may report about it.
+    /// Returns `true` if a runtime may report about it.
     pub fn is_live(&self) -> bool {
         matches!(self.phase, TaskPhase::Dispatched | TaskPhase::Drafted)
     }
 
-    /// Whether it moves only after a person has decided: on a call, or on its outcome.
+    /// Returns `true` if it moves only after a person has acted: decided on a call or on its
+    /// outcome, or given the data that it waits for.
     pub fn awaits_people(&self) -> bool {
         self.phase == TaskPhase::Suspended
             || self.review_due() == Some(ReviewDue::Wait)
             || self.suspension_due() == Some(SuspensionDue::Wait)
     }
 
-    /// What is due for the review of its outcome, if that has one.
+    /// The action that is due for the review of its outcome, if that has one.
     pub fn review_due(&self) -> Option<ReviewDue> {
         Some(self.review.as_ref()?.due())
     }
 
-    /// Whether its outcome counts, as far as people are asked.
+    /// Returns `true` if its outcome counts, as far as people are asked.
     pub(crate) fn has_passed_review(&self) -> bool {
         self.review_due()
             .is_none_or(|due| due == ReviewDue::CarryOut)
     }
 
-    /// Whether it waits for the answer to a call that this attempt made.
+    /// Returns `true` if it waits for the answer to a call that this attempt made.
     pub fn awaits_answer(&self) -> bool {
         let calls = self.calls.iter().flat_map(|calls| calls.sent_calls());
         self.open_call.is_some() || calls.into_iter().any(|call| call.attempt == self.attempt)
     }
 
-    /// Whether an earlier reply may answer its requests: neither did a person begin its step again, nor
-    /// did a runtime lose it. Restarts of the orchestrator do not count, as a run that is cut off goes
-    /// on like one that is not; nor do the dispatches after an approval.
+    /// Returns `true` if an earlier reply may answer its requests: neither did a person begin its
+    /// step again, nor did a runtime lose it. Restarts of the orchestrator do not count, as a run
+    /// that is cut off continues like one that is not; nor do the dispatches after an approval.
     pub fn is_first_try(&self) -> bool {
         !self.begun_again && self.losses == 0
     }
 
-    /// Whether it has been sent out and has not ended.
+    /// Returns `true` if it has been sent out and has not ended.
     pub fn is_unfinished(&self) -> bool {
         !matches!(
             self.phase,
@@ -238,18 +239,18 @@ impl AgentTask {
         }
     }
 
-    /// Whether a frame belongs to the report by which the task began to wait for people.
+    /// Returns `true` if a frame belongs to the report by which the task began to wait for people.
     fn continues_last_report(&self, event: &AgentEvent) -> bool {
         let last = self.reports.last().map(|seen| &seen.report);
         self.phase == TaskPhase::Suspended && event.report().is_some() && last == event.report()
     }
 
-    /// Whether the model has the results of all tools it asked for.
+    /// Returns `true` if the model has the results of all tools it asked for.
     fn has_results(&self) -> bool {
         self.calls.as_ref().is_none_or(|calls| calls.are_done())
     }
 
-    /// Whether a frame of its agent may follow.
+    /// Returns `true` if a frame of its agent may follow.
     pub fn accepts(&self, event: &AgentEvent) -> bool {
         self.check(event).is_ok()
     }
@@ -274,7 +275,8 @@ impl AgentTask {
         self.check_order(event)
     }
 
-    /// Whether the phase of the task admits a frame: of its runtime, of people, or of the engine.
+    /// Returns `true` if the phase of the task admits a frame: of its runtime, of people, or of the
+    /// engine.
     fn is_in_phase_for(&self, event: &AgentEvent) -> bool {
         match event {
             AgentEvent::Request(_)
@@ -348,7 +350,8 @@ impl AgentTask {
         self.open_call.is_none() && follows && purposed && self.has_results()
     }
 
-    /// Whether a result is what the record gives for its call: where there is one for it, no other.
+    /// Returns `true` if a result is what the record gives for its call: where there is one for it,
+    /// no other.
     fn matches_recorded_result(&self, returned: &ToolReturned) -> bool {
         let calls = self.calls.as_ref();
         let call = calls.and_then(|calls| calls.get(returned.response, returned.call));
@@ -358,8 +361,8 @@ impl AgentTask {
         }
     }
 
-    /// Whether an output is the one that a draft leads to (decision R2): without a reflection the
-    /// draft itself, with one what its call gave.
+    /// Returns `true` if an output is the one that a draft leads to (decision R2): without a
+    /// reflection the draft itself, with one the result of its call.
     fn accepts_outcome(&self, outcome: &CanonicalJson) -> bool {
         let gives = outcome
             .pointer("/output")
@@ -479,7 +482,8 @@ impl AgentTask {
         }
     }
 
-    /// What a call leads to: the task waits for people, goes on after them, or ends by their word.
+    /// Applies a frame about a call: the task waits for people, continues after them, or ends by
+    /// their word.
     fn apply_call(&mut self, seq: u64, at: Timestamp, event: &AgentEvent, hint: Hint) {
         let Some(calls) = &mut self.calls else {
             return;
@@ -500,7 +504,7 @@ impl AgentTask {
         };
     }
 
-    /// Whether it was lost with calls to stateful servers under way.
+    /// Returns `true` if it was lost with calls to stateful servers under way.
     pub(crate) fn has_stateful_calls_in_flight(&self) -> bool {
         let sent = self.calls.iter().flat_map(|calls| calls.sent_calls());
         self.phase == TaskPhase::Lost && sent.into_iter().any(|sending| sending.stateful)
@@ -562,8 +566,8 @@ impl AgentTask {
         self.ended = Some(end);
     }
 
-    /// Whether a response may follow that belongs to no report, or that belongs to one: a repeated
-    /// reply where one is known, and word for word that; otherwise what a runtime reports.
+    /// Returns `true` if a response may follow that belongs to no report, or that belongs to one: a
+    /// repeated reply where one is known, and word for word that; otherwise what a runtime reports.
     fn accepts_reply(&self, answer: &LlmResponse, live: bool) -> bool {
         let open = self.open_call.as_ref();
         let Some(call) = open.filter(|call| call.seq == answer.request) else {

@@ -39,7 +39,7 @@ pub struct Tasks {
     pub(crate) suspended: BTreeSet<u32>,
 }
 
-/// How the items of a fan-out that has ended did.
+/// Counts of the items of a fan-out that has ended, by how they ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ItemCounts {
     /// With an output.
@@ -50,7 +50,7 @@ pub struct ItemCounts {
     pub skipped: u32,
 }
 
-/// What is due for an agent step.
+/// The action that is due for an agent step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TaskAction {
     /// A task is to be sent out, for the first time or again.
@@ -61,7 +61,7 @@ pub enum TaskAction {
     Reflect(u32),
     /// A lost task is given up.
     GiveUp(u32),
-    /// What people said ends a task.
+    /// A task is to fail, because of a call that people rejected or did not decide on in time.
     Reject(u32),
     /// A lost task left calls to stateful servers behind: nobody knows whether they happened.
     Doubt(u32),
@@ -74,7 +74,7 @@ pub enum TaskAction {
 }
 
 impl TaskAction {
-    /// Whether something is about to leave the process.
+    /// Returns `true` if something is about to leave the process.
     pub fn is_effect(self) -> bool {
         matches!(self, Self::Dispatch(_) | Self::Start(_))
     }
@@ -104,7 +104,7 @@ impl Tasks {
         self.items.map(|_| index)
     }
 
-    /// How many items are neither settled nor still to come.
+    /// Number of items that are neither settled nor still to come.
     fn under_way(&self) -> u32 {
         let started = u32::try_from(self.list.len()).unwrap_or(u32::MAX);
         started - self.settled()
@@ -114,12 +114,13 @@ impl Tasks {
         self.succeeded + self.failed + self.skipped
     }
 
-    /// Whether more items failed than `max_failures` of the definition allows.
+    /// Returns `true` if more items failed than `max_failures` of the definition allows.
     pub fn too_many_failed(&self, plan: &FanOut) -> bool {
         plan.max_failures >= 0 && i64::from(self.failures()) > plan.max_failures
     }
 
-    /// How the items of a fan-out ended; those that never started count as skipped (decision R4).
+    /// Counts of the items of a fan-out, by how they ended; those that never started count as
+    /// skipped (decision R4).
     pub fn counts(&self) -> ItemCounts {
         let ended = self.succeeded + self.failed;
         ItemCounts {
@@ -129,17 +130,17 @@ impl Tasks {
         }
     }
 
-    /// Whether a reserved field of one of them fails the run.
+    /// Returns `true` if a reserved field of one of them fails the run.
     pub(crate) fn fail_run(&self) -> bool {
         self.fatal.is_some() || self.list.iter().any(|task| task.fails_run)
     }
 
-    /// How many items failed by themselves.
+    /// Number of items that failed by themselves.
     pub fn failures(&self) -> u32 {
         self.failed - self.stopped
     }
 
-    /// Whether nothing of it is under way.
+    /// Returns `true` if nothing of it is under way.
     pub fn is_at_rest(&self) -> bool {
         match self.items {
             Some(_) => self.under_way() == 0,
@@ -188,8 +189,8 @@ impl Tasks {
         task.is_some_and(AgentTask::has_stateful_calls_in_flight)
     }
 
-    /// What is due next. What ends an item comes before the start of another, which it may forbid.
-    /// Costs no more with many items than with few.
+    /// The action that is due next. What ends an item comes before the start of another, which it
+    /// may forbid. Costs no more with many items than with few.
     pub fn next_action(&self, plan: &AgentPlan) -> Option<TaskAction> {
         let fan_out = plan.for_each.as_ref().zip(self.items);
         if let Some((each, _)) = fan_out

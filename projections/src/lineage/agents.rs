@@ -4,7 +4,7 @@ use ktsu_ledger::event::{
     AgentEvent, AgentFinished, DoubtReason, LlmResponse, Purpose, ToolReturned, UnsentReason,
 };
 
-/// What a frame about an agent says.
+/// The content of a frame about an agent in a few words.
 pub(super) fn describe_agent(event: &AgentEvent) -> String {
     match event {
         AgentEvent::Request(request) => {

@@ -14,8 +14,8 @@ use super::{
 use crate::life::command_order::CommandOrder;
 use crate::life::task::{AgentTask, Hint, TaskPhase, output_without_reserved_fields};
 
-/// What stands for the output of an item that failed. A workflow that it ran says so first: its own
-/// words are those of another step.
+/// The text in place of the output of an item that failed. A workflow that it ran says so first:
+/// its own words are those of another step.
 fn item_error(failed: &ItemFailed) -> String {
     match failed.code.as_str() {
         code @ "invoke_failed" => format!("{code}: {}", failed.message),

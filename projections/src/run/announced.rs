@@ -10,7 +10,7 @@ use ktsu_ledger::event::WebhookEvent;
 use super::notice::{Notice, NoticeStatus};
 use super::{AgentTask, Phase, RunState, Step, TaskId};
 
-/// What a frame announced.
+/// An effect that a frame announced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AnnouncedEffect {
     /// `webhook.sent` of a webhook step: ended by its answer.

@@ -101,8 +101,8 @@ impl RunState {
         Ok(())
     }
 
-    /// What is said of a run whose time is over; under rules from [`NAMED_TIMEOUT_RULES`] on, with how
-    /// much it had.
+    /// The message for a run whose time is over; under rules from [`NAMED_TIMEOUT_RULES`] on, with
+    /// the time that it had.
     fn timeout_message(&self) -> String {
         let words = "the run took longer than its model_policy.timeout_s";
         let limit = self.outline.root().plan.policy.timeout_ms;
@@ -483,7 +483,7 @@ impl RunState {
         }
     }
 
-    /// What a step does: its own work, or that of the step that it was resumed to.
+    /// The work of a step: its own, or that of the step that it was resumed to.
     pub fn work(&self, at: StepKey) -> Option<&StepWork> {
         match at {
             StepKey::Of { scope, .. } => {
@@ -496,7 +496,7 @@ impl RunState {
     }
 }
 
-/// How a step of a scope enters the set of things to decide.
+/// The entry of a step of a scope in the set of things to decide.
 pub(super) fn to_do(scope: &Scope, at: StepKey) -> Todo {
     let plan = at.position().and_then(|step| scope.shape.step(step));
     match plan.map(|step| &step.work) {

@@ -1,8 +1,8 @@
-//! What failed in a run, and what it ends.
+//! The failure of a run, and what it ends.
 
 use super::StepKey;
 
-/// Why the run is failing.
+/// The reason why the run is failing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunFailure {
     /// The frame that failed it.
@@ -26,6 +26,6 @@ pub struct FailedItem {
     pub step: StepKey,
     /// The item.
     pub item: u32,
-    /// Whether a reserved field fails the run, whatever the fan-out tolerates (decision R4).
+    /// True if a reserved field fails the run, whatever the fan-out tolerates (decision R4).
     pub fatal: bool,
 }

@@ -1,4 +1,4 @@
-//! What the first frame of a run says.
+//! The content of the first frame of a run.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use ktsu_ledger::{CanonicalJson, Timestamp};
 use super::pins::Pins;
 use crate::life::recorded_results::RecomputeResults;
 
-/// What `run.created` said.
+/// The content of `run.created`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunHeader {
-    /// When.
+    /// Time of the frame.
     pub at: Timestamp,
     /// Validated params.
     pub params: CanonicalJson,
@@ -21,24 +21,24 @@ pub struct RunHeader {
     pub limits: Limits,
     /// Version of the decision rules.
     pub rules: u32,
-    /// Who asked.
+    /// The principal who asked for the run.
     pub principal: Principal,
     /// Digest of the definition.
     pub digest: String,
     /// The client's idempotency key.
     pub idempotency_key: Option<String>,
-    /// What the key was used for.
+    /// Digest of what the key was used for.
     pub idempotency_digest: Option<String>,
     /// For a recompute of a run: which.
     pub of: Option<RecomputeOf>,
-    /// What becomes of its webhooks and messages.
+    /// The setting for its webhooks and messages: sent or held back.
     pub effects: ktsu_ledger::event::Effects,
-    /// Whether every model call is made.
+    /// True if every model call is made.
     pub no_cache: bool,
     /// The tools its lock names, if it has one that does.
     pub pins: Option<Box<Pins>>,
     /// Names that stand for something of this run alone.
     pub references: Vec<String>,
-    /// What answers the calls that a recompute does not send.
+    /// The recorded results that answer the calls that a recompute does not send.
     pub results: Option<Box<RecomputeResults>>,
 }

@@ -32,16 +32,16 @@ pub(super) struct ParamsSource {
     pub(super) env: Option<BTreeMap<String, EnvValue>>,
 }
 
-/// Where a branch begins.
+/// The point where a branch begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForkPoint {
-    /// What it was forked from: `run_…` or `branch_…`.
+    /// The run or branch that it was forked from: `run_…` or `branch_…`.
     pub parent: String,
-    /// How many frames it shares.
+    /// Number of frames that it shares.
     pub position: u64,
-    /// Who forked.
+    /// The person who forked.
     pub by: Principal,
-    /// When.
+    /// Time of the fork.
     pub at: Timestamp,
 }
 
@@ -79,17 +79,17 @@ impl RunState {
         Ok(state)
     }
 
-    /// Whether a person has to say that the run goes on.
+    /// Returns `true` if a person has to say that the run continues.
     pub fn is_parked(&self) -> bool {
         self.parked
     }
 
-    /// Where the branch begins, if this is one.
+    /// The point where the branch begins, if this is one.
     pub fn fork(&self) -> Option<&ForkPoint> {
         self.fork.as_ref()
     }
 
-    /// Who started what goes on here: the run, or the branch.
+    /// The person who started what continues here: the run, or the branch.
     pub fn proposer(&self) -> &Principal {
         self.fork
             .as_ref()
@@ -144,8 +144,8 @@ impl RunState {
         found
     }
 
-    /// Whether everything that failed begins again with a set of steps. Otherwise the run would
-    /// still have a step that failed.
+    /// The first step that failed and does not begin again with a set of steps. With it the run
+    /// would still have a step that failed.
     pub fn failure_outside(&self, restarted: &BTreeSet<u32>) -> Option<u32> {
         let root = self.scopes.first()?;
         let steps = (0u32..).zip(&root.steps);
@@ -520,7 +520,7 @@ impl RunState {
 }
 
 impl StoredOutput {
-    /// Where a part of the value stands; nothing if it does not stand in one place.
+    /// The place of a part of the value; nothing if it is not in one place.
     pub fn locate(&self, pointer: &str) -> Option<Reference> {
         let within = |place: &Reference, rest: &str| Reference {
             frame: place.frame,

@@ -1,4 +1,5 @@
-//! How the children begin and end that the commands of a task run, and what that means for the task.
+//! The beginning and the end of the children that the commands of a task run, and what they mean
+//! for the task.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -180,7 +181,7 @@ impl RunState {
         self.reclassify_task(at, child.item);
     }
 
-    /// What stands in the commands of an outcome.
+    /// The value at a place in the commands of an outcome.
     pub(super) fn commanded_value(&self, reference: &Reference) -> Option<Value> {
         let path = reference.path.strip_prefix("/outcome/commands")?;
         self.commanded.get(&reference.frame)?.pointer(path).cloned()

@@ -62,8 +62,8 @@ use serde_json::Value;
 use crate::pointer::unescape;
 use responder_tasks::ResponderTasks;
 
-/// What is to be decided next, in the order it is to be decided: effects before pure steps, each
-/// in file order.
+/// A thing to decide, in the order in which things are decided: effects before pure steps, each in
+/// file order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Todo {
     /// Start the run.
@@ -93,49 +93,50 @@ pub struct RunState {
     by_path: HashMap<String, u32>,
     todo: BTreeSet<Todo>,
     failing: Option<RunFailure>,
-    /// Which step's output a frame holds.
+    /// The step whose output a frame holds, by frame.
     produced: BTreeMap<u64, StepKey>,
     /// Steps that wait to be sent again.
     retries: BTreeSet<StepKey>,
     spend: Spend,
-    /// What identical requests may repeat.
+    /// The replies that identical requests may repeat.
     replies: reply_cache::ReplyCache,
-    /// How many tasks wait for people.
+    /// Number of tasks that wait for people.
     suspended: usize,
     /// The commands of outcomes that run workflows, by the frame that has them.
     commanded: BTreeMap<u64, Arc<Value>>,
     /// Effects that have not ended, by the frame that announced them.
     announced: BTreeMap<u64, AnnouncedEffect>,
-    /// What people were told about it.
+    /// The notices to people about calls that wait for them, and the status of each.
     notices: BTreeMap<notices::Notice, notices::NoticeStatus>,
-    /// Who said which params and values of the environment, in order.
+    /// The frames that set params and values of the environment, in order.
     origins: Vec<interventions::ParamsSource>,
     /// Values that people set, by frame.
     overlays: BTreeMap<u64, CanonicalJson>,
-    /// Whether a person has to say that it goes on.
+    /// True if a person has to say that it continues.
     parked: bool,
     /// The word by which a person paused the run.
     paused: Option<Box<steer::SteeringRecord>>,
-    /// How a person ends it, and the word.
+    /// The kind of the end that a person gives it, and the word.
     stopped: Option<Box<(steer::StopKind, steer::SteeringRecord)>>,
     fork: Option<ForkPoint>,
-    /// What is held back.
+    /// The effects and calls that are held back.
     suppression: interventions::Suppression,
     /// Steps of the run that are to begin again, since which frame.
     resetting: BTreeSet<u32>,
     resumed: u64,
-    /// What the run's time counts from (decision F3).
+    /// The time from which the run's time counts (decision F3).
     deadline_from: Timestamp,
     compared: Option<Sameness>,
     /// If it loads worlds.
     responding: Option<Box<crate::world::Responding>>,
-    /// What its responders ask or run, once it has begun.
+    /// The questions that its responders ask and the workflows that they run, once begun.
     responder_tasks: ResponderTasks,
     /// The last frame that says that it ends unless something is due.
     idle: Option<u64>,
 }
 
-/// What takes the frames of a run as they are decided: its state, and what is folded beside it.
+/// A fold that takes the frames of a run as they are decided: its state, and what is folded beside
+/// it.
 pub trait RunFold {
     /// The state, from which the next frames are decided.
     fn state(&self) -> &RunState;
@@ -266,7 +267,7 @@ impl RunState {
         &self.outline
     }
 
-    /// What `run.created` said.
+    /// The content of `run.created`.
     pub fn created(&self) -> &RunHeader {
         &self.created
     }
@@ -277,7 +278,7 @@ impl RunState {
         self.created.rules
     }
 
-    /// Where the run stands.
+    /// The status of the run.
     pub fn status(&self) -> RunStatus {
         let own = self.scopes.first();
         let own = own.map_or(RunStatus::Pending, |scope| scope.status);
@@ -287,12 +288,13 @@ impl RunState {
         }
     }
 
-    /// What a recompute came to, once it is compared with its run.
+    /// The result of a recompute, once it is compared with its run.
     pub fn compared(&self) -> Option<Sameness> {
         self.compared
     }
 
-    /// Whether nothing more can happen: it has ended, and a recompute of a run is compared with it.
+    /// Returns `true` if nothing more can happen: it has ended, and a recompute of a run is
+    /// compared with it.
     pub fn is_over(&self) -> bool {
         self.status().is_terminal() && (self.created.of.is_none() || self.compared.is_some())
     }
@@ -368,7 +370,7 @@ impl RunState {
         todo.find(|todo| *todo != Todo::End { scope: 0 })
     }
 
-    /// Why the run is failing, if it is.
+    /// The reason why the run is failing, if it is.
     pub fn failing(&self) -> Option<&RunFailure> {
         self.failing.as_ref()
     }
@@ -379,7 +381,7 @@ impl RunState {
         found.map_or(Effective::Absent, Step::effective)
     }
 
-    /// What the run's time counts from.
+    /// The time from which the run's time counts.
     pub fn deadline_from(&self) -> Timestamp {
         self.deadline_from
     }
@@ -416,7 +418,7 @@ impl RunState {
         params
     }
 
-    /// Where a param of a scope stands in the stream: through as many children as it was handed
+    /// The place of a param of a scope in the stream: through as many children as it was handed
     /// down, to the frame that first held it.
     pub fn locate_param(&self, scope: u32, pointer: &str) -> Option<Reference> {
         if self.scope(scope)?.parent.is_none() {
@@ -493,7 +495,7 @@ impl RunState {
     }
 }
 
-/// Why a recorded run cannot be folded.
+/// The reason why a recorded run cannot be folded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FoldError {
     /// There are no frames.

@@ -11,7 +11,7 @@ pub struct Notice {
     pub webhook: StepKey,
 }
 
-/// How far a notice is.
+/// The status of a notice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoticeStatus {
     /// It is announced, and not answered.

@@ -12,12 +12,12 @@ pub use super::notice::{Notice, NoticeStatus};
 use super::{AnnouncedEffect, RunState, Scope, StepKey};
 
 impl RunState {
-    /// How far a notice is, if it was announced.
+    /// The status of a notice, if it was announced.
     pub fn notice(&self, notice: Notice) -> Option<NoticeStatus> {
         self.notices.get(&notice).copied()
     }
 
-    /// Whether a frame about a notice may follow.
+    /// Returns `true` if a frame about a notice may follow.
     pub(super) fn may_change_notice(&self, notice: Notice, event: &WebhookEvent) -> bool {
         match (self.notice(notice), event) {
             (None, WebhookEvent::Sent(sent)) => sent.sending == 1 && self.may_notify(notice),
@@ -30,7 +30,7 @@ impl RunState {
         }
     }
 
-    /// Whether a call waits for people and a webhook speaks of it.
+    /// Returns `true` if a call waits for people and a webhook speaks of it.
     fn may_notify(&self, notice: Notice) -> bool {
         let asked = self.pending_decisions();
         let mut gates = asked

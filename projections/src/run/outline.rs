@@ -22,20 +22,20 @@ pub struct Outline {
     worlds: BTreeMap<String, Arc<WorldPlan>>,
 }
 
-/// What the state of a run needs to know of an agent.
+/// The facts about an agent that the state of a run needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentShape {
-    /// Whether it may look at its draft once more.
+    /// True if it may look at its draft once more.
     pub reflects: bool,
-    /// Whether its output schema declares `ktsu_confidence`.
+    /// True if its output schema declares `ktsu_confidence`.
     pub declares_confidence: bool,
-    /// How many turns it has.
+    /// The most turns that it has.
     pub max_turns: u32,
     /// The tool servers it uses.
     pub servers: Vec<ServerPlan>,
-    /// How people decide on an outcome that asks for a review, if one may.
+    /// The policy for people's decisions on an outcome that asks for a review, if one may.
     pub review: Option<ReviewPolicy>,
-    /// Who gives the data that a step of it waits for, if it may suspend its step.
+    /// The policy for the data that a step of it waits for, if it may suspend its step.
     pub suspend: Option<SuspendPolicy>,
 }
 
@@ -218,21 +218,21 @@ impl WorkflowShape {
             .map(|(_, step)| step)
     }
 
-    /// Whether a suspended step may be resumed to another: to one that runs only then, and needs no more
-    /// than the suspended one.
+    /// Returns `true` if a suspended step may be resumed to another: to one that runs only then,
+    /// and needs no more than the suspended one.
     pub fn may_resume_to(&self, suspended: u32, other: u32) -> bool {
         let both = self.step(suspended).zip(self.step(other));
         both.is_some_and(|(suspended, other)| other.may_resume(suspended))
     }
 
-    /// Whether this side agrees that webhooks are sent.
+    /// Returns `true` if this side agrees that webhooks are sent.
     pub fn sends_webhooks(&self) -> bool {
         self.plan.webhooks == Webhooks::Execute
     }
 }
 
-/// Whether some workflow has children of children beyond the most levels: taking away what calls
-/// nothing, again and again, has to take everything away.
+/// Returns `true` if some workflow has children of children beyond the most levels: taking away
+/// what calls nothing, again and again, has to take everything away.
 fn is_too_deep(workflows: &BTreeMap<String, Arc<WorkflowShape>>) -> bool {
     let calls = |shape: &WorkflowShape, left: &BTreeSet<&String>| {
         let mut children = shape.plan.steps.iter().flat_map(StepPlan::children);
@@ -258,7 +258,7 @@ fn by_id_is_whole(shape: &WorkflowShape) -> bool {
     shape.by_id.len() == shape.plan.steps.len()
 }
 
-/// Whether taking away what waits for nothing, again and again, takes everything away.
+/// Returns `true` if taking away what waits for nothing, again and again, takes everything away.
 fn can_be_ordered(shape: &WorkflowShape) -> bool {
     let mut waiting: Vec<usize> = shape
         .plan

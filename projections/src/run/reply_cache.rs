@@ -37,7 +37,7 @@ pub struct ReplyCache {
     /// The keys of `known` by the frames of their replies, so that the oldest is found.
     by_frame: BTreeMap<u64, RequestKey>,
     call_bytes: usize,
-    /// Which task asked last for what is not known.
+    /// The task that asked last for a reply that is not known, by the key of its request.
     asked: BTreeMap<RequestKey, TaskId>,
     /// Tasks whose request a known reply answers.
     due: BTreeSet<TaskId>,
@@ -116,27 +116,27 @@ impl RunState {
         &self.replies
     }
 
-    /// Whether an earlier reply may answer requests of the run at all: it was started without
-    /// `no_cache`, and is no recompute, which is made to ask again.
+    /// Returns `true` if an earlier reply may answer requests of the run at all: it was started
+    /// without `no_cache`, and is no recompute, which is made to ask again.
     pub fn repeats_replies(&self) -> bool {
         !self.created.no_cache && self.created.of.is_none() && self.created.results.is_none()
     }
 
-    /// Whether an earlier reply may answer the next request of a task, and its reply later ones: its
-    /// step declares that, and the task is tried for the first time. It is tried again because
-    /// something went wrong, or because a person wants other replies.
+    /// Returns `true` if an earlier reply may answer the next request of a task, and its reply
+    /// later ones: its step declares that, and the task is tried for the first time. It is tried
+    /// again because something went wrong, or because a person wants other replies.
     pub fn task_repeats_replies(&self, at: TaskId) -> bool {
         let declared = self.agent_plan(at.step).is_some_and(|plan| plan.cache);
         let task = self.task(at.step, at.item);
         declared && self.repeats_replies() && task.is_some_and(AgentTask::is_first_try)
     }
 
-    /// Whether a recorded reply answers a request.
+    /// Returns `true` if a recorded reply answers a request.
     pub fn has_reply(&self, request: &LlmRequest) -> bool {
         RequestKey::of(request).is_some_and(|key| self.replies.known.contains_key(&key))
     }
 
-    /// Whether an identical request is under way, whose reply may answer this one.
+    /// Returns `true` if an identical request is under way, whose reply may answer this one.
     pub fn awaits_reply(&self, request: &LlmRequest) -> bool {
         let Some(key) = RequestKey::of(request) else {
             return false;
@@ -153,7 +153,7 @@ impl RunState {
         Some((at, call, call.reply.as_ref()?))
     }
 
-    /// Whether a task has such a call under way, and its step goes on.
+    /// Returns `true` if a task has such a call under way, and its step is running.
     fn asks(&self, at: TaskId, such: impl Fn(&ModelCall) -> bool) -> bool {
         let scope = self.scope_of(at.step);
         let step = scope.filter(|scope| !scope.abandoned);

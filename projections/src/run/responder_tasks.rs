@@ -1,6 +1,6 @@
-//! What the responders of a run ask models or have workflows do, as its state keeps it: each as if
-//! it were a step of the run itself, so that runtimes, supervision and inline children treat it like
-//! any other work.
+//! The questions that the responders of a run ask models, and the workflows that they run, as its
+//! state keeps them: each as if it were a step of the run itself, so that runtimes, supervision and
+//! inline children treat it like any other work.
 //!
 //! ```text
 //! worker.dispatched of `@NAME.KEY` ──▶ agent.finished ──┐
@@ -29,7 +29,7 @@ use crate::life::tasks::{TaskAction, Tasks};
 use crate::world::steps::member;
 use crate::world::{ResponderTaskPhase, Responding, WorldTask};
 
-/// What a responder asked or ran, once it has begun.
+/// A question that a responder asked or a workflow that it ran, once it has begun.
 #[derive(Debug, Clone)]
 pub(super) struct ResponderTask {
     /// `@NAME.KEY`.
@@ -90,7 +90,7 @@ impl ResponderTasks {
 }
 
 impl RunState {
-    /// What a step, or what a responder asked or ran, is called in frames.
+    /// The name of a step, or of what a responder asked or ran, in frames.
     pub fn step_id(&self, at: StepKey) -> Option<&str> {
         match at {
             StepKey::Of { scope, step } => Some(&self.scope(scope)?.shape.step(step)?.id),
@@ -99,7 +99,7 @@ impl RunState {
         }
     }
 
-    /// What responders asked models and has neither ended nor been lost for good.
+    /// The questions of responders to models that have neither ended nor been lost for good.
     pub fn open_asks(&self) -> impl Iterator<Item = (StepKey, &Tasks)> {
         let open = self.responder_tasks.iter();
         open.filter_map(|(at, task)| Some((at, task.step.tasks.as_deref()?)))
@@ -112,7 +112,7 @@ impl RunState {
         reports.find(|seen| seen.report.n == n)
     }
 
-    /// Whether something that a responder asked or ran has begun and not ended.
+    /// Returns `true` if something that a responder asked or ran has begun and not ended.
     pub(super) fn has_open_responder_tasks(&self) -> bool {
         let ran = |scope: &Scope| {
             let open = !scope.abandoned && scope.ended.is_none();
@@ -121,7 +121,7 @@ impl RunState {
         self.has_open_asks() || self.scopes.iter().any(ran)
     }
 
-    /// Whether a question that was sent out has not ended.
+    /// Returns `true` if a question that was sent out has not ended.
     pub(super) fn has_open_asks(&self) -> bool {
         let mut open = self.open_asks();
         open.any(|(_, tasks)| tasks.list.iter().any(AgentTask::is_unfinished))
@@ -141,8 +141,8 @@ impl RunState {
         Some(&task.context.address)
     }
 
-    /// Whether a run that has ended goes on with what a responder asked or ran: it came to nothing,
-    /// and so did whatever failed the run.
+    /// Returns `true` if a run that has ended continues with what a responder asked or ran: it came
+    /// to nothing, and so did whatever failed the run.
     pub fn may_ask_again(&self, address: &str) -> bool {
         let root = self.scope(0).map_or(RunStatus::Pending, |root| root.status);
         let ended = match root {
@@ -155,7 +155,8 @@ impl RunState {
         ended && self.to_ask_again(Some(address)).is_some()
     }
 
-    /// Whether what failed the run is something that a responder asked or ran: it begins again.
+    /// Returns `true` if what failed the run is something that a responder asked or ran: it begins
+    /// again.
     pub fn failed_by_responder_task(&self) -> bool {
         let Some(failing) = self.failing() else {
             return false;
@@ -172,7 +173,7 @@ impl RunState {
         failing.step.is_none() && tasks.any(by)
     }
 
-    /// What is due for what a responder asked, from its plan.
+    /// The action that is due for what a responder asked, from its plan.
     pub fn ask_action(&self, at: StepKey) -> Option<TaskAction> {
         let plan = self.agent_plan(at)?;
         self.step(at)?.tasks.as_deref()?.next_action(plan)
@@ -182,12 +183,12 @@ impl RunState {
         self.responder_tasks.by_key.get(&at)
     }
 
-    /// What a responder asked or ran, by its address.
+    /// The key of what a responder asked or ran, by its address.
     pub(super) fn responder_task_at(&self, address: &str) -> Option<StepKey> {
         self.responder_tasks.by_address.get(address).copied()
     }
 
-    /// Whether a dispatch is the first one of what a responder asks.
+    /// Returns `true` if a dispatch is the first one of what a responder asks.
     pub(super) fn begins_ask(&self, sent: &WorkerDispatched) -> bool {
         is_address(&sent.step) && self.responder_task_at(&sent.step).is_none()
     }
@@ -220,7 +221,8 @@ impl RunState {
         Ok(TransitionTarget::ResponderTask)
     }
 
-    /// Whether something that a responder wants waits to begin; gives the number of its next attempt.
+    /// Checks that something that a responder wants waits to begin; gives the number of its next
+    /// attempt.
     fn check_begins(
         &self,
         frame: &Frame,
@@ -249,7 +251,7 @@ impl RunState {
         })
     }
 
-    /// What a responder asks is sent out for the first time.
+    /// Begins a question of a responder, which is sent out for the first time.
     pub(super) fn begin_ask(&mut self, frame: &Frame, sent: &WorkerDispatched) -> Option<StepKey> {
         let before = sent.attempt.saturating_sub(1);
         let ResponderWork::Ask(ask) = &self.responder_of(&sent.step)?.work else {
@@ -266,7 +268,7 @@ impl RunState {
         Some(self.responder_tasks.add(&sent.step, step, work))
     }
 
-    /// What a responder has a workflow do begins: an inline child of its own.
+    /// Begins a workflow that a responder runs: an inline child of its own.
     pub(super) fn begin_responder_run(
         &mut self,
         frame: &Frame,
@@ -301,8 +303,8 @@ impl RunState {
         }
     }
 
-    /// What responders ask or run begins anew, from the world as of its trigger: the definition
-    /// changed, or a person takes a run up again.
+    /// Restarts what responders ask or run, from the world as of its trigger: the definition
+    /// changed, or a person has a run continue.
     pub(super) fn restart_responder_tasks(&mut self, frame: &Frame) {
         let all: Vec<(StepKey, String)> = self
             .responder_tasks
@@ -352,7 +354,7 @@ impl RunState {
         }
     }
 
-    /// What a workflow did for a responder has an output.
+    /// Ends a workflow that a responder ran, with its output.
     fn end_responder_run(&mut self, frame: &Frame) {
         let scope = self.scope_at(&frame.scope).and_then(|at| self.scope(at));
         let ended = scope.and_then(|scope| scope.ended.as_ref());
@@ -365,7 +367,7 @@ impl RunState {
     }
 }
 
-/// What a responder asks, as an agent's plan: one without a file, params or items. An identical
+/// A responder's question as an agent's plan: one without a file, params or items. An identical
 /// question of the run is answered by an earlier reply.
 fn agent_plan(ask: &AskPlan) -> AgentPlan {
     AgentPlan {

@@ -40,8 +40,8 @@ impl RunState {
         found
     }
 
-    /// Whether a task is an item of a fan-out. A recompute has its tasks in fan-outs, of which its params
-    /// say which tasks of the run those are.
+    /// Returns `true` if a task is an item of a fan-out. A recompute has its tasks in fan-outs, of
+    /// which its params say which tasks of the run those are.
     pub fn is_fan_out_item(&self, at: StepKey, item: Option<u32>) -> bool {
         let Some(item) = item else { return false };
         if self.created().results.is_none() {
@@ -56,14 +56,14 @@ impl RunState {
         })
     }
 
-    /// How many calls of tools and outcomes of steps people are asked about, and for how many data.
+    /// Number of questions to people: about calls of tools and outcomes of steps, and for data.
     pub fn count_asked(&self) -> usize {
         self.pending_decisions().len()
             + self.pending_reviews().len()
             + self.pending_suspensions().len()
     }
 
-    /// Whether a step waits for the decision of a review.
+    /// Returns `true` if a step waits for the decision of a review.
     pub(super) fn awaits_review(&self, at: StepKey) -> bool {
         let running = self
             .step(at)
@@ -80,7 +80,7 @@ impl RunState {
             .as_deref()
     }
 
-    /// Whether a frame about a review follows; of others, nothing is said here.
+    /// Returns `true` if a frame about a review may follow, and for any other frame.
     pub(super) fn review_may(&self, at: StepKey, event: &StepEvent) -> bool {
         let of = |attempt: u32| self.review_of(at, attempt);
         let policy = || self.review_policy(at);
@@ -173,7 +173,7 @@ impl RunState {
         self.reclassify_task(at, None);
     }
 
-    /// What people replaced of the output of a step that completes.
+    /// The fields of the output of a step that completes that people replaced, with their values.
     pub(super) fn overlay_of_review(
         &self,
         at: StepKey,

@@ -94,7 +94,7 @@ impl RunState {
     }
 }
 
-/// Whether the file declares another sending after such a failure (decision S5).
+/// Returns `true` if the file declares another sending after such a failure (decision S5).
 fn sends_again(plan: &WebhookPlan, answer: &WebhookAnswer) -> bool {
     let Some(retry) = &plan.retry else {
         return false;

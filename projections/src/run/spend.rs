@@ -1,4 +1,4 @@
-//! What model calls cost a run, and whether its budget allows one more (decision F4).
+//! The cost of a run's model calls, and whether its budget allows one more (decision F4).
 //!
 //! A call is paid for once it is answered; until then it reserves what it may cost. That is not
 //! known in advance: the estimate is the most expensive call of its model group so far. Before any
@@ -19,7 +19,7 @@ use crate::life::model_call::{CallSize, ModelCall};
 /// nothing while none had been answered.
 pub const RESERVING_RULES: u32 = 2;
 
-/// Whether one more model call may be made.
+/// The answer of a budget to one more model call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Affordability {
     /// It may.
@@ -30,7 +30,7 @@ pub enum Affordability {
     Refused,
 }
 
-/// What model calls cost a run so far, and those under way.
+/// The cost of a run's model calls so far, and the calls under way.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Spend {
     /// Recorded cost, in millionths of a US dollar.
@@ -47,11 +47,11 @@ struct GroupSpend {
     open: u32,
     /// The dearest, once one has shown what a call costs.
     dearest_micro_usd: Option<u64>,
-    /// How large the open ones are together.
+    /// The size of the open ones together.
     open_size: CallSize,
 }
 
-/// What a model group costs at most.
+/// The most that a model group costs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct GroupPrice {
     /// A million tokens sent, in millionths of a US dollar.
@@ -61,7 +61,7 @@ pub struct GroupPrice {
 }
 
 impl GroupPrice {
-    /// Whether its calls cost nothing.
+    /// Returns `true` if its calls cost nothing.
     pub fn is_free(self) -> bool {
         self == Self::default()
     }
@@ -91,7 +91,7 @@ impl GroupSpend {
         all.reply_tokens = all.reply_tokens.saturating_sub(size.reply_tokens);
     }
 
-    /// What the open calls may cost, if that is known.
+    /// The most that the open calls may cost, if that is known.
     fn reserved(&self, price: Option<GroupPrice>) -> Option<u64> {
         let by_price = price.map(|price| price.most_micro_usd(self.open_size));
         let dearest = self.dearest_micro_usd;
@@ -101,7 +101,7 @@ impl GroupSpend {
 }
 
 impl Spend {
-    /// How many calls are asked for and not answered.
+    /// Number of calls that are asked for and not answered.
     pub fn open(&self) -> u64 {
         self.groups
             .values()
@@ -109,7 +109,7 @@ impl Spend {
             .sum()
     }
 
-    /// Whether a run under these rules may make one more call, of whatever group.
+    /// The answer of the budget to one more call of a run under these rules, of whatever group.
     pub fn affords(&self, limit: u64, rules: u32) -> Affordability {
         if self.cost_micro_usd >= limit {
             return Affordability::Refused;
@@ -124,15 +124,16 @@ impl Spend {
         }
     }
 
-    /// What the calls under way may cost, of which `left` is left.
+    /// The most that the calls under way may cost. `left`: the rest of the budget, which a group
+    /// reserves whose cost is unknown.
     fn reserved(&self, left: u64) -> u64 {
         let under_way = self.groups.values().filter(|group| group.open > 0);
         let each = under_way.map(|group| group.reserved(None).unwrap_or(left));
         each.fold(0, u64::saturating_add)
     }
 
-    /// Whether the budget of a world allows one more call. `unknown`: what a group reserves of which
-    /// nothing is known.
+    /// The answer of the budget of a world to one more call. `unknown`: what a group reserves of
+    /// which nothing is known.
     fn affords_at(&self, limit: u64, prices: &GroupPrices, unknown: u64) -> Affordability {
         if self.cost_micro_usd >= limit {
             return Affordability::Refused;
@@ -200,17 +201,17 @@ impl Spend {
 }
 
 impl RunState {
-    /// What model calls cost so far.
+    /// The cost of model calls so far.
     pub fn spend(&self) -> &Spend {
         &self.spend
     }
 
-    /// What the run may cost, in millionths of a US dollar.
+    /// The most that the run may cost, in millionths of a US dollar.
     pub fn budget(&self) -> Option<u64> {
         self.outline.root().plan.policy.cost_budget_micro_usd
     }
 
-    /// Whether one more model call may be made.
+    /// The answer of the budget to one more model call.
     pub fn affords_a_call(&self) -> Affordability {
         let budget = self.budget();
         budget.map_or(Affordability::Affordable, |limit| {
@@ -218,13 +219,14 @@ impl RunState {
         })
     }
 
-    /// What the worlds of the run may cost, in millionths of a US dollar.
+    /// The most that the worlds of the run may cost, in millionths of a US dollar.
     pub fn world_cost_limit(&self) -> Option<u64> {
         Some(self.world_budget()?.max_llm_cost_micro_usd)
     }
 
-    /// Whether the budget of the run's worlds allows one more model call. Where no file limits the
-    /// cost, the usual limit does not make the first call of a group wait for the price of another.
+    /// The answer of the budget of the run's worlds to one more model call. Where no file limits
+    /// the cost, the usual limit does not make the first call of a group wait for the price of
+    /// another.
     pub fn world_affords_a_call(&self, prices: &GroupPrices) -> Affordability {
         let Some(budget) = self.world_budget() else {
             return Affordability::Affordable;
@@ -237,8 +239,8 @@ impl RunState {
         self.spend.affords_at(limit, prices, unknown)
     }
 
-    /// Whether a file of the run's worlds limits the cost, and models without a price count against no
-    /// limit.
+    /// Returns `true` if a file of the run's worlds limits the cost, and models without a price are
+    /// refused, since they would count against no limit.
     pub fn limits_world_cost(&self) -> bool {
         let refused = self.outline.root().plan.policy.unpriced == Unpriced::Refuse;
         refused && self.world_budget().is_some_and(|budget| budget.limits_cost)
@@ -269,7 +271,7 @@ impl RunState {
         }
     }
 
-    /// Whether a frame that asks for a model call may follow.
+    /// Returns `true` if a frame that asks for a model call may follow.
     pub(super) fn may_call_model(&self) -> bool {
         match self.affords_a_call() {
             Affordability::Affordable => true,
@@ -278,8 +280,8 @@ impl RunState {
         }
     }
 
-    /// Whether only models whose price is known may be asked under the budget of the workflow: what
-    /// others cost would count as nothing.
+    /// Returns `true` if only models whose price is known may be asked under the budget of the
+    /// workflow: what others cost would count as nothing.
     pub fn uses_priced_models_only(&self) -> bool {
         let refused = self.outline.root().plan.policy.unpriced == Unpriced::Refuse;
         self.budget().is_some() && refused && self.rules() >= RESERVING_RULES

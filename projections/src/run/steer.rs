@@ -15,9 +15,9 @@ use super::{RunFailure, RunState, RunStatus};
 pub struct SteeringRecord {
     /// The frame.
     pub seq: u64,
-    /// When.
+    /// Time of the frame.
     pub at: Timestamp,
-    /// Who, and why.
+    /// The person, and the reason.
     pub word: RunCommand,
 }
 
@@ -31,7 +31,7 @@ impl SteeringRecord {
     }
 }
 
-/// How a person ends a run.
+/// The kind of a run's end by a person.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StopKind {
     /// `run.cancelled`: whoever works for it is told.
@@ -65,7 +65,7 @@ impl RunState {
         self.paused.as_deref()
     }
 
-    /// How a person ended the run, or is ending it.
+    /// The kind of the end by which a person ended the run, or is ending it.
     pub fn stopped(&self) -> Option<StopKind> {
         self.stopped.as_deref().map(|(how, _)| *how)
     }
@@ -75,12 +75,13 @@ impl RunState {
         self.stopped.as_deref().map(|(_, spoken)| spoken)
     }
 
-    /// Whether a person may pause the run: it has not ended, and goes on by itself.
+    /// Returns `true` if a person may pause the run: it has not ended and is not being ended, and
+    /// is neither parked nor paused.
     pub fn may_pause(&self) -> bool {
         self.may_stop() && !self.is_parked() && self.paused.is_none()
     }
 
-    /// Whether a person may end the run: it has not ended, and nobody ends it.
+    /// Returns `true` if a person may end the run: it has not ended, and is not being ended.
     pub fn may_stop(&self) -> bool {
         !self.status().is_terminal() && self.stopped.is_none()
     }
@@ -113,13 +114,13 @@ impl RunState {
         }
     }
 
-    /// What the time of a run is at some moment: while it is paused, that of the pause.
+    /// The time of a run at some moment: while it is paused, that of the pause.
     pub fn effective_time(&self, at: Timestamp) -> Timestamp {
         self.paused().map_or(at, |pause| pause.at)
     }
 }
 
-/// Whether something begins with a frame that a paused run does not begin.
+/// Returns `true` if something begins with a frame that a paused run does not begin.
 pub fn starts_work(event: &Event) -> bool {
     if let Event::Agent(event) = event {
         return is_agent_request(event);
@@ -135,7 +136,7 @@ pub fn starts_work(event: &Event) -> bool {
     )
 }
 
-/// Whether an agent wants something of the world: a model, a tool, a person.
+/// Returns `true` if an agent wants something of the world: a model, a tool, a person.
 pub fn is_agent_request(event: &AgentEvent) -> bool {
     matches!(
         event,

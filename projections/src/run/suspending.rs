@@ -41,15 +41,15 @@ impl RunState {
         found
     }
 
-    /// Who may give a step the data that it waits for, and until when; nothing where its agent may not
-    /// suspend it.
+    /// The policy for the data that a step waits for: who may give them, and until when; nothing
+    /// where its agent may not suspend it.
     pub fn suspend_policy(&self, at: StepKey) -> Option<SuspendPolicy> {
         let plan = self.agent_plan(at)?;
         let declared = self.outline.agent(&plan.file)?.suspend.as_ref()?;
         Some(declared.narrowed(plan.resume.as_ref()))
     }
 
-    /// What a step is given that runs again after a suspension.
+    /// The values that a step is given that runs again after a suspension.
     pub fn resumption(&self, at: StepKey) -> Option<&Resumption> {
         self.step(at)?.resumption.as_deref()
     }
@@ -69,20 +69,20 @@ impl RunState {
         self.resume_step(at).or(at.position())
     }
 
-    /// Whether a step begins by the definition that a frame names.
+    /// Returns `true` if a step begins by the definition that a frame names.
     pub(super) fn may_start_as(&self, at: StepKey, named: Option<&str>) -> bool {
         let other = self.resume_step(at);
         let plan = other.and_then(|other| self.scope_of(at)?.shape.step(other));
         plan.map(|plan| plan.id.as_str()) == named
     }
 
-    /// Whether a step waits for data.
+    /// Returns `true` if a step waits for data.
     pub fn awaits_data(&self, at: StepKey) -> bool {
         self.suspension_of(at, None)
             .is_some_and(|one| one.due() == SuspensionDue::Wait)
     }
 
-    /// Whether a step begins again because its data are there.
+    /// Returns `true` if a step begins again because its data are there.
     pub(super) fn may_begin_again(&self, at: StepKey) -> bool {
         self.failing().is_none()
             && self
@@ -102,8 +102,9 @@ impl RunState {
         self.overlays.insert(given.resumed, given.data.clone());
     }
 
-    /// What a step is given that is about to begin again: the data that it waited for. It keeps those of
-    /// an earlier attempt as long as nothing begins again that it needs, so that no one is asked twice.
+    /// The values that a step is given that is about to begin again: the data that it waited for.
+    /// It keeps those of an earlier attempt as long as nothing begins again that it needs, so that
+    /// no one is asked twice.
     pub(super) fn next_resumption(&self, at: StepKey) -> Option<Resumption> {
         let given = self.task(at, None).and_then(AgentTask::resumption);
         if given.is_some() {
@@ -138,7 +139,7 @@ impl RunState {
         task.suspension.as_deref().filter(|_| same)
     }
 
-    /// Whether a frame about a suspension follows; of others, nothing is said here.
+    /// Returns `true` if a frame about a suspension may follow, and for any other frame.
     pub(super) fn suspension_may(&self, at: StepKey, event: &StepEvent) -> bool {
         if let StepEvent::SuspendRequested(event) = event {
             let task = self.task(at, None);
@@ -156,15 +157,16 @@ impl RunState {
         }
     }
 
-    /// Whether a command may have its step wait for people. Neither an item of a fan-out nor what a
-    /// responder asks does, and a recompute asks no one.
+    /// Returns `true` if a command may have its step wait for people. Neither an item of a fan-out
+    /// nor what a responder asks does, and a recompute asks no one.
     pub(super) fn may_wait_for_people(&self, at: StepKey, command: &StepCommand) -> bool {
         !self.is_fan_out_item(at, command.item)
             && !at.is_of_responder()
             && command.suppressed == self.created().results.is_some()
     }
 
-    /// Whether the other commands of an outcome are discarded because it suspends its step.
+    /// Returns `true` if the other commands of an outcome are discarded because it suspends its
+    /// step.
     pub(super) fn suspension_may_discard(&self, at: StepKey, event: &CommandsDiscarded) -> bool {
         self.suspension_of(at, Some(event.attempt))
             .is_some_and(|one| one.may_discard(event))

@@ -1,4 +1,4 @@
-//! Which frame may follow: the transition tables of runs, steps and webhooks.
+//! The rules of which frame may follow: the transition tables of runs, steps and webhooks.
 //!
 //! The check changes nothing and costs the same at frame ten and at frame ten thousand. Its result
 //! says where the frame applies, so that nothing is looked up twice.
@@ -19,7 +19,7 @@ use crate::life::refusal::holds;
 use crate::life::step::{is_stopped, task_of};
 use crate::life::{self, Allowed, Refusal, Rule};
 
-/// Why a frame does not follow from the state.
+/// The reason why a frame does not follow from the state.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TransitionError {
     /// A run begins with `run.created`, at number 0, in no scope.
@@ -68,7 +68,7 @@ pub enum TransitionError {
     Unknown(String),
 }
 
-/// Where a frame applies.
+/// The place where a frame applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TransitionTarget {
     /// To a scope.
@@ -207,7 +207,7 @@ impl RunState {
         }
     }
 
-    /// What holds for every frame: number, chain, time, causes.
+    /// Checks what holds for every frame: number, chain, time, causes.
     fn check_position(&self, frame: &Frame) -> Result<(), TransitionError> {
         let forks = frame.event.branched().is_some();
         if frame.stream != *self.stream() && !forks {
@@ -428,8 +428,8 @@ impl RunState {
         self.check_permission(at, event)
     }
 
-    /// What the definition says to tools (seed 000, invariants 4, 5 and 34): a call is to a tool that
-    /// the allowlists permit, and where people are asked first, by their word.
+    /// Checks what the definition says to tools (seed 000, invariants 4, 5 and 34): a call is to a
+    /// tool that the allowlists permit, and where people are asked first, by their word.
     fn check_permission(&self, at: StepAt<'_>, event: &AgentEvent) -> Allowed {
         let server = |name: &str| {
             let mut servers = self.servers(at.key).iter();
@@ -458,8 +458,8 @@ impl RunState {
         Ok(())
     }
 
-    /// Whether this person may decide: whoever started the run may not approve where the policy
-    /// says so.
+    /// Returns `true` if this person may decide: the one who started the run may not approve where
+    /// the policy says so.
     fn may_decide(&self, at: StepKey, decided: &ApprovalDecided) -> bool {
         let task = self.task(at, decided.item);
         let calls = task.and_then(|task| task.calls.as_deref());

@@ -9,7 +9,7 @@ use crate::life::call::RequestedCall;
 /// A call a person is asked about.
 #[derive(Debug, Clone, Copy)]
 pub struct PendingDecision<'a> {
-    /// Which task made it.
+    /// The task that made it.
     pub at: TaskId,
     /// The task.
     pub task: &'a AgentTask,
@@ -31,7 +31,7 @@ impl RunState {
         found
     }
 
-    /// Whether any call waits for people.
+    /// Returns `true` if any task waits for people.
     pub fn has_suspended(&self) -> bool {
         self.suspended > 0
     }
@@ -72,7 +72,7 @@ impl RunState {
         shape.map_or(&[], |shape| &shape.servers)
     }
 
-    /// Whether a step can go on only after somebody has decided.
+    /// Returns `true` if a step can continue only after a person has acted.
     pub fn awaits_people(&self, step: &Step) -> bool {
         step.status == StepStatus::Running
             && step.tasks.as_ref().is_some_and(|tasks| {
@@ -82,8 +82,8 @@ impl RunState {
             })
     }
 
-    /// Whether nothing but people can move a scope: neither a step of its own, nor one of a child, nor,
-    /// of the whole run, a responder.
+    /// Returns `true` if nothing but people can move a scope: neither a step of its own, nor one of
+    /// a child, nor, of the whole run, a responder.
     pub fn waits_only_for_people(&self, scope: u32) -> bool {
         !(scope == 0 && self.is_moved_by_responders())
             && (0u32..).zip(&self.scopes).all(|(at, held)| {
@@ -93,8 +93,8 @@ impl RunState {
             })
     }
 
-    /// Whether responders have something to react to, wait for a reply, or for a timer. What they run
-    /// is in scopes.
+    /// Returns `true` if responders have something to react to, wait for a reply, or for a timer.
+    /// What they run is in scopes.
     fn is_moved_by_responders(&self) -> bool {
         self.responding().is_some_and(|responding| {
             !responding.is_idle() || responding.next_timer().is_some() || self.has_open_asks()
@@ -111,8 +111,8 @@ impl RunState {
         true
     }
 
-    /// Whether nothing but people can move the run. What responders run is in scopes like any child;
-    /// what they ask is in none.
+    /// Returns `true` if nothing but people can move the run. What responders run is in scopes like
+    /// any child; what they ask is in none.
     pub(super) fn waits_for_people(&self) -> bool {
         self.suspended > 0
             && self.has_nothing_to_decide()
@@ -124,8 +124,8 @@ impl RunState {
             })
     }
 
-    /// Whether nothing is due. A run that loads worlds does not end while a workflow that a responder
-    /// runs waits for people, though all of its own steps are settled.
+    /// Returns `true` if nothing is due. A run that loads worlds does not end while a workflow that
+    /// a responder runs waits for people, though all of its own steps are settled.
     fn has_nothing_to_decide(&self) -> bool {
         match self.responding() {
             Some(responding) => self.todo_before_end().is_none() && responding.is_idle(),
@@ -133,7 +133,7 @@ impl RunState {
         }
     }
 
-    /// Whether a step does not move by itself. One that holds a child moves as that does.
+    /// Returns `true` if a step does not move by itself. One that holds a child moves as that does.
     fn is_idle(&self, step: &Step) -> bool {
         step.status != StepStatus::Running
             || matches!(step.phase, Phase::Child { .. })

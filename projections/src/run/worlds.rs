@@ -17,12 +17,13 @@ use crate::world::{Reactions, Responding};
 pub const BRANCHES_OPEN_RULES: u32 = 6;
 
 impl RunState {
-    /// What its responders react to, and the world. Nothing: the run loads no worlds.
+    /// The queue of its responders, and the world. Nothing: the run loads no worlds.
     pub fn responding(&self) -> Option<&Responding> {
         self.responding.as_deref()
     }
 
-    /// Whether nothing is due in a run that loads worlds: it ends, unless something comes.
+    /// Returns `true` if nothing is due in a run that loads worlds: it ends, unless something
+    /// comes.
     pub fn worlds_are_idle(&self) -> bool {
         let Some(responding) = self.responding() else {
             return false;
@@ -32,8 +33,8 @@ impl RunState {
         may_end && responding.next_timer().is_none() && !responding.has_open_tasks()
     }
 
-    /// Whether only timers of responders, or people, can move the run: time that passes then is not
-    /// used up.
+    /// Returns `true` if only timers of responders, or people, can move the run: time that passes
+    /// then is not used up.
     pub fn waits_for_responder_timers(&self) -> bool {
         let waiting = self
             .responding()
@@ -49,7 +50,7 @@ impl RunState {
         self.failing().is_some() || self.is_parked() || self.paused().is_some()
     }
 
-    /// What could move the run until now, to those who count the time that it uses up.
+    /// Those that could move the run until now, for the count of the time that it uses up.
     pub(super) fn moved_by(&self) -> MovedBy {
         if self.waits_for_responder_timers() {
             return MovedBy::Timers;
@@ -61,14 +62,14 @@ impl RunState {
         }
     }
 
-    /// Whether its last frame says that it ends now.
+    /// Returns `true` if its last frame says that it ends now.
     pub fn is_ending(&self) -> bool {
         self.idle.is_some() && self.idle == self.next_seq.checked_sub(1)
     }
 
-    /// Whether the run accepts posts: it loads worlds and is in progress, or it is complete and
-    /// continues with what is posted; a branch only after it was resumed. A recompute repeats what was
-    /// asked, and nothing else.
+    /// Returns `true` if the run accepts posts: it loads worlds and is in progress, or it is
+    /// complete and continues with what is posted; a branch only after it was resumed. A recompute
+    /// repeats what was asked, and nothing else.
     pub fn takes_posts(&self) -> bool {
         self.responding.is_some()
             && self.created.results.is_none()
@@ -81,8 +82,8 @@ impl RunState {
             }
     }
 
-    /// Whether this is a branch of all frames of a complete run that loads worlds, and was not resumed:
-    /// there is nothing to continue with but posts.
+    /// Returns `true` if this is a branch of all frames of a complete run that loads worlds, and
+    /// was not resumed: there is nothing to continue with but posts.
     pub fn opens_when_resumed(&self) -> bool {
         self.is_parked()
             && self.responding.is_some()
@@ -92,8 +93,8 @@ impl RunState {
                 .is_some_and(|root| root.status == RunStatus::Complete)
     }
 
-    /// Whether the run is complete, and its responders would react to something that came since: a
-    /// person laid a value over the output of a step.
+    /// Returns `true` if the run is complete, and its responders would react to something that came
+    /// since: a person laid a value over the output of a step.
     pub fn has_unseen_triggers(&self) -> bool {
         let complete = self
             .scope(0)
@@ -113,8 +114,8 @@ impl RunState {
         root.shape.step(at).map(|plan| plan.id.as_str())
     }
 
-    /// Whether responders of the run, which is complete, react to a value that a person lays over an
-    /// output of a step.
+    /// Returns `true` if responders of the run, which is complete, react to a value that a person
+    /// lays over an output of a step.
     pub fn reacts_to_overlay(&self, set: &OverlaySet) -> bool {
         let complete = self
             .scope(0)
@@ -126,8 +127,8 @@ impl RunState {
                 .is_some_and(|all| all.reacts_to_overlay(&set.field, &set.value))
     }
 
-    /// Whether a person may raise the budget of the run's worlds: it goes on, has completed, or failed
-    /// because the budget is used up.
+    /// Returns `true` if a person may raise the budget of the run's worlds: it is in progress, has
+    /// completed, or failed because the budget is used up.
     pub fn may_raise_budget(&self) -> bool {
         let Some(responding) = self.responding().filter(|_| self.created.results.is_none()) else {
             return false;
@@ -209,9 +210,9 @@ impl RunState {
         Ok(TransitionTarget::Nothing)
     }
 
-    /// Whether the end of a run names the world that its frames made. To be asked before or after the
-    /// frame is applied, by whoever verifies: it costs as much as the world is large, and whoever
-    /// decides has just made the hash.
+    /// Checks that the end of a run names the world that its frames made. To be called by a
+    /// verifier, before or after the frame is applied: it costs as much as the world is large, and
+    /// the engine that decides has just made the hash.
     ///
     /// # Errors
     /// [`WorldRefusal::Hash`].
@@ -261,7 +262,7 @@ impl RunState {
         lowest.map(|budget| responding.budget(budget))
     }
 
-    /// Whether the time of the world's budget is used up at a moment.
+    /// Returns `true` if the time of the world's budget is used up at a moment.
     pub fn is_world_time_up(&self, at: Timestamp) -> bool {
         let limit = self.world_budget().and_then(|budget| {
             let responding = self.responding()?;
@@ -294,7 +295,7 @@ impl RunState {
         }
     }
 
-    /// Whether a frame says that the budget of the worlds does not allow a model call.
+    /// Returns `true` if a frame says that the budget of the worlds does not allow a model call.
     fn is_refused_by_worlds(&self, frame: &Frame) -> bool {
         let Event::Agent(AgentEvent::BudgetExhausted(spent)) = &frame.event else {
             return false;

@@ -1,4 +1,4 @@
-//! How much responders did: which frames count, and how deep they are (decision F5).
+//! The activity of responders: which frames count, and how deep they are (decision F5).
 
 pub use ktsu_ledger::event::is_address;
 use ktsu_ledger::event::{AgentEvent, WorldEvent};
@@ -34,7 +34,7 @@ impl Activity {
         }
     }
 
-    /// How many world frames there are.
+    /// Number of world frames.
     pub fn events(&self) -> u64 {
         self.events
     }
@@ -75,8 +75,8 @@ impl Activity {
     }
 }
 
-/// Whether a frame counts against `max_events` and is listed as one of the world: events about
-/// objects and relations, notes and what kits post, and the calls of models and tools that
+/// Returns `true` if a frame counts against `max_events` and is listed as one of the world: events
+/// about objects and relations, notes and what kits post, and the calls of models and tools that
 /// responders started.
 pub fn is_world_frame(frame: &Frame) -> bool {
     is_world_event(&frame.event, &frame.scope)

@@ -1,4 +1,4 @@
-//! Which responders react to an event, found without looking at the others.
+//! The responders that react to an event, found without looking at the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,7 +38,8 @@ impl CandidateIndex {
         }
     }
 
-    /// Which of them react to an event about an object or a relation of this type, ascending.
+    /// The positions of those that react to an event about an object or a relation of this type,
+    /// ascending.
     pub fn find(&self, event: &str, kind: Option<&str>) -> &[u32] {
         let of_event = self.by_event.get(event).unwrap_or(&self.otherwise);
         let of_type = kind.and_then(|kind| of_event.by_type.get(kind));

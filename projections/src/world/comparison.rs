@@ -61,7 +61,7 @@ impl WorldComparison {
         }
     }
 
-    /// Whether the two are the same.
+    /// Returns `true` if the two are the same.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -85,12 +85,12 @@ fn entry(id: String, [a, b]: &[Value; 2]) -> PatchedEntry {
     PatchedEntry { id, changes }
 }
 
-/// What is compared of an object: `{data, type}`.
+/// The part of an object that is compared: `{data, type}`.
 pub fn object_content(object: &WorldObject) -> Value {
     json!({"data": object.data.to_value(), "type": &*object.kind})
 }
 
-/// What is compared of a relation: `{data, source_id, target_id, type}`.
+/// The part of a relation that is compared: `{data, source_id, target_id, type}`.
 pub fn relation_content(relation: &WorldRelation) -> Value {
     json!({
         "data": relation.data.to_value(),

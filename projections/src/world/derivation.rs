@@ -21,14 +21,14 @@ use std::sync::Arc;
 use ktsu_ledger::jcs;
 use serde_json::{Value, json};
 
-/// What a trigger is known by, wherever in the stream it stands.
+/// The key of a trigger, wherever in the stream it is.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TriggerKey(Arc<str>);
 
 /// The name of the actor of what the goal of a run becomes.
 pub const GOAL_ACTOR: &str = "goal";
 
-/// How many digits an id has.
+/// Number of digits of an id.
 const ID_DIGITS: usize = 16;
 
 impl TriggerKey {
@@ -37,7 +37,7 @@ impl TriggerKey {
         Self(digest.strip_prefix("sha256:").unwrap_or(&digest).into())
     }
 
-    /// What the goal of a run makes.
+    /// An output of the goal of a run.
     pub fn goal(entry: u32) -> Self {
         Self::of(&json!(["goal", entry]))
     }

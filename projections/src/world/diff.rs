@@ -1,4 +1,4 @@
-//! What two worlds do not have in common.
+//! The differences between two worlds.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -62,7 +62,7 @@ impl WorldDiff {
         }
     }
 
-    /// Whether the two are the same.
+    /// Returns `true` if the two are the same.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -90,7 +90,7 @@ impl fmt::Display for WorldDiff {
     }
 }
 
-/// What is only in the second, only in the first, and otherwise in both.
+/// The ids that are only in the second, only in the first, and in both with different content.
 fn compare<T>(
     a: &BTreeMap<String, T>,
     b: &BTreeMap<String, T>,

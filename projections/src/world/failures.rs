@@ -7,10 +7,10 @@ use ktsu_ledger::event::ResponderFailed;
 /// The most characters that are kept of a message.
 const MAX_MESSAGE_CHARS: usize = 500;
 
-/// How often a responder failed, and how it did first.
+/// The number of a responder's failures, and the first of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResponderFailures {
-    /// How often.
+    /// Number of failures.
     pub count: u64,
     /// The error code of the first failure.
     pub code: String,

@@ -8,7 +8,7 @@ use super::graph::World;
 use super::index::{IndexValue, Listing};
 use super::object::WorldObject;
 
-/// What a field has to equal: one of these. None of them matches nothing.
+/// A condition: a field has to equal one of these values. Without values it holds for no object.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Condition {
     /// A member of the data, which is indexed for the type.
@@ -57,8 +57,8 @@ impl World {
         Box::new(ids.map(|(_, id)| id))
     }
 
-    /// How many objects [`World::find`] finds. With at most one condition this is read from the
-    /// index.
+    /// Number of objects that [`World::find`] finds. With at most one condition this is read from
+    /// the index.
     pub fn count(&self, kind: &str, conditions: &[Condition]) -> usize {
         if conditions.len() > 1 {
             return self.find(kind, conditions).count();

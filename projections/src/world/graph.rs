@@ -24,16 +24,16 @@ pub struct World {
     by_field: HashTrieMapSync<FieldKey, Listing>,
     /// Relations by either end.
     touching: HashTrieMapSync<Arc<str>, Listing>,
-    /// How many objects and relations were ever made.
+    /// Number of objects and relations that were ever made.
     made: u64,
     ignored_patches: u64,
     is_exhausted: bool,
 }
 
-/// Where an index holds objects: their type, the position of the field, and its value.
+/// The place of objects in an index: their type, the position of the field, and its value.
 type FieldKey = (Arc<str>, u32, IndexValue);
 
-/// What a frame changed, so that another world can follow without reading it again.
+/// The change that a frame made, so that another world can follow without reading it again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WorldChange {
     /// Nothing.
@@ -296,17 +296,17 @@ impl World {
         self.relations.get(id)
     }
 
-    /// How many objects there are.
+    /// Number of objects.
     pub fn object_count(&self) -> usize {
         self.objects.size()
     }
 
-    /// How many relations there are.
+    /// Number of relations.
     pub fn relation_count(&self) -> usize {
         self.relations.size()
     }
 
-    /// How many objects there are of each type. Costs as much as there are types.
+    /// Number of objects of each type. Costs as much as there are types.
     pub fn objects_by_type(&self) -> BTreeMap<&str, usize> {
         let types = self.by_type.iter();
         types
@@ -314,7 +314,7 @@ impl World {
             .collect()
     }
 
-    /// How many relations there are of each type.
+    /// Number of relations of each type.
     pub fn relations_by_type(&self) -> BTreeMap<&str, usize> {
         let mut counts = BTreeMap::new();
         for relation in self.relations.values() {
@@ -372,13 +372,13 @@ impl World {
         &self.fields
     }
 
-    /// Whether the budget is used up: `budget_exhausted` of the world's `context`.
+    /// Returns `true` if the budget is used up: `budget_exhausted` of the world's `context`.
     pub fn is_exhausted(&self) -> bool {
         self.is_exhausted
     }
 
-    /// How many frames patched an object that did not exist, and changed nothing (decision F8). No
-    /// run of ours has any.
+    /// Number of frames that patched an object that did not exist, and changed nothing (decision
+    /// F8). No run of ours has any.
     pub fn ignored_patches(&self) -> u64 {
         self.ignored_patches
     }
@@ -406,7 +406,7 @@ impl World {
     }
 }
 
-/// What indexes hold of an object.
+/// The values that indexes hold of an object, with the positions of their fields.
 fn indexed(object: &WorldObject) -> impl Iterator<Item = (u32, IndexValue)> {
     let values = (0u32..).zip(&object.indexed);
     values.filter_map(|(at, value)| Some((at, value.clone()?)))

@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 use super::graph::World;
 use super::object::{WorldObject, WorldRelation};
 
-/// How many bytes are hashed at once, at least.
+/// Least number of bytes that are hashed at once.
 const HELD_BYTES: usize = 16 << 10;
 
 impl World {
@@ -98,7 +98,7 @@ fn in_member_order<'w, T>(all: impl Iterator<Item = (&'w str, T)>) -> Vec<T> {
     keyed.into_iter().map(|(_, _, value)| value).collect()
 }
 
-/// How many bytes all of these begin with.
+/// Number of bytes at the beginning that all of these share.
 fn shared_beginning<'t>(mut ids: impl Iterator<Item = &'t str>) -> usize {
     let first = ids.next().unwrap_or_default().as_bytes();
     ids.fold(first.len(), |length, id| {

@@ -82,7 +82,7 @@ impl IndexedFields {
         self.0.get(kind).map_or(&[], Vec::as_slice)
     }
 
-    /// What an index holds of an object's data.
+    /// The values that an index holds of an object's data.
     pub(super) fn values(&self, kind: &str, data: &CanonicalJson) -> Box<[Option<IndexValue>]> {
         let fields = self.of_type(kind);
         if fields.is_empty() {

@@ -1,4 +1,4 @@
-//! What a run knows: objects and typed relations, projected from frames (seed 002).
+//! The knowledge of a run: objects and typed relations, projected from frames (seed 002).
 //!
 //! ```text
 //! World::default() ──apply(frame)*──▶ World: objects, relations, indexes

@@ -25,9 +25,10 @@ pub struct WorldObject {
     pub created: u64,
     /// The last frame about it.
     pub changed: u64,
-    /// Which frames of people replaced which members of its data; the empty name is all of them.
+    /// The frames by which people replaced members of its data, by member; the empty name is all of
+    /// them.
     pub by_people: Option<Arc<BTreeMap<String, u64>>>,
-    /// What indexes hold of it, in the order of the indexed fields of its type.
+    /// The values that indexes hold of it, in the order of the indexed fields of its type.
     pub(super) indexed: Box<[Option<IndexValue>]>,
     pub(super) text: HashedText,
 }
@@ -55,7 +56,7 @@ pub struct WorldRelation {
 }
 
 impl WorldObject {
-    /// Whether a person replaced a member of its data behind a frame.
+    /// Returns `true` if a person replaced a member of its data after a frame.
     pub fn changed_by_person(&self, member: &str, since: u64) -> bool {
         let behind = |name: &str| {
             let frames = self.by_people.as_deref();

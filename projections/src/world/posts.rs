@@ -1,4 +1,5 @@
-//! What people and peers posted: the number of the last post, and the idempotency keys that were used.
+//! The posts of people and peers: the number of the last post, and the idempotency keys that were
+//! used.
 
 use ktsu_ledger::Frame;
 use ktsu_ledger::event::{Post, Principal};
@@ -20,9 +21,9 @@ struct LastPost {
     n: u64,
     digest: String,
     by: String,
-    /// How many of its events were taken.
+    /// The place of its last event that was taken, counted from 0.
     taken: u32,
-    /// The frame of the last of them.
+    /// The frame of that event.
     seq: u64,
 }
 
@@ -43,13 +44,13 @@ impl Posts {
         self.last.as_ref().map_or(0, |last| last.n) + 1
     }
 
-    /// What a principal posted with a key in this stream.
+    /// The post that a principal made with a key in this stream.
     pub(super) fn with_key(&self, principal: &str, key: &str) -> Option<&PostRecord> {
         self.by_key.get(&(principal.to_owned(), key.to_owned()))
     }
 
-    /// Whether a frame is another event of the last post: it follows at once, and comes from the
-    /// same request.
+    /// Returns `true` if a frame is another event of the last post: it follows at once, and comes
+    /// from the same request.
     pub(super) fn continues(&self, frame: &Frame, by: &Principal, post: &Post) -> bool {
         self.last.as_ref().is_some_and(|last| {
             let adjacent = frame.seq == last.seq + 1;

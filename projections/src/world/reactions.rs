@@ -1,4 +1,4 @@
-//! Who reacts to what.
+//! The reactions of responders: who reacts to what.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::candidates::CandidateIndex;
 use super::index::IndexedFields;
 use super::object;
 
-/// What the state of a run needs to know of the responders of its worlds.
+/// The facts about the responders of its worlds that the state of a run needs.
 #[derive(Debug, Default)]
 pub struct Reactions {
     /// In the order in which they act: the edges of all worlds, then the others, each in the order
@@ -74,13 +74,13 @@ impl Reactions {
         found.filter(reacts).collect()
     }
 
-    /// Whether a run goes on when this responder fails.
+    /// Returns `true` if a run continues when this responder fails.
     pub fn goes_on(&self, responder: &str) -> bool {
         let mut all = self.responders.iter();
         all.any(|one| one.goes_on && *one.name == *responder)
     }
 
-    /// How long a responder waits with what it reacts to, in milliseconds.
+    /// The time that a responder waits with what it reacts to, in milliseconds.
     pub fn after_ms(&self, place: u32) -> Option<u64> {
         self.responders.get(place as usize)?.after_ms
     }

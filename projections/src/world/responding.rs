@@ -63,7 +63,7 @@ pub struct Responding {
     /// As of the current trigger; without one, of the cursor.
     seen: World,
     queue: VecDeque<QueuedFrame>,
-    /// How many frames in the queue are triggers.
+    /// Number of frames in the queue that are triggers.
     queued_triggers: u64,
     current: Option<Arc<Trigger>>,
     /// Of the current trigger, once its candidates are evaluated; of a reply from the beginning.
@@ -72,11 +72,11 @@ pub struct Responding {
     timers: Timers,
     activity: Activity,
     posts: Posts,
-    /// How often steps completed or were overlaid.
+    /// Number of times that steps completed or were overlaid.
     step_ordinal: u64,
     has_fired: bool,
     is_loaded: bool,
-    /// What was rejected, until its responder has failed with it.
+    /// The output that was rejected, until its responder has failed with it.
     rejected: Option<Box<OutputRejected>>,
     /// Entries of the goal before this one are made, or make nothing.
     next_of_goal: u32,
@@ -85,10 +85,11 @@ pub struct Responding {
     /// The end of the budget, until limits are raised.
     exhausted: Option<Box<WorldBudgetExhausted>>,
     wall: WallTime,
-    /// Whether the timer of the budget fired, until limits are raised.
+    /// True if the timer of the budget fired, until limits are raised.
     is_time_up: bool,
     failures: Failures,
-    /// Whether a model call was refused, since the cost had reached its limit, until limits are raised.
+    /// True if a model call was refused, since the cost had reached its limit, until limits are
+    /// raised.
     is_call_refused: bool,
 }
 
@@ -132,7 +133,8 @@ impl Responding {
         self.current.as_ref().map(|trigger| (trigger, &self.seen))
     }
 
-    /// What is left of the current trigger. Nothing: its candidates are not evaluated yet.
+    /// The outputs that are left of the current trigger. Nothing: its candidates are not evaluated
+    /// yet.
     pub fn firing(&self) -> Option<&Firing> {
         self.firing.as_ref()
     }
@@ -151,41 +153,45 @@ impl Responding {
         })
     }
 
-    /// How many triggers are behind the current one.
+    /// Number of triggers behind the current one.
     pub fn queued_triggers(&self) -> u64 {
         self.queued_triggers
     }
 
-    /// Whether `kit.loaded` is recorded.
+    /// Returns `true` if `kit.loaded` is recorded.
     pub fn is_loaded(&self) -> bool {
         self.is_loaded
     }
 
-    /// Whether responders have seen all frames. Outputs of the last trigger may be left whose entries
-    /// make nothing, which only evaluating them shows; what they asked may be under way.
+    /// Returns `true` if responders have seen all frames. Outputs of the last trigger may be left
+    /// whose entries make nothing, which only evaluating them shows; what they asked may be under
+    /// way.
     pub fn is_idle(&self) -> bool {
         self.current.is_none() || (self.may_be_done() && self.queued_triggers == 0)
     }
 
-    /// What is asked or run and has not ended, in the order in which it was decided on.
+    /// The tasks to whose end their responders have not reacted yet, in the order in which they
+    /// were decided on.
     pub fn tasks(&self) -> impl Iterator<Item = &WorldTask> {
         self.tasks.all()
     }
 
-    /// Whether something that was asked or run is still to end.
+    /// Returns `true` if something that was asked or run is still to end, or its responder to react
+    /// to its end.
     pub fn has_open_tasks(&self) -> bool {
         let mut phases = self.tasks.all().map(|task| task.phase);
         phases.any(|phase| phase != ResponderTaskPhase::SetAside)
     }
 
-    /// What responders asked and no gateway can answer, since it does not know the model group. It is
-    /// asked again when a person takes the run up again.
+    /// The questions of responders that no gateway can answer, since it does not know the model
+    /// group. They are asked again when a person has the run continue.
     pub fn unanswered(&self) -> impl Iterator<Item = &Arc<TaskContext>> {
         let unanswered = self.tasks.all().filter(|task| task.is_unanswered);
         unanswered.map(|task| &task.context)
     }
 
-    /// Whether a name is that of a responder, or the address of something that one asked or ran.
+    /// Returns `true` if a name is that of a responder, or the address of something that one asked
+    /// or ran.
     pub fn knows(&self, name: &str) -> bool {
         self.reactions.place(name).is_some() || self.tasks.get(name).is_some()
     }
@@ -207,7 +213,7 @@ impl Responding {
         self.tasks.waiting_until(end)
     }
 
-    /// How many tasks of a responder are announced and have not ended.
+    /// Number of tasks of a responder that are announced and have not ended.
     pub fn announced_tasks(&self, responder: &str) -> u32 {
         self.tasks.announced(responder)
     }
@@ -217,7 +223,7 @@ impl Responding {
         &self.activity
     }
 
-    /// Who reacts to what.
+    /// The reactions of responders: who reacts to what.
     pub fn reactions(&self) -> &Arc<Reactions> {
         &self.reactions
     }
@@ -305,7 +311,7 @@ impl Responding {
         self.advance();
     }
 
-    /// Whether anybody reacts to such an overlay.
+    /// Returns `true` if a responder reacts to such an overlay.
     pub fn reacts_to_overlay(&self, field: &str, value: &CanonicalJson) -> bool {
         let patch = member(field, value);
         let reacting = self
@@ -314,8 +320,8 @@ impl Responding {
         !reacting.is_empty()
     }
 
-    /// What a responder asked or ran has ended with this outcome, `{output}` or `{error}`: its
-    /// responder reacts to it.
+    /// Ends what a responder asked or ran with this outcome, `{output}` or `{error}`: its responder
+    /// reacts to it.
     pub fn end_task(&mut self, frame: &Frame, address: &str, outcome: CanonicalJson) {
         if let Some(task) = self.tasks.end(address, frame.seq) {
             let key = KeySource::Root(TriggerKey::reply(address));
@@ -334,14 +340,14 @@ impl Responding {
         }
     }
 
-    /// Whether something that was asked or run has not begun.
+    /// Returns `true` if the task with this address has not begun.
     fn is_waiting(&self, address: Option<&str>) -> bool {
         let task = address.and_then(|address| self.tasks.get(address));
         task.is_some_and(|task| task.phase == ResponderTaskPhase::Waiting)
     }
 
-    /// Whether what is left of the current trigger may make nothing: of a reply, its responder says
-    /// when it is done.
+    /// Returns `true` if what is left of the current trigger may make nothing: of a reply, its
+    /// responder says when it is done.
     fn may_be_done(&self) -> bool {
         let reply = self
             .current
@@ -437,7 +443,7 @@ impl Responding {
         }
     }
 
-    /// What a key of this event is made of.
+    /// The parts that the key of this event is made of.
     fn key_of(&mut self, frame: &Frame, event: &WorldEvent) -> KeySource {
         let posted = event.by().zip(event.post());
         let posted = posted.map(|(by, post)| self.posts.take(frame, by, post));
@@ -587,7 +593,7 @@ impl Responding {
     }
 }
 
-/// Whether a frame's first cause is this trigger.
+/// Returns `true` if a frame's first cause is this trigger.
 fn is_about(trigger: Option<&Arc<Trigger>>, frame: &Frame) -> bool {
     trigger.is_some_and(|trigger| frame.cause.first() == Some(&Cause::Here(trigger.seq)))
 }

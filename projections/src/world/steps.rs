@@ -10,7 +10,7 @@ use super::graph::{World, WorldChange};
 
 /// The type of such an object.
 pub const STEP_OBJECT: &str = "step";
-/// What its id begins with. Nobody else may make one of these.
+/// The prefix of its id. No other object may have it.
 pub const STEP_ID_PREFIX: &str = "step/";
 
 /// The object that stands for a step of the run itself.
@@ -70,7 +70,7 @@ pub(crate) fn member(name: &str, value: &CanonicalJson) -> CanonicalJson {
     text.map(CanonicalJson::from).unwrap_or_default()
 }
 
-/// Whether an object stands for a step.
+/// Returns `true` if an id is that of the object of a step.
 pub fn is_step_object(id: &str) -> bool {
     id.starts_with(STEP_ID_PREFIX)
 }

@@ -1,4 +1,5 @@
-//! What responders asked models or had workflows do, and has not ended.
+//! The tasks of responders: what they asked models or had workflows do, until they have reacted to
+//! its end.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -7,7 +8,7 @@ use ktsu_ledger::event::{AgentFinished, FinishReason};
 
 use super::trigger::TaskContext;
 
-/// What a gateway says of a model group that it does not know.
+/// The error code of a gateway for a model group that it does not know.
 const UNKNOWN_GROUP: &str = "unknown_group";
 
 /// The most items for which one firing of a responder asks a model or runs a workflow: each is kept
@@ -17,19 +18,19 @@ pub const MAX_TASKS: u32 = 10_000;
 /// A task, and where it stands.
 #[derive(Debug, Clone)]
 pub struct WorldTask {
-    /// Where it came from.
+    /// Its origin.
     pub context: Arc<TaskContext>,
-    /// Where it stands.
+    /// Its phase.
     pub phase: ResponderTaskPhase,
-    /// How often it was begun.
+    /// Number of times that it was begun.
     pub attempts: u32,
-    /// Whether it is set aside because no gateway knows its model group.
+    /// True if it is set aside because no gateway knows its model group.
     pub is_unanswered: bool,
     /// The frame that set it aside, if it is.
     pub set_aside_by: Option<u64>,
 }
 
-/// Where a task stands. It is forgotten when its responder has reacted to its end.
+/// The phase of a task, which is forgotten when its responder has reacted to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResponderTaskPhase {
     /// Not announced.
@@ -71,7 +72,7 @@ pub(super) struct WorldTasks {
     by_responder: BTreeMap<Arc<str>, TasksOfResponder>,
 }
 
-/// What one responder has asked or run.
+/// The tasks of one responder that wait, and the number of those announced.
 #[derive(Debug, Clone, Default)]
 struct TasksOfResponder {
     waiting: BTreeMap<TaskOrder, Arc<TaskContext>>,
@@ -117,7 +118,7 @@ impl WorldTasks {
         first.into_iter().map(|(_, task)| task).collect()
     }
 
-    /// How many tasks of a responder are announced and have not ended.
+    /// Number of tasks of a responder that are announced and have not ended.
     pub(super) fn announced(&self, responder: &str) -> u32 {
         let found = self.by_responder.get(responder);
         found.map_or(0, |one| one.announced)
@@ -204,14 +205,14 @@ impl WorldTasks {
     }
 }
 
-/// Whether a model was not asked in the end, or nobody waited for it: the run was ended, or no gateway
-/// knows the model group.
+/// Returns `true` if a model was not asked in the end, or its reply was not waited for: the run was
+/// ended, or no gateway knows the model group.
 pub(super) fn came_to_nothing(end: &AgentFinished) -> bool {
     let stopped = matches!(end.reason, FinishReason::Stopped | FinishReason::Timeout);
     (end.report.is_none() && stopped) || has_no_gateway(end)
 }
 
-/// Whether no gateway knows the model group that was asked.
+/// Returns `true` if no gateway knows the model group that was asked.
 pub(super) fn has_no_gateway(end: &AgentFinished) -> bool {
     let code = end.outcome.pointer("/error/code");
     code.is_some_and(|code| code == UNKNOWN_GROUP)

@@ -1,4 +1,4 @@
-//! What responders react to.
+//! The triggers, which responders react to.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::object::{WorldObject, WorldRelation};
 pub struct Trigger {
     /// The frame; of an event with which a responder waited, the one of its timer.
     pub seq: u64,
-    /// When it was appended, by the run's own time ([`ResponderTimer::due`]).
+    /// The time at which it was appended, by the run's own time ([`ResponderTimer::due`]).
     ///
     /// [`ResponderTimer::due`]: super::ResponderTimer::due
     pub at: Timestamp,
@@ -23,18 +23,18 @@ pub struct Trigger {
     pub waited_with: Option<u64>,
     /// The type of the event: `event.type`.
     pub kind: String,
-    /// Who appended it: `event.actor`.
+    /// The actor that appended it: `event.actor`.
     pub actor: String,
-    /// What ids of its outputs are made from.
+    /// The key from which ids of its outputs are made.
     pub key: TriggerKey,
-    /// What it is about.
+    /// Its subject.
     pub subject: TriggerSubject,
-    /// Who reacts: positions among all responders, ascending. A reply has none: whoever asked
-    /// reacts to it.
+    /// The responders that react: positions among all responders, ascending. A reply has none: the
+    /// responder that asked reacts to it.
     pub candidates: Vec<u32>,
 }
 
-/// What a trigger is about.
+/// The subject of a trigger.
 #[derive(Debug, Clone)]
 pub enum TriggerSubject {
     /// An object.
@@ -43,35 +43,35 @@ pub enum TriggerSubject {
         object: Arc<WorldObject>,
         /// As it was before, if it is patched.
         before: Option<Arc<WorldObject>>,
-        /// What was replaced, if it is patched.
+        /// The members that were replaced, if it is patched.
         patch: Option<CanonicalJson>,
     },
     /// A relation; if it was removed, as it was.
     Relation(Arc<WorldRelation>),
-    /// What was posted: `event.data`.
+    /// The data of a post or a note: `event.data`.
     Posted(CanonicalJson),
     /// The end of what a responder asked or ran.
     Reply {
-        /// What it was.
+        /// The question or the workflow.
         task: Arc<TaskContext>,
         /// Its outcome: `{output}` or `{error}`.
         outcome: CanonicalJson,
     },
 }
 
-/// What a responder asked or ran. It keeps the world as of its trigger, so that it can be made again after a
-/// restart.
+/// A question that a responder asked, or a workflow that it ran. It keeps the world as of its
+/// trigger, so that it can be made again after a restart.
 #[derive(Debug, Clone)]
 pub struct TaskContext {
     /// `@NAME.KEY`: its step or its scope.
     pub address: Arc<str>,
-    /// Who started it.
+    /// The responder that started it.
     pub responder: Arc<str>,
     /// The item it is for, where there is a `for_each`.
     pub item: Option<u32>,
-    /// What it is.
+    /// Its kind.
     pub kind: TaskKind,
-    /// What its responder reacted to.
+    /// The trigger that its responder reacted to.
     pub trigger: Arc<Trigger>,
     /// As of that trigger, or of the timer.
     pub world: World,

@@ -1,4 +1,4 @@
-//! How much of `max_wall_seconds` a run has used up (decision F5).
+//! The part of `max_wall_seconds` that a run has used up (decision F5).
 
 use ktsu_ledger::event::{ContinueReason, RunEvent};
 use ktsu_ledger::{Event, Frame, Timestamp};
@@ -11,11 +11,12 @@ use crate::used_time::UsedTime;
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct WallTime {
     used: UsedTime,
-    /// How long no engine ran, the machine slept, or only people or timers of responders could move it.
+    /// The time in which no engine ran, the machine slept, or only people or timers of responders
+    /// could move it.
     down_ms: u64,
 }
 
-/// What could move a run until a frame.
+/// Those that could move a run until a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MovedBy {
     /// Itself, or whoever works for it.
@@ -49,8 +50,8 @@ impl WallTime {
         self.used.millis().saturating_sub(self.down_ms)
     }
 
-    /// When so many milliseconds are used up if the run goes on without a break, and how many of
-    /// them are left.
+    /// The time at which so many milliseconds are used up if the run continues without a break, and
+    /// how many of them are left.
     pub(super) fn deadline(&self, limit_ms: u64) -> Option<(Timestamp, u64)> {
         let left_ms = limit_ms.saturating_sub(self.millis());
         Some((self.used.last()?.plus_millis(left_ms), left_ms))

@@ -1,17 +1,17 @@
-//! What a run or a branch holds back.
+//! The effects and calls that a run or a branch holds back.
 
 use ktsu_ledger::event::Effects;
 
 use super::RunState;
 
-/// What is held back, as the record says of a run or a branch.
+/// The effects and calls that are held back, as the record says of a run or a branch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::run) struct Suppression {
     /// Webhooks and messages.
     effects: bool,
     /// Calls of stateful tools.
     tools: bool,
-    /// Whether the run was created without effects, and no fork has given it any.
+    /// True if the run was created without effects, and no fork has given it any.
     created: bool,
 }
 
@@ -37,19 +37,19 @@ impl Suppression {
 }
 
 impl RunState {
-    /// Whether webhooks and messages are held back: this is a branch that was forked without
-    /// effects (decision F1), or a run that was created without.
+    /// Returns `true` if webhooks and messages are held back: this is a branch that was forked
+    /// without effects (decision F1), or a run that was created without.
     pub fn suppresses_effects(&self) -> bool {
         self.suppression.effects
     }
 
-    /// Whether calls that change something lasting are held back: in a branch that was forked
-    /// without effects (decision F1). A run that was created without makes them.
+    /// Returns `true` if calls that change something lasting are held back: in a branch that was
+    /// forked without effects (decision F1). A run that was created without makes them.
     pub fn suppresses_tools(&self) -> bool {
         self.suppression.tools
     }
 
-    /// Whether the run was created without effects, and no fork has given it any.
+    /// True if the run was created without effects, and no fork has given it any.
     pub fn is_created_suppressed(&self) -> bool {
         self.suppression.created
     }

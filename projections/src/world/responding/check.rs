@@ -1,4 +1,4 @@
-//! Which frame about a world may follow.
+//! The rules of which frame about a world may follow.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::world::steps::is_step_object;
 use crate::world::tasks::MAX_TASKS;
 use crate::world::trigger::{Trigger, TriggerSubject};
 
-/// Why a frame about a world does not follow.
+/// The reason why a frame about a world does not follow.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WorldRefusal {
     /// It is patched, and there is no such object (decision F8).
@@ -63,7 +63,7 @@ pub enum WorldRefusal {
     Hash {
         /// Of the world that the frames made; nothing where no worlds are loaded.
         expected: Option<String>,
-        /// What the end names.
+        /// The hash that the end names.
         got: Option<String>,
     },
 }
@@ -73,16 +73,16 @@ fn shown(hash: &Option<String>) -> &str {
 }
 
 impl Responding {
-    /// Whether responders are in the middle of what they make of a trigger: it was decided what that
-    /// is, and some of it is left, or makes nothing. What other responders would make has no place
-    /// there.
+    /// Returns `true` if responders are in the middle of what they make of a trigger: it was
+    /// decided what that is, and some of it is left, or makes nothing. What other responders would
+    /// make has no place there.
     pub fn is_inside_firing(&self) -> bool {
         let made = |firing: &Firing| firing.next().is_none_or(|next| next.entry > 0);
         let is_inside = |firing| self.may_be_done() || made(firing);
         self.firing.as_ref().is_some_and(is_inside)
     }
 
-    /// Whether an event about a world follows from the frames so far. Costs the same in a small
+    /// Checks that an event about a world follows from the frames so far. Costs the same in a small
     /// world and in a large one.
     ///
     /// # Errors
@@ -145,7 +145,8 @@ impl Responding {
         }
     }
 
-    /// Whether an event may come with a post: the next one, or the last, whose events are one input.
+    /// Checks that an event may come with a post: the next one, or the last, whose events are one
+    /// input.
     ///
     /// # Errors
     /// [`WorldRefusal`] says why not.
@@ -229,7 +230,8 @@ impl Responding {
         }
     }
 
-    /// Whether something that a responder wanted to ask or to run waits to begin.
+    /// Checks that a task that has not begun is of this responder, and of the trigger that the
+    /// frame names.
     fn check_unbegun(
         &self,
         frame: &Frame,
@@ -244,7 +246,7 @@ impl Responding {
         }
     }
 
-    /// Whether what was asked or run has ended, and its responder reacts to that.
+    /// Checks that what was asked or run has ended, and that its responder reacts to that.
     fn check_ended(
         &self,
         frame: &Frame,

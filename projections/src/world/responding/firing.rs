@@ -2,7 +2,7 @@
 
 use ktsu_ledger::event::{Candidate, FiringVerdict};
 
-/// What is left to make of a trigger. Outputs are in the order of candidates, items and entries.
+/// The outputs that are left to make of a trigger, in the order of candidates, items and entries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Firing {
     candidates: Vec<FiredCandidate>,
@@ -17,7 +17,7 @@ struct FiredCandidate {
     responder: String,
     entries: u32,
     items: Option<u32>,
-    /// Why it fails in place of its only output.
+    /// The reason why it fails in place of its only output, if it does.
     failure: Option<String>,
 }
 
@@ -83,8 +83,8 @@ impl Firing {
         self.next
     }
 
-    /// How many outputs are left, at the most. `of_reply`: how many a reaction to a reply has, which
-    /// its responder knows and the fold does not.
+    /// Number of outputs that are left, at the most. `of_reply`: how many a reaction to a reply
+    /// has, which its responder knows and the fold does not.
     pub fn left(&self, of_reply: u32) -> u64 {
         let Some(next) = self.next else {
             return 0;
@@ -106,7 +106,7 @@ impl Firing {
         all.saturating_sub(u64::from(next.item) * entries + u64::from(next.entry))
     }
 
-    /// Why the responder at a place fails there and makes nothing. Nothing: it does not.
+    /// The reason why the responder at a place fails there and makes nothing. Nothing: it does not.
     pub fn failure(&self, place: OutputPlace) -> Option<&str> {
         let mut candidates = self.candidates.iter();
         let candidate = candidates.find(|one| one.at == place.candidate)?;
@@ -167,7 +167,7 @@ impl Firing {
         (fits && self.next.is_some_and(|next| place >= next)).then_some(place)
     }
 
-    /// Whether a responder has outputs left, or may have had.
+    /// Returns `true` if a responder has outputs left, or may have had.
     pub(super) fn is_under_way(&self, responder: &str) -> bool {
         let found = self
             .candidates

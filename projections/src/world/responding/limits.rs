@@ -19,7 +19,8 @@ impl Responding {
         self.posts.next()
     }
 
-    /// What a principal posted to this run, or to this branch itself, with an idempotency key.
+    /// The post that a principal made to this run, or to this branch itself, with an idempotency
+    /// key.
     pub fn post_with_key(&self, principal: &str, key: &str) -> Option<&PostRecord> {
         self.posts.with_key(principal, key)
     }
@@ -46,13 +47,13 @@ impl Responding {
         self.wall.millis()
     }
 
-    /// When so much time is used up if the run goes on without a break, and how many milliseconds of
-    /// it are left.
+    /// The time at which so much time is used up if the run continues without a break, and how many
+    /// milliseconds of it are left.
     pub fn time_limit(&self, limit_ms: u64) -> Option<(Timestamp, u64)> {
         self.wall.deadline(limit_ms)
     }
 
-    /// Whether the timer of the budget fired, and limits were not raised since.
+    /// Returns `true` if the timer of the budget fired, and limits were not raised since.
     pub fn is_time_up(&self) -> bool {
         self.is_time_up
     }
@@ -62,8 +63,8 @@ impl Responding {
         self.failures.all()
     }
 
-    /// Whether a model call was refused, since the cost had reached its limit, and limits were not
-    /// raised since.
+    /// Returns `true` if a model call was refused, since the cost had reached its limit, and limits
+    /// were not raised since.
     pub fn is_call_refused(&self) -> bool {
         self.is_call_refused
     }
@@ -79,7 +80,7 @@ impl Responding {
             .wait_again(|phase| phase == ResponderTaskPhase::SetAside);
     }
 
-    /// What has begun and not ended begins anew.
+    /// Restarts what has begun and not ended.
     pub fn restart_tasks(&mut self) {
         let begun = |phase| matches!(phase, ResponderTaskPhase::Announced { .. });
         self.tasks.wait_again(begun);

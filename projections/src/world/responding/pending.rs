@@ -1,4 +1,4 @@
-//! What responders have not seen yet, for those who explain a run.
+//! The triggers that responders have not seen yet, for those who explain a run.
 
 use super::Responding;
 
@@ -9,7 +9,8 @@ pub struct PendingTrigger<'r> {
     pub seq: u64,
     /// The type of the event.
     pub kind: &'r str,
-    /// Who would react, as in [`Trigger::candidates`](crate::world::Trigger::candidates).
+    /// The responders that would react, as in
+    /// [`Trigger::candidates`](crate::world::Trigger::candidates).
     pub candidates: &'r [u32],
 }
 

@@ -1,4 +1,4 @@
-//! What responders have not seen yet, in the order of frames.
+//! The frames that responders have not seen yet, in their order.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub(super) struct QueuedTrigger {
 
 #[derive(Debug, Clone)]
 pub(super) enum QueuedSubject {
-    /// What the change says; with what was patched.
+    /// The change of the frame, and the members that were patched.
     Change {
         patch: Option<CanonicalJson>,
     },
@@ -41,7 +41,7 @@ pub(super) enum QueuedSubject {
     Waited(Arc<Trigger>),
 }
 
-/// What a key is made of, when it is needed.
+/// The parts that a key is made of, when it is needed.
 #[derive(Debug, Clone)]
 pub(super) enum KeySource {
     Root(TriggerKey),
@@ -118,7 +118,7 @@ pub(super) fn take(world: &mut World, queued: &QueuedFrame) -> Option<Trigger> {
     })
 }
 
-/// What an event is about, in a later world: its object as it is there.
+/// The subject of an event in a later world: its object as it is there.
 fn as_of(event: &Trigger, world: &World) -> TriggerSubject {
     let mut subject = event.subject.clone();
     if let TriggerSubject::Object { object, .. } = &mut subject

@@ -22,17 +22,17 @@ pub const MAX_TIMERS: usize = 10_000;
 /// A responder that waits before it looks at an event.
 #[derive(Debug, Clone, Copy)]
 pub struct ResponderTimer<'r> {
-    /// When it is due, by the wall clock.
+    /// The time at which it is due, by the wall clock.
     pub due: Timestamp,
-    /// How long it waits in all, in milliseconds.
+    /// The time that it waits in all, in milliseconds.
     pub after_ms: u64,
-    /// Who waits.
+    /// The responder that waits.
     pub responder: &'r str,
-    /// What it waits with.
+    /// The event that it waits with.
     pub event: &'r Trigger,
 }
 
-/// Which timer comes first: by due time, then by event, then by responder.
+/// The order of timers: by due time, then by event, then by responder.
 type TimerOrder = (Timestamp, u64, u32);
 
 #[derive(Debug, Clone)]
@@ -46,7 +46,7 @@ pub(super) struct SetTimer {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Timers {
     pending: BTreeMap<TimerOrder, SetTimer>,
-    /// How long the run's own time stood still so far.
+    /// The time that the run's own time stood still so far.
     still_ms: u64,
 }
 
@@ -88,7 +88,7 @@ impl Timers {
             .collect();
     }
 
-    /// How many have not fired.
+    /// Number of timers that have not fired.
     pub(super) fn count(&self) -> usize {
         self.pending.len()
     }
@@ -116,7 +116,7 @@ impl Timers {
 }
 
 impl ResponderTimer<'_> {
-    /// Whether a frame says that it fired.
+    /// Returns `true` if a frame says that it fired.
     pub(super) fn is_of(&self, frame: &Frame, fired: &TimerFired) -> bool {
         frame.cause == [Cause::Here(self.event.seq)]
             && fired.responder.as_deref() == Some(self.responder)

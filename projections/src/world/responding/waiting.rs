@@ -1,4 +1,4 @@
-//! Which responders wait with an event, and what they wait with when they do no more.
+//! The waits of responders: the events that they wait with, and what follows when the time is over.
 
 use std::sync::Arc;
 
@@ -22,20 +22,21 @@ impl Responding {
         self.timers.first()
     }
 
-    /// How many timers have not fired.
+    /// Number of timers that have not fired.
     pub fn timer_count(&self) -> usize {
         self.timers.count()
     }
 
-    /// Whether a responder sets a timer for what it reacts to, instead of looking at it at once;
-    /// and `false` where it would be one too many. `more`: how many are set for the event already.
+    /// Returns `Some(true)` if a responder sets a timer for what it reacts to, instead of looking
+    /// at it at once; `Some(false)` where it would be one too many; `None` if it sets none. `more`:
+    /// how many are set for the event already.
     pub fn sets_timer(&self, event: &Trigger, place: u32, more: usize) -> Option<bool> {
         self.reactions.after_ms(place)?;
         let is_new = event.waited_with.is_none();
         is_new.then(|| self.timer_count().saturating_add(more) < MAX_TIMERS)
     }
 
-    /// Whether a frame says that the next timer fired, and not too early.
+    /// Returns `true` if a frame says that the next timer fired, and not too early.
     pub fn may_fire(&self, frame: &Frame, fired: &TimerFired) -> bool {
         let next = self.next_timer();
         next.is_some_and(|next| next.is_of(frame, fired) && next.due <= frame.at)
@@ -46,7 +47,7 @@ impl Responding {
         self.timers.postpone(by_ms);
     }
 
-    /// Whether verdicts are postponed exactly where a timer is set.
+    /// Returns `true` if verdicts are postponed exactly where a timer is set.
     pub(super) fn sets_timers_as_told(&self, event: &Trigger, candidates: &[Candidate]) -> bool {
         let mut more = 0;
         let mut told = event.candidates.iter().zip(candidates);
