@@ -385,6 +385,20 @@ pub fn removed_by(reader: &dyn Reader, record: &Record) -> Result<Option<RunRemo
     Ok(Some(removed))
 }
 
+/// The number after the last frame of a removed stream, by the frame of `store` that removed it.
+///
+/// # Errors
+/// [`StoreError::Damaged`] where that frame is another.
+pub fn end_of_removed(stream: &StreamId, record: &Record) -> Result<u64, StoreError> {
+    let frame = record.decode_bare();
+    let frame = frame.map_err(|error| StoreError::Damaged(error.to_string()))?;
+    let Event::Store(StoreEvent::RunRemoved(removed)) = frame.event else {
+        let words = format!("{stream} was removed without an authority");
+        return Err(StoreError::Damaged(words));
+    };
+    Ok(removed.first.saturating_add(removed.frames))
+}
+
 /// The positions of removed frames, with their leaves.
 pub(crate) fn leaves(removed: &RunRemoved) -> impl Iterator<Item = (u64, Node)> {
     let bytes = STANDARD.decode(&removed.leaves).unwrap_or_default();

@@ -360,7 +360,9 @@ fn play(history: Vec<Deed>) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ledger.db");
     let sqlite = SqliteStore::open(&path).unwrap();
-    let (on_a_server, _server) = Tried::on_a_server().unzip();
+    // A question to a server takes a thousand times as long as one to memory: not in every history.
+    let is_asked = history.len().is_multiple_of(3);
+    let (on_a_server, _server) = is_asked.then(Tried::on_a_server).flatten().unzip();
     let mut stores = vec![
         Tried::new(Box::new(MemoryStore::new()), None),
         Tried::new(Box::new(sqlite), Some(&path)),

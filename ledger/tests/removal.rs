@@ -14,7 +14,8 @@ use ktsu_ledger::removal::{PlanRemovalError, PlannedRemoval, ReferenceCounts, Re
 use ktsu_ledger::store::{AppendRefusal, MemoryStore, SqliteStore, read_all};
 use ktsu_ledger::verify::{VerifyOptions, verify};
 use ktsu_ledger::{
-    Actor, Backend as _, Cause, Draft, Entry, Epoch, Event, Hash, Reader, Store, StreamId,
+    Actor, Backend as _, Cause, Draft, Entry, Epoch, Event, Hash, Reader, Store, StoreError,
+    StreamId,
 };
 use support::{caused, completed, created, ended, entry, opened, payload, row, run, store_stream};
 
@@ -160,6 +161,29 @@ fn a_run_so_long_that_its_leaves_are_a_blob_is_removed_like_any_other() {
         let gone = gone.unwrap();
         let leaf = leaves.leaf(gone.position).unwrap();
         assert_eq!(leaf, Some(Node::leaf(&gone.body)));
+    });
+}
+
+#[test]
+fn an_owner_that_was_overtaken_removes_nothing() {
+    on_each(|store| {
+        let stale = fill(store);
+        let planned = plan(view(store), "a").unwrap();
+        let removal = removing(view(store), &[planned]);
+        let epoch = store.acquire().unwrap();
+        let refused = store
+            .append(stale, std::slice::from_ref(&removal))
+            .unwrap_err();
+        assert!(matches!(refused, StoreError::Fenced { .. }), "{refused}");
+        assert!(!read_all(view(store), &run("a"), 0).unwrap().is_empty());
+        assert!(
+            store
+                .append(epoch, &[removal])
+                .unwrap()
+                .iter()
+                .all(Result::is_ok)
+        );
+        assert_eq!(read_all(view(store), &run("a"), 0).unwrap(), []);
     });
 }
 

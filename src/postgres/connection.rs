@@ -21,7 +21,7 @@ use tokio_postgres::{AsyncMessage, Client, Config, NoTls, Row};
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A value in place of `$N`, with its type.
-pub(crate) type Parameter = (Box<dyn ToSql + Sync + Send>, Type);
+pub(crate) type SqlParameter = (Box<dyn ToSql + Sync + Send>, Type);
 
 /// Drives all connections of the process.
 static RUNTIME: LazyLock<io::Result<Runtime>> = LazyLock::new(|| {
@@ -144,7 +144,7 @@ impl Connection {
     pub(crate) fn query(
         &self,
         text: impl Into<String>,
-        parameters: Vec<Parameter>,
+        parameters: Vec<SqlParameter>,
     ) -> Result<Vec<Row>, QueryError> {
         let (client, text) = (Arc::clone(&self.client), text.into());
         let answered = wait(ANSWER_TIMEOUT, async move {

@@ -28,7 +28,7 @@ use ktsu_ledger::{
 };
 use tokio_postgres::Config;
 
-use queries::Queries;
+use queries::PostgresQueries;
 use values::{column, unsigned};
 use write::Writer;
 
@@ -91,7 +91,7 @@ impl PostgresPlace {
     /// [`StoreError`]; also where the server is too old or does not keep texts as UTF-8.
     pub fn make(&self) -> Result<(), StoreError> {
         let doing = "make the tables of a ledger";
-        let ledger = Queries::new(&self.config);
+        let ledger = PostgresQueries::new(&self.config);
         check_server(&ledger)?;
         let found = ledger.ask("SELECT to_regclass('ledger') IS NOT NULL", &Vec::new)?;
         if found.first().map_or(Ok(false), |row| column(row, 0))? {
@@ -104,7 +104,7 @@ impl PostgresPlace {
 }
 
 /// Refuses a server that cannot keep a ledger.
-fn check_server(ledger: &Queries) -> Result<(), StoreError> {
+fn check_server(ledger: &PostgresQueries) -> Result<(), StoreError> {
     let question = "SELECT current_setting('server_version_num')::integer,
          current_setting('server_encoding'), current_setting('synchronous_commit'),
          current_setting('fsync')::boolean";
@@ -134,7 +134,7 @@ fn check_server(ledger: &Queries) -> Result<(), StoreError> {
 }
 
 /// Refuses tables that this version does not know.
-fn check_format(ledger: &Queries) -> Result<(), StoreError> {
+fn check_format(ledger: &PostgresQueries) -> Result<(), StoreError> {
     let rows = ledger.ask("SELECT format FROM ledger WHERE id = 1", &Vec::new)?;
     let row = rows
         .first()
@@ -151,18 +151,18 @@ fn check_format(ledger: &Queries) -> Result<(), StoreError> {
 
 impl Backend for PostgresPlace {
     fn reader(&self) -> Result<Box<dyn Reader>, StoreError> {
-        let ledger = Queries::new(&self.config);
+        let ledger = PostgresQueries::new(&self.config);
         check_format(&ledger)?;
         Ok(Box::new(PostgresReader(ledger)))
     }
 
     fn store(&self) -> Result<Box<dyn Store>, StoreError> {
-        let ledger = Queries::new(&self.config);
+        let ledger = PostgresQueries::new(&self.config);
         check_server(&ledger)?;
         check_format(&ledger)?;
         Ok(Box::new(PostgresStore {
             place: self.clone(),
-            view: PostgresReader(Queries::new(&self.config)),
+            view: PostgresReader(PostgresQueries::new(&self.config)),
             writer: Writer::new(ledger),
         }))
     }
@@ -170,7 +170,7 @@ impl Backend for PostgresPlace {
 
 /// A view of a ledger.
 #[derive(Debug)]
-struct PostgresReader(Queries);
+struct PostgresReader(PostgresQueries);
 
 /// The end of a ledger that writes.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ktsu_ledger::canonical::CanonicalJson;
-use ktsu_ledger::event::{Event, StoreEvent};
+use ktsu_ledger::removal::end_of_removed;
 use ktsu_ledger::store::{
     Cursor, Filter, IndexRow, MAX_PAGE, PAGE_BYTES, Page, RawBlob, RawFrame, StoreError, Tail,
 };
@@ -11,7 +11,7 @@ use ktsu_ledger::{Hash, Record, StreamId};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Config, Row};
 
-use crate::connection::{Connection, Parameter, QueryError};
+use crate::connection::{Connection, QueryError, SqlParameter};
 use crate::values::{
     ROW, bytes, column, damaged, hash, index_row, int, json, limit, number, record, stream_id,
     text, texts, unsigned,
@@ -22,19 +22,19 @@ const READING: &str = "read the ledger";
 
 /// A ledger that can be asked; its connection is made anew once it is lost.
 #[derive(Debug)]
-pub(crate) struct Queries {
+pub(crate) struct PostgresQueries {
     config: Config,
     connection: Mutex<Option<Arc<Connection>>>,
 }
 
 /// The number and the tail of a stream.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct StreamRow {
+pub(crate) struct StoredStream {
     pub(crate) id: i64,
     pub(crate) tail: Option<Tail>,
 }
 
-impl Queries {
+impl PostgresQueries {
     /// A ledger that is not connected yet.
     pub(crate) fn new(config: &Config) -> Self {
         Self {
@@ -70,7 +70,7 @@ impl Queries {
     pub(crate) fn ask(
         &self,
         question: &str,
-        parameters: &dyn Fn() -> Vec<Parameter>,
+        parameters: &dyn Fn() -> Vec<SqlParameter>,
     ) -> Result<Vec<Row>, StoreError> {
         let asked = |this: &Self| this.connection()?.query(question, parameters());
         match asked(self) {
@@ -85,7 +85,7 @@ impl Queries {
     fn ask_one(
         &self,
         question: &str,
-        parameters: &dyn Fn() -> Vec<Parameter>,
+        parameters: &dyn Fn() -> Vec<SqlParameter>,
     ) -> Result<Option<Row>, StoreError> {
         Ok(self.ask(question, parameters)?.into_iter().next())
     }
@@ -118,7 +118,7 @@ impl Queries {
     pub(crate) fn stream_rows(
         &self,
         names: &[StreamId],
-    ) -> Result<Vec<(StreamId, StreamRow)>, StoreError> {
+    ) -> Result<Vec<(StreamId, StoredStream)>, StoreError> {
         let question = "SELECT name, id, seq, hash FROM streams LEFT JOIN LATERAL (
                SELECT seq, hash FROM frames WHERE stream = streams.id ORDER BY seq DESC LIMIT 1
              ) AS last ON true WHERE name = ANY ($1)";
@@ -136,7 +136,7 @@ impl Queries {
                 None => None,
             };
             let id = column(row, 1)?;
-            Ok((stream_id(name)?, StreamRow { id, tail }))
+            Ok((stream_id(name)?, StoredStream { id, tail }))
         });
         found.collect()
     }
@@ -257,13 +257,7 @@ impl Queries {
         let Some(record) = self.removal(stream)? else {
             return Ok(None);
         };
-        let frame = record.decode_bare();
-        let frame = frame.map_err(|error| StoreError::Damaged(error.to_string()))?;
-        let Event::Store(StoreEvent::RunRemoved(removed)) = frame.event else {
-            let words = format!("{stream} was removed without an authority");
-            return Err(StoreError::Damaged(words));
-        };
-        Ok(Some(removed.first.saturating_add(removed.frames)))
+        end_of_removed(stream, &record).map(Some)
     }
 
     pub(crate) fn removals(&self, from: u64, most: usize) -> Result<Vec<Record>, StoreError> {

@@ -6,10 +6,10 @@ use ktsu_ledger::{Hash, Record, StreamId, strict};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use crate::connection::Parameter;
+use crate::connection::SqlParameter;
 
 /// A text.
-pub(crate) fn text(value: &str) -> Parameter {
+pub(crate) fn text(value: &str) -> SqlParameter {
     (Box::new(value.to_owned()), Type::TEXT)
 }
 
@@ -19,33 +19,33 @@ pub(crate) fn int(number: u64) -> i64 {
 }
 
 /// A number.
-pub(crate) fn number(value: u64) -> Parameter {
+pub(crate) fn number(value: u64) -> SqlParameter {
     (Box::new(int(value)), Type::INT8)
 }
 
 /// A limit of rows.
-pub(crate) fn limit(rows: usize) -> Parameter {
+pub(crate) fn limit(rows: usize) -> SqlParameter {
     number(rows as u64)
 }
 
 /// A hash.
-pub(crate) fn bytes(hash: &Hash) -> Parameter {
+pub(crate) fn bytes(hash: &Hash) -> SqlParameter {
     (Box::new(hash.as_bytes().to_vec()), Type::BYTEA)
 }
 
 /// Several texts.
-pub(crate) fn texts<'t>(values: impl IntoIterator<Item = &'t str>) -> Parameter {
+pub(crate) fn texts<'t>(values: impl IntoIterator<Item = &'t str>) -> SqlParameter {
     let values: Vec<String> = values.into_iter().map(str::to_owned).collect();
     (Box::new(values), Type::TEXT_ARRAY)
 }
 
 /// Several numbers.
-pub(crate) fn numbers(values: Vec<i64>) -> Parameter {
+pub(crate) fn numbers(values: Vec<i64>) -> SqlParameter {
     (Box::new(values), Type::INT8_ARRAY)
 }
 
 /// Several hashes.
-pub(crate) fn hashes<'h>(values: impl IntoIterator<Item = &'h Hash>) -> Parameter {
+pub(crate) fn hashes<'h>(values: impl IntoIterator<Item = &'h Hash>) -> SqlParameter {
     let values: Vec<Vec<u8>> = values
         .into_iter()
         .map(|hash| hash.as_bytes().to_vec())

@@ -5,22 +5,26 @@
 //! comes too late, store nothing. Positions follow from the head, so they are dense.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use ktsu_ledger::event::RunRemoved;
 use ktsu_ledger::removal::Removal;
 use ktsu_ledger::store::precondition::{StoreView, check, unnamed_blobs};
 use ktsu_ledger::store::{AppendRefusal, Entry, Epoch, IndexRow, StoreError, Tail};
 use ktsu_ledger::{Hash, Record, StreamId};
+use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use crate::connection::{Parameter, QueryError};
-use crate::queries::{Queries, StreamRow};
-use crate::values::{column, damaged, hashes, int, numbers, texts};
+use crate::connection::{Connection, SqlParameter};
+use crate::queries::{PostgresQueries, StoredStream};
+use crate::values::{column, damaged, hashes, int, number, numbers, text, texts, unsigned};
 
 /// How many streams are remembered: some 8 MB.
 const MAX_CACHED_TAILS: usize = 65_536;
 /// What is done when a group is not stored.
 const APPENDING: &str = "append to the ledger";
+/// What is done when index rows are not put.
+const INDEXING: &str = "change the list of runs";
 
 /// Stores a group, if the epoch is `$1` and the head is `$2`; gives the number of its frames, or nothing.
 const APPEND: &str = "WITH fence AS (
@@ -46,11 +50,11 @@ const APPEND: &str = "WITH fence AS (
 /// The end of a ledger that writes.
 #[derive(Debug)]
 pub(crate) struct Writer {
-    pub(crate) ledger: Queries,
+    pub(crate) ledger: PostgresQueries,
     /// The position of the last frame, as far as it is known.
     head: Option<u64>,
     /// What is remembered of streams; all of it is stored.
-    tails: HashMap<StreamId, StreamRow>,
+    tails: HashMap<StreamId, StoredStream>,
 }
 
 /// What was found out before some entries are appended, and what those before have changed.
@@ -59,7 +63,7 @@ struct Looked {
     /// Streams that the ledger does not have.
     absent: HashSet<StreamId>,
     /// The tails of streams that this call has appended to.
-    pending: HashMap<StreamId, StreamRow>,
+    pending: HashMap<StreamId, StoredStream>,
     /// The keys of streams.
     keys: HashMap<StreamId, String>,
     /// Entries that are accepted and not stored yet.
@@ -67,7 +71,7 @@ struct Looked {
 }
 
 impl Writer {
-    pub(crate) fn new(ledger: Queries) -> Self {
+    pub(crate) fn new(ledger: PostgresQueries) -> Self {
         Self {
             ledger,
             head: None,
@@ -77,8 +81,10 @@ impl Writer {
 
     /// Raises the epoch.
     pub(crate) fn acquire(&mut self) -> Result<Epoch, StoreError> {
-        let text = "UPDATE ledger SET epoch = epoch + 1, beat = beat + 1 WHERE id = 1 RETURNING epoch, head";
-        let rows = self.change("become the owner of the ledger", text, Vec::new())?;
+        let statement = "UPDATE ledger SET epoch = epoch + 1, beat = beat + 1 WHERE id = 1 RETURNING epoch, head";
+        let doing = "become the owner of the ledger";
+        let connection = self.connection(doing)?;
+        let rows = self.change(&connection, doing, statement, Vec::new())?;
         let row = rows
             .first()
             .ok_or_else(|| damaged("it has no owner's row"))?;
@@ -178,7 +184,7 @@ impl Writer {
         let known = known.or_else(|| self.tails.get(entry.stream()));
         // A new stream gets the position of its first frame, once that is known.
         let id = known.map_or(0, |known| known.id);
-        let row = StreamRow {
+        let row = StoredStream {
             id,
             tail: Some(entry.tail()),
         };
@@ -194,14 +200,21 @@ impl Writer {
 
     /// Stores the group.
     fn store(&mut self, epoch: Epoch, looked: &mut Looked) -> Result<(), StoreError> {
+        let connection = self.connection(APPENDING)?;
+        self.store_on(&connection, epoch, looked)
+    }
+
+    fn store_on(
+        &mut self,
+        connection: &Connection,
+        epoch: Epoch,
+        looked: &mut Looked,
+    ) -> Result<(), StoreError> {
         let head = self.current_head()?;
         let group = std::mem::take(&mut looked.group);
         let (parameters, frames) = group_parameters(epoch, head, &group, &mut looked.pending);
-        let rows = self.change(APPENDING, APPEND, parameters)?;
-        let fenced: i64 = rows.first().map_or(Ok(0), |row| column(row, 0))?;
-        if fenced == 0 {
-            return Err(self.overtaken(epoch));
-        }
+        let rows = self.change(connection, APPENDING, APPEND, parameters)?;
+        self.must_be_fenced(epoch, &rows)?;
         self.head = Some(head + frames);
         Ok(())
     }
@@ -223,67 +236,69 @@ impl Writer {
             let blobs = unnamed_blobs(removal, &mut view)?;
             deletions.push((seq, removed, removal, blobs));
         }
-        let known = |stream: &StreamId| self.tails.get(stream).copied();
         let mut gone = Vec::new();
         for (_, removed, ..) in &deletions {
             let stream = &removed.stream;
-            let row = known(stream).map_or_else(
-                || {
-                    self.ledger
-                        .stream_rows(&[stream.clone()])
-                        .map(|all| all.first().map(|one| one.1))
-                },
-                |row| Ok(Some(row)),
-            )?;
+            let view = View {
+                ledger: &self.ledger,
+                tails: &self.tails,
+                looked,
+            };
             let missing = || damaged(&format!("{stream} does not exist"));
-            gone.push((stream.clone(), row.ok_or_else(missing)?.id));
+            let id = view.stored(stream)?.ok_or_else(missing)?.id;
+            gone.push((stream.clone(), id));
         }
-        let ledger_connection = self.ledger.connection();
-        let connection = ledger_connection.map_err(|error| error.writing(APPENDING))?;
-        let writing = |error: QueryError| error.writing(APPENDING);
-        connection.run("BEGIN").map_err(writing)?;
-        self.store(epoch, looked)?;
-        for ((seq, removed, removal, blobs), (_, id)) in deletions.iter().zip(&gone) {
-            self.delete(*seq, removed, removal, blobs, *id)?;
-        }
-        connection.run("COMMIT").map_err(writing)?;
-        if connection.take_warning() {
-            return Err(not_replicated());
+        let connection = self.connection(APPENDING)?;
+        let mut removed = || {
+            self.change(&connection, APPENDING, "BEGIN", Vec::new())?;
+            self.store_on(&connection, epoch, looked)?;
+            for ((seq, removed, removal, blobs), (_, id)) in deletions.iter().zip(&gone) {
+                self.delete(&connection, (*id, *seq), removed, removal, blobs)?;
+            }
+            self.change(&connection, APPENDING, "COMMIT", Vec::new())
+        };
+        if let Err(error) = removed() {
+            // Its transaction ends with it.
+            self.ledger.disconnect();
+            return Err(error);
         }
         for (stream, id) in gone {
             looked.keys.remove(&stream);
-            looked.pending.insert(stream, StreamRow { id, tail: None });
+            looked
+                .pending
+                .insert(stream, StoredStream { id, tail: None });
         }
         Ok(())
     }
 
+    /// Deletes the stream of a number, as the frame of `store` of a number records it.
     fn delete(
         &self,
-        seq: u64,
+        connection: &Connection,
+        (id, seq): (i64, u64),
         removed: &RunRemoved,
         removal: &Removal,
         blobs: &[Hash],
-        id: i64,
     ) -> Result<(), StoreError> {
-        let text = "INSERT INTO removals (stream, frames, authority)
+        let statement = "INSERT INTO removals (stream, frames, authority)
              SELECT $1, $2, pos FROM frames WHERE seq = $3
              AND stream = (SELECT id FROM streams WHERE name = 'store')";
         let numbers = vec![
             (Box::new(id) as Box<_>, Type::INT8),
-            crate::values::number(removed.frames),
-            crate::values::number(seq),
+            number(removed.frames),
+            number(seq),
         ];
-        self.change(APPENDING, text, numbers)?;
-        let text = "WITH gone AS (DELETE FROM frames WHERE stream = $1 RETURNING 1),
+        self.change(connection, APPENDING, statement, numbers)?;
+        let statement = "WITH gone AS (DELETE FROM frames WHERE stream = $1 RETURNING 1),
              no_blobs AS (DELETE FROM blobs WHERE hash = ANY ($2)),
              no_row AS (DELETE FROM index_rows WHERE stream = $3)
              SELECT count(*) FROM gone";
         let parameters = vec![
             (Box::new(id) as Box<_>, Type::INT8),
             hashes(blobs),
-            crate::values::text(removal.stream.as_str()),
+            text(removal.stream.as_str()),
         ];
-        let rows = self.change(APPENDING, text, parameters)?;
+        let rows = self.change(connection, APPENDING, statement, parameters)?;
         let deleted: i64 = rows.first().map_or(Ok(0), |row| column(row, 0))?;
         match deleted == int(removed.frames) {
             true => Ok(()),
@@ -296,16 +311,13 @@ impl Writer {
 
     /// Deletes every index row.
     pub(crate) fn clear_index(&mut self, epoch: Epoch) -> Result<(), StoreError> {
-        let text = "WITH fence AS (UPDATE ledger SET beat = beat + 1 WHERE id = 1 AND epoch = $1 RETURNING 1),
+        let statement = "WITH fence AS (UPDATE ledger SET beat = beat + 1 WHERE id = 1 AND epoch = $1 RETURNING 1),
              gone AS (DELETE FROM index_rows USING fence)
              SELECT count(*) FROM fence";
-        let epoch_only = vec![crate::values::number(epoch.0)];
-        let rows = self.change("change the list of runs", text, epoch_only)?;
-        let fenced: i64 = rows.first().map_or(Ok(0), |row| column(row, 0))?;
-        match fenced {
-            0 => Err(self.overtaken(epoch)),
-            _ => Ok(()),
-        }
+        let epoch_only = vec![number(epoch.0)];
+        let connection = self.connection(INDEXING)?;
+        let rows = self.change(&connection, INDEXING, statement, epoch_only)?;
+        self.must_be_fenced(epoch, &rows)
     }
 
     /// Puts index rows.
@@ -322,17 +334,14 @@ impl Writer {
             }
         }
         let head = self.current_head()?;
-        let mut parameters = vec![crate::values::number(epoch.0), crate::values::number(head)];
+        let mut parameters = vec![number(epoch.0), number(head)];
         parameters.extend(frame_parameters(Frames::default()));
         let last: HashMap<&StreamId, &IndexRow> =
             rows.iter().map(|row| (&row.stream, row)).collect();
         parameters.extend(row_parameters(last.into_values()));
-        let answered = self.change("change the list of runs", APPEND, parameters)?;
-        let fenced: i64 = answered.first().map_or(Ok(0), |row| column(row, 0))?;
-        match fenced {
-            0 => Err(self.overtaken(epoch)),
-            _ => Ok(()),
-        }
+        let connection = self.connection(INDEXING)?;
+        let answered = self.change(&connection, INDEXING, APPEND, parameters)?;
+        self.must_be_fenced(epoch, &answered)
     }
 
     fn current_head(&mut self) -> Result<u64, StoreError> {
@@ -345,7 +354,7 @@ impl Writer {
         let row = rows
             .first()
             .ok_or_else(|| damaged("it has no owner's row"))?;
-        let head = crate::values::unsigned(row, 0)?;
+        let head = unsigned(row, 0)?;
         self.head = Some(head);
         Ok(head)
     }
@@ -358,7 +367,7 @@ impl Writer {
             .ledger
             .ask("SELECT epoch FROM ledger WHERE id = 1", &Vec::new);
         let stored = rows.and_then(|rows| match rows.first() {
-            Some(row) => crate::values::unsigned(row, 0),
+            Some(row) => unsigned(row, 0),
             None => Err(damaged("it has no owner's row")),
         });
         match stored {
@@ -370,18 +379,29 @@ impl Writer {
         }
     }
 
-    /// Runs a statement that changes something. After a lost answer the next one gets a new connection.
+    /// Checks that the fence of a statement held.
+    fn must_be_fenced(&mut self, epoch: Epoch, rows: &[Row]) -> Result<(), StoreError> {
+        let fenced: i64 = rows.first().map_or(Ok(0), |row| column(row, 0))?;
+        match fenced {
+            0 => Err(self.overtaken(epoch)),
+            _ => Ok(()),
+        }
+    }
+
+    fn connection(&self, doing: &'static str) -> Result<Arc<Connection>, StoreError> {
+        let connection = self.ledger.connection();
+        connection.map_err(|error| error.reading(doing))
+    }
+
+    /// Runs a statement that changes something. After an error the next one gets a new connection.
     fn change(
         &self,
+        connection: &Connection,
         doing: &'static str,
-        text: &str,
-        parameters: Vec<Parameter>,
-    ) -> Result<Vec<tokio_postgres::Row>, StoreError> {
-        let connection = self
-            .ledger
-            .connection()
-            .map_err(|error| error.reading(doing))?;
-        match connection.query(text, parameters) {
+        statement: &str,
+        parameters: Vec<SqlParameter>,
+    ) -> Result<Vec<Row>, StoreError> {
+        match connection.query(statement, parameters) {
             Ok(_) if connection.take_warning() => Err(not_replicated()),
             Ok(rows) => Ok(rows),
             Err(error) => {
@@ -415,16 +435,18 @@ fn group_parameters(
     Epoch(epoch): Epoch,
     head: u64,
     group: &[Entry],
-    pending: &mut HashMap<StreamId, StreamRow>,
-) -> (Vec<Parameter>, u64) {
+    pending: &mut HashMap<StreamId, StoredStream>,
+) -> (Vec<SqlParameter>, u64) {
     let mut frames = Frames::default();
     let mut rows: HashMap<&StreamId, &IndexRow> = HashMap::new();
     for entry in group {
         let first = int(head) + int(frames.seqs.len() as u64) + 1;
-        let known = pending.entry(entry.stream().clone()).or_insert(StreamRow {
-            id: 0,
-            tail: Some(entry.tail()),
-        });
+        let known = pending
+            .entry(entry.stream().clone())
+            .or_insert(StoredStream {
+                id: 0,
+                tail: Some(entry.tail()),
+            });
         if known.id == 0 {
             known.id = first;
             frames.new_ids.push(first);
@@ -445,13 +467,13 @@ fn group_parameters(
         }
     }
     let count = frames.seqs.len() as u64;
-    let mut parameters = vec![crate::values::number(epoch), crate::values::number(head)];
+    let mut parameters = vec![number(epoch), number(head)];
     parameters.extend(frame_parameters(frames));
     parameters.extend(row_parameters(rows.into_values()));
     (parameters, count)
 }
 
-fn frame_parameters(frames: Frames) -> Vec<Parameter> {
+fn frame_parameters(frames: Frames) -> Vec<SqlParameter> {
     vec![
         numbers(frames.new_ids),
         (Box::new(frames.new_names), Type::TEXT_ARRAY),
@@ -464,7 +486,7 @@ fn frame_parameters(frames: Frames) -> Vec<Parameter> {
     ]
 }
 
-fn row_parameters<'r>(rows: impl Iterator<Item = &'r IndexRow>) -> Vec<Parameter> {
+fn row_parameters<'r>(rows: impl Iterator<Item = &'r IndexRow>) -> Vec<SqlParameter> {
     let rows: Vec<&IndexRow> = rows.collect();
     let open: Vec<bool> = rows.iter().map(|row| row.open).collect();
     let keys: Vec<Option<String>> = rows.iter().map(|row| row.key.clone()).collect();
@@ -483,13 +505,13 @@ fn row_parameters<'r>(rows: impl Iterator<Item = &'r IndexRow>) -> Vec<Parameter
 
 /// The ledger as the checks of an entry see it.
 struct View<'a> {
-    ledger: &'a Queries,
-    tails: &'a HashMap<StreamId, StreamRow>,
+    ledger: &'a PostgresQueries,
+    tails: &'a HashMap<StreamId, StoredStream>,
     looked: &'a Looked,
 }
 
 impl View<'_> {
-    fn stored(&self, stream: &StreamId) -> Result<Option<StreamRow>, StoreError> {
+    fn stored(&self, stream: &StreamId) -> Result<Option<StoredStream>, StoreError> {
         if let Some(known) = self.tails.get(stream) {
             return Ok(Some(*known));
         }
@@ -500,7 +522,7 @@ impl View<'_> {
         Ok(found.first().map(|(_, row)| *row))
     }
 
-    fn current(&self, stream: &StreamId) -> Result<Option<StreamRow>, StoreError> {
+    fn current(&self, stream: &StreamId) -> Result<Option<StoredStream>, StoreError> {
         match self.looked.pending.get(stream) {
             Some(known) => Ok(Some(*known)),
             None => self.stored(stream),

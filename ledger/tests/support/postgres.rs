@@ -34,7 +34,8 @@ impl Server {
             let required = std::env::var("KTSU_TEST_POSTGRES").is_ok_and(|it| it == "required");
             assert!(!required, "PostgreSQL is not installed");
             let words = "skipped: PostgreSQL is not installed (apt-get install postgresql)";
-            writeln!(std::io::stderr(), "{words}").unwrap();
+            let mut errors = std::io::stderr();
+            writeln!(errors, "{words}").unwrap();
             return None;
         };
         let mut shared = SHARED.lock().unwrap();

@@ -4,10 +4,11 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::files::failed;
 use super::queries::{Queries, damaged, int, record, seq, text};
-use crate::event::{Event, RunRemoved, StoreEvent};
+use crate::event::RunRemoved;
 use crate::frame::Record;
 use crate::hash::Hash;
 use crate::id::StreamId;
+use crate::removal::end_of_removed;
 use crate::store::{MAX_PAGE, StoreError};
 
 impl Queries<'_> {
@@ -60,14 +61,7 @@ impl Queries<'_> {
         let Some(record) = self.removal(stream)? else {
             return Ok(None);
         };
-        let frame = record.decode_bare();
-        let frame = frame.map_err(|error| damaged(&error.to_string()))?;
-        let Event::Store(StoreEvent::RunRemoved(removed)) = frame.event else {
-            return Err(damaged(&format!(
-                "{stream} was removed without an authority"
-            )));
-        };
-        Ok(Some(removed.first.saturating_add(removed.frames)))
+        end_of_removed(stream, &record).map(Some)
     }
 
     /// The bodies of the frames after a position.
