@@ -7,7 +7,8 @@ use serde_json::Value;
 use super::rules::DecisionRules;
 pub use ktsu_schema::{MAX_VIOLATIONS, Schema, SchemaError, SchemaViolation, TOO_EXPENSIVE};
 
-/// What a value breaks. Under rules that bound it, a value that would take too much is not checked.
+/// The violations of a schema by a value. Under rules that bound it, a value that would take too
+/// much is not checked.
 pub fn check(schema: &Schema, value: &Value, rules: DecisionRules) -> Vec<SchemaViolation> {
     check_where(schema, value, &|_| false, rules)
 }

@@ -77,8 +77,8 @@ fn run_file(text: &str) -> usize {
     ran
 }
 
-/// Whether a value is the wanted one: members that are not wanted do not matter, and a text between
-/// stars is part of another.
+/// Returns `true` if a value is the wanted one: members that are not wanted do not matter, and a
+/// text between stars is part of another.
 fn is_like(wanted: &Value, found: &Value) -> bool {
     match (wanted, found) {
         (Value::Object(wanted), Value::Object(found)) => wanted

@@ -31,28 +31,28 @@ pub enum OutcomeCommand {
     Invoke {
         /// Its name.
         step: String,
-        /// What it gets.
+        /// The input of the step.
         input: Value,
     },
     /// Run another step once for each input.
     Fanout {
         /// Its name.
         step: String,
-        /// What it gets, each time.
+        /// The inputs, one for each time the step runs.
         inputs: Vec<Value>,
     },
     /// Wait for a person's decision.
     Review {
-        /// Why.
+        /// The reason.
         reason: String,
-        /// What is to be looked at.
+        /// The value that the person is to look at.
         payload: Option<Value>,
     },
     /// Wait for data from outside.
     Suspend {
-        /// Why.
+        /// The reason.
         reason: String,
-        /// What the step needs in order to go on.
+        /// The data that the step needs in order to continue.
         checkpoint: Value,
         /// The step that goes on.
         #[serde(rename = "resumeStep")]
@@ -60,9 +60,9 @@ pub enum OutcomeCommand {
     },
     /// Tell other systems.
     Emit {
-        /// What it is about.
+        /// The topic.
         topic: String,
-        /// What is told.
+        /// The content of the message.
         payload: Value,
     },
 }
@@ -79,7 +79,7 @@ impl OutcomeCommand {
         }
     }
 
-    /// What it runs, and for which inputs.
+    /// The workflow that it runs, and the inputs for it.
     pub fn runs(&self) -> Option<(&str, &[Value])> {
         match self {
             Self::Invoke { step, input } => Some((step, std::slice::from_ref(input))),
@@ -88,12 +88,12 @@ impl OutcomeCommand {
         }
     }
 
-    /// Whether it runs workflows.
+    /// Returns `true` if it runs workflows.
     pub fn invokes(&self) -> bool {
         matches!(self, Self::Invoke { .. } | Self::Fanout { .. })
     }
 
-    /// Whether the step waits for it.
+    /// Returns `true` if the step waits for it.
     pub fn is_blocking(&self) -> bool {
         matches!(self, Self::Review { .. } | Self::Suspend { .. })
     }
@@ -128,7 +128,7 @@ pub struct OutcomeEvent {
     /// Its type.
     #[serde(rename = "type")]
     pub kind: String,
-    /// What it says.
+    /// The content of the event.
     pub payload: Option<Value>,
     /// A model call that it rests on.
     #[serde(rename = "llmTrace")]
@@ -152,9 +152,9 @@ pub struct LlmTrace {
     pub input_hash: String,
     /// Of what was received.
     pub output_hash: String,
-    /// What was sent.
+    /// The text that was sent.
     pub input: Option<Value>,
-    /// What was received.
+    /// The text that was received.
     pub output: Option<Value>,
 }
 

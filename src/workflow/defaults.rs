@@ -95,7 +95,7 @@ fn with_defaults(document: &Value) -> Vec<(&Value, String)> {
     found
 }
 
-/// What the `$ref` of a schema names in its document, with the pointer.
+/// The part of a document that the `$ref` of a schema names, with the pointer.
 fn target<'a>(document: &'a Value, schema: &'a Value) -> Option<(&'a Value, &'a str)> {
     let at = schema.get("$ref")?.as_str()?.strip_prefix('#')?;
     Some((document.pointer(at)?, at))
@@ -107,14 +107,14 @@ pub(crate) fn segment(name: &str) -> String {
 }
 
 struct DefaultFiller<'a> {
-    /// What `$ref` points into.
+    /// The document that `$ref` points into.
     document: &'a Value,
     rules: DecisionRules,
-    /// What is left of each bound.
+    /// The rest of each bound.
     values: usize,
     bytes: usize,
     looks: usize,
-    /// Where in the value we are, and how many levels down.
+    /// The current place in the value, and the number of levels down to it.
     at: String,
     level: usize,
     /// The defaults we are within, outermost first: whose they are, and how long `at` was.
@@ -272,7 +272,7 @@ impl<'a> DefaultFiller<'a> {
     }
 }
 
-/// How much a value is.
+/// The size of a value.
 struct Size {
     values: usize,
     /// Of its texts and names.

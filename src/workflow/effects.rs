@@ -18,11 +18,11 @@ use ktsu_projections::run::{AnnouncedEffect, RunState, TaskId};
 pub struct Effect {
     /// The frame that announces it.
     pub announced: u64,
-    /// What it is.
+    /// The kind of the effect.
     pub kind: EffectKind,
 }
 
-/// What should be under way.
+/// The kind of an effect that should be under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum EffectKind {
     /// The request of a webhook step.
@@ -79,15 +79,16 @@ pub fn tasks_due(state: &RunState) -> impl Iterator<Item = TaskId> {
     })
 }
 
-/// Whether a runtime has a task, or is to have it.
+/// Returns `true` if a runtime has a task, or is to have it.
 pub fn task_is_due(state: &RunState, scope: &str, step: &str, item: Option<u32>) -> bool {
     let at = state.step_at(scope, step);
     let task = at.and_then(|at| state.task(at, item));
     state.failing().is_none() && task.is_some_and(|task| task.dispatched.is_some())
 }
 
-/// Whether an effect that is due may begin once the frames up to `durable` are. Nothing begins while
-/// the run is paused (decision P1), or before the word by which it goes on is durable.
+/// Returns `true` if an effect that is due may begin once the frames up to `durable` are durable.
+/// None begins while the run is paused (decision P1), or before the frame that resumes it is
+/// durable.
 pub fn may_begin(state: &RunState, durable: u64) -> bool {
     state.paused().is_none() && state.last_resumed() <= durable
 }

@@ -1,4 +1,4 @@
-//! What is wrong with a value, as frames carry it.
+//! The faults of a value, in the form in which frames carry them.
 
 use ktsu_ledger::event::Violation;
 use ktsu_schema::SchemaViolation;

@@ -2,7 +2,7 @@
 
 use super::expression::Root;
 
-/// Why steps have no order.
+/// The reason why steps have no order.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GraphError {
     /// A step waits for one that does not exist.
@@ -10,7 +10,7 @@ pub enum GraphError {
     Unknown {
         /// The step.
         step: String,
-        /// What it needs.
+        /// The step that it needs.
         needs: String,
     },
     /// Steps wait for one another; the path begins and ends with the same one.
@@ -110,7 +110,7 @@ pub const MAX_LEVELS: usize = 16;
 /// The most scopes of a run, its own and those of all children of children.
 pub const MAX_SCOPES: usize = 10_000;
 
-/// What a workflow becomes once every child stands in its place. A few small files that call one
+/// The size of a workflow once every child is put in its place. A few small files that call one
 /// another often grow without bound: ten calls of ten calls, five files deep, are 11,111 scopes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Expansion {
@@ -121,7 +121,7 @@ pub struct Expansion {
 }
 
 impl Expansion {
-    /// Whether it is more than a run may be.
+    /// Returns `true` if it is more than a run may be.
     pub fn is_too_large(self) -> bool {
         self.levels > MAX_LEVELS || self.scopes > MAX_SCOPES
     }

@@ -1,4 +1,4 @@
-//! What comes next: the pure core of the engine.
+//! The pure core of the engine, which decides what comes next.
 //!
 //! Nothing here reads a clock, a file, a socket or the environment. Text is converted to a checked
 //! form once ([`expression`], [`template`], [`transform`], [`airlock`], [`params`]), a

@@ -1,4 +1,5 @@
-//! What a runtime reports as the end of a task: why it is no output, and what it asks for besides.
+//! The outcome that a runtime reports at the end of a task: why it is no output, and what it asks
+//! for besides.
 
 use ktsu_ledger::topic::TopicPattern;
 use serde_json::Value;
@@ -9,20 +10,20 @@ use crate::rules::DecisionRules;
 /// The longest error code that is taken from a runtime.
 const MAX_CODE: usize = 64;
 
-/// Why a task of a recompute has no output that asks for data.
+/// The message for a task of a recompute that has no output because it asks for data.
 pub(crate) const WAITS_FOR_DATA: &str = "the outcome asks for data, and a recompute asks no one";
 
 /// The most commands that are named.
 const MAX_COMMANDS: usize = 16;
 
-/// Why an outcome has no output.
+/// The reason why an outcome has no output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct OutcomeRefusal {
     /// A stable error code.
     pub(crate) code: String,
     /// For people.
     pub(crate) message: String,
-    /// Where in the frame the refused output is, if there is one.
+    /// The place of the refused output in the frame, if there is one.
     pub(crate) raw: Option<&'static str>,
 }
 
@@ -34,7 +35,7 @@ impl OutcomeRefusal {
     }
 }
 
-/// What an outcome has beside its output, once it is known to be carried out.
+/// The events and commands of an outcome beside its output, once it is known to be carried out.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct OutcomeExtras {
     /// The types of its events, in order.
@@ -44,20 +45,20 @@ pub(crate) struct OutcomeExtras {
 }
 
 impl OutcomeExtras {
-    /// Whether its step waits for a person or for data.
+    /// Returns `true` if its step waits for a person or for data.
     pub(crate) fn blocks(&self) -> bool {
         self.commands.iter().any(OutcomeCommand::is_blocking)
     }
 
-    /// Whether its step waits for data, so that it has no output.
+    /// Returns `true` if its step waits for data, so that it has no output.
     pub(crate) fn suspends(&self) -> bool {
         let suspends = |one: &OutcomeCommand| matches!(one, OutcomeCommand::Suspend { .. });
         self.commands.iter().any(suspends)
     }
 }
 
-/// What an outcome asks for besides its output; `emits` says which topics its agent may emit. Every
-/// other command is judged by `judge`.
+/// The events and commands that an outcome has besides its output; `emits` has the topics that its
+/// agent may emit. Every other command is judged by `judge`.
 ///
 /// # Errors
 /// Its events or commands are not well formed, not permitted, or such as nothing carries out.
@@ -95,7 +96,7 @@ pub(crate) fn extras(
     })
 }
 
-/// What an outcome has beside its output that was judged before its commands were recorded.
+/// The events and commands of an outcome that was judged before its commands were recorded.
 pub(crate) fn recorded_extras(outcome: &Value, rules: DecisionRules) -> OutcomeExtras {
     let events = read_events(outcome.get("events"), rules).unwrap_or_default();
     OutcomeExtras {
@@ -104,14 +105,15 @@ pub(crate) fn recorded_extras(outcome: &Value, rules: DecisionRules) -> OutcomeE
     }
 }
 
-/// Why an outcome fails that has commands which nothing carries out.
+/// The refusal of an outcome that has commands which the engine does not carry out.
 pub(crate) fn not_supported(outcome: &Value) -> OutcomeRefusal {
     let commands = outcome.get("commands").unwrap_or(&Value::Null);
     let words = unsupported_commands(commands).unwrap_or_default();
     refused(outcome, "command_not_supported", words)
 }
 
-/// Why an outcome has no output to check, which must be of a certain kind. No commands are taken.
+/// The reason why an outcome has no output to check, which must be of a certain kind. No commands
+/// are accepted.
 pub(crate) fn refusal(
     outcome: &Value,
     is_output: impl Fn(&Value) -> bool,
@@ -144,7 +146,7 @@ pub(crate) fn error_of(outcome: &Value) -> Option<OutcomeRefusal> {
     })
 }
 
-/// Why the output of an outcome is not one of a certain kind.
+/// The reason why the output of an outcome is not one of a certain kind.
 pub(crate) fn output_refusal(
     outcome: &Value,
     is_output: impl Fn(&Value) -> bool,
@@ -165,13 +167,13 @@ pub(crate) fn refused(outcome: &Value, code: &str, message: String) -> OutcomeRe
     }
 }
 
-/// Whether a text can be an error code.
+/// Returns `true` if a text can be an error code.
 fn is_code(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
     (1..=MAX_CODE).contains(&text.len()) && text.bytes().all(plain)
 }
 
-/// What is commanded, if anything is (decision W5).
+/// The message about the commands of an outcome, if it has any (decision W5).
 fn unsupported_commands(commands: &Value) -> Option<String> {
     let list = match commands {
         Value::Null => return None,

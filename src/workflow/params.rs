@@ -22,7 +22,7 @@ const MAX_TRIES: usize = 64;
 pub struct ParamsSchema {
     document: Value,
     schema: Schema,
-    /// Whether any part of it is marked `secret: true`.
+    /// True if any part of it is marked `secret: true`.
     has_secrets: bool,
 }
 
@@ -57,7 +57,7 @@ impl ParamsSchema {
             .flat_map(|map| map.keys().map(String::as_str))
     }
 
-    /// Whether fields beside [`ParamsSchema::properties`] are refused.
+    /// Returns `true` if fields beside [`ParamsSchema::properties`] are refused.
     pub fn is_closed(&self) -> bool {
         let read =
             self.document.get("$ref").is_none() || applies_reference_siblings(&self.document);
@@ -65,7 +65,8 @@ impl ParamsSchema {
             && self.document.get("patternProperties").is_none()
     }
 
-    /// Whether the schema names params and says nothing of any others: they are let through unseen.
+    /// Returns `true` if the schema names params and says nothing of any others: they are let
+    /// through unseen.
     pub fn is_left_open(&self) -> bool {
         const ADDITIONAL_KEYWORDS: &str = "\
             $dynamicRef $ref additionalProperties allOf anyOf dependentSchemas else oneOf \
@@ -80,7 +81,7 @@ impl ParamsSchema {
         self.property(name)?.get("type")?.as_str()
     }
 
-    /// What is wrong with the value of one param, whatever the others are.
+    /// The violations by the value of one param, whatever the others are.
     pub fn check_one(&self, name: &str, value: Value) -> Vec<SchemaViolation> {
         if self.property(name).is_none() {
             return Vec::new();
@@ -96,7 +97,7 @@ impl ParamsSchema {
         found.filter(|one| within(&one.pointer)).collect()
     }
 
-    /// What breaks the schema of a param in its own default, defaults within it filled in.
+    /// The violations of the schema of a param by its own default, defaults within it filled in.
     pub fn check_default(&self, name: &str) -> Vec<SchemaViolation> {
         let default = self
             .property(name)
@@ -181,7 +182,7 @@ impl ParamsSchema {
     }
 }
 
-/// Whether any part of a document has `secret: true`.
+/// Returns `true` if any part of a document has `secret: true`.
 fn has_secrets(document: &Value) -> bool {
     let mut open = vec![document];
     while let Some(value) = open.pop() {
@@ -319,7 +320,7 @@ fn members_around<'b>(
     Some((body.pointer_mut(around)?.as_object_mut()?, name))
 }
 
-/// Where one looks for secrets, and what was found.
+/// A search for secrets: the current place, and what was found.
 #[derive(Default)]
 struct SecretScan {
     at: String,

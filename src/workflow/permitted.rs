@@ -1,6 +1,6 @@
-//! What an agent may run by its commands in a step: the names that its file declares, of those which
-//! the step offers, with inputs that fit. Asked when a model calls the tool, and again when the
-//! outcome is settled.
+//! The check of what an agent may run by its commands in a step: the names that its file declares,
+//! of those which the step offers, with inputs that fit. Made when a model calls the tool, and
+//! again when the outcome is settled.
 
 use ktsu_ledger::event::plan::{AgentCommands, AgentPlan};
 
@@ -12,7 +12,7 @@ use crate::rules::DecisionRules;
 /// The code and the words of a refusal.
 pub type CommandRefusal = (&'static str, String);
 
-/// Whether the file of an agent declares what a command runs.
+/// Checks that the file of an agent declares what a command runs.
 ///
 /// # Errors
 /// `command_not_permitted`, with what is declared.
@@ -32,7 +32,8 @@ pub fn check_declared(
     }
 }
 
-/// Whether a step offers what a command runs, for as many inputs, and each fits its params.
+/// Checks that a step offers what a command runs, for as many inputs, and that each fits its
+/// params.
 ///
 /// # Errors
 /// `command_not_permitted`, `outcome_invalid`, `invalid_params`.

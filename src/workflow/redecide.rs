@@ -12,7 +12,7 @@ use crate::turn::{InvariantViolation, Turn, apply_report, begin};
 
 /// A run under decision: recorded inputs go in, turns come out.
 pub(crate) struct Redecider {
-    /// What holds for the next input.
+    /// The definition by which the next input is decided.
     pub(crate) definition: Arc<Definition>,
     pub(crate) memo: Memo,
     pub(crate) state: RunState,
@@ -59,12 +59,12 @@ pub(crate) fn split_input(recorded: &[Frame]) -> (&[Frame], &[Frame]) {
     recorded.split_at(length)
 }
 
-/// What the frames of one request have in common.
+/// The key that the frames of one request have in common.
 #[derive(PartialEq)]
 enum RequestKey {
     /// The task that is reported about, and the report.
     Report(String, (String, Option<u32>, u32), ReportReference),
-    /// Who posted, the number of the post, and its digest.
+    /// The principal that posted, the number of the post, and its digest.
     Post(String, u64, String),
 }
 

@@ -24,7 +24,7 @@ use super::redecide::{Redecider, split_input, to_draft};
 use super::rules::{DecisionRules, RULES, recorded_rules};
 use super::turn::{InvariantViolation, Turn};
 
-/// Why a recorded run was not decided again to its end.
+/// The reason why a recorded run was not decided again to its end.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReplayError {
     /// The frames do not begin with an invocation.
@@ -38,7 +38,7 @@ pub enum ReplayError {
     Rules {
         /// The frame that names the rules.
         seq: u64,
-        /// What it names.
+        /// The rules that it names.
         recorded: u32,
         /// The newest that this version has: [`RULES`].
         ours: u32,
@@ -48,7 +48,7 @@ pub enum ReplayError {
     Definition {
         /// The frame that records it.
         seq: u64,
-        /// Why.
+        /// The reason.
         problem: String,
     },
     /// A frame of a type this version does not know.
@@ -59,7 +59,7 @@ pub enum ReplayError {
         /// Its type.
         kind: String,
     },
-    /// What is recorded is not what the inputs lead to.
+    /// The recorded frames are not those that the inputs lead to.
     #[error(transparent)]
     Diverged(Box<ReplayDivergence>),
 }
@@ -110,10 +110,10 @@ pub struct ReplayDivergence {
     pub kind: MismatchKind,
     /// JSON pointer into the frame to the first difference; empty where it is the whole frame.
     pub field: String,
-    /// What is recorded there; absent: nothing.
+    /// The value that is recorded there; absent: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub history: Option<Value>,
-    /// What the recorded inputs lead to; absent: nothing.
+    /// The value that the recorded inputs lead to; absent: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decided: Option<Value>,
 }
@@ -243,7 +243,7 @@ pub fn replay(recorded: &[Frame], definitions: &mut Definitions) -> Result<RunSt
     }
 }
 
-/// Whether a frame that begins a turn may begin one.
+/// Checks that a frame at the beginning of a turn may begin one.
 fn check_turn_start(input: &Frame) -> Result<(), ReplayError> {
     if !input.event.is_known() {
         return Err(ReplayError::Unknown {
@@ -280,8 +280,8 @@ fn diverged(
     }))
 }
 
-/// How many frames of a turn are recorded as they were decided. So many are its input; those of an
-/// invocation are always decided at once, and count as none.
+/// The number of frames of a turn that are recorded as they were decided. So many are its input;
+/// those of an invocation are always decided at once, and count as none.
 fn compare(turn: &Turn, recorded: &[Frame], inputs: usize) -> Result<usize, ReplayError> {
     for (number, sealed) in turn.sealed.iter().enumerate() {
         let next = recorded.get(number).map(|frame| frame.event.role());

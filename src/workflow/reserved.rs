@@ -9,12 +9,12 @@ use ktsu_projections::life::reserved::{
 };
 use serde_json::Value;
 
-/// What the reserved fields of an output come to.
+/// The result of the reserved fields of an output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReservedEvaluation {
     /// Every field that was looked at, in order.
     pub fields: Vec<Field>,
-    /// What the first of them that ends the step says.
+    /// The end of the step, by the first of them that ends it.
     pub end: Option<ReservedEnd>,
     /// Every reserved name of the output, unknown ones too, ascending.
     pub stripped: Vec<String>,
@@ -25,13 +25,13 @@ pub struct ReservedEvaluation {
 pub struct Field {
     /// `ktsu_…`.
     pub name: &'static str,
-    /// What the agent said; null where a confidence is needed and missing.
+    /// The value that the agent gave; null where a confidence is needed and missing.
     pub value: CanonicalJson,
-    /// What follows.
+    /// The verdict on it.
     pub verdict: Verdict,
 }
 
-/// How a step ends because of a reserved field.
+/// The end of a step because of a reserved field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReservedEnd {
     /// It is skipped; the agent's words.

@@ -66,113 +66,116 @@ impl DecisionRules {
         Self(state.rules())
     }
 
-    /// Whether a null that a template gives is the absence of a value where the schema does not
-    /// allow null, for the params of children as for those of agents (decision K4).
+    /// Returns `true` if a null that a template gives is the absence of a value where the schema
+    /// does not allow null, for the params of children as for those of agents (decision K4).
     pub fn nulls_are_absence(self) -> bool {
         self.0 >= 2
     }
 
-    /// Whether text made of numbers has every whole number of 64 bits without an exponent, however
-    /// it was written, those within arrays and objects too, and `-0` as `0` (decision T1).
+    /// Returns `true` if text made of numbers has every whole number of 64 bits without an
+    /// exponent, however it was written, those within arrays and objects too, and `-0` as `0`
+    /// (decision T1).
     pub fn whole_numbers_are_plain_text(self) -> bool {
         self.0 >= 2
     }
 
-    /// Whether an agent that comes with ktsu has to give the reserved fields that its own output
-    /// schema requires.
+    /// Returns `true` if an agent that comes with ktsu has to give the reserved fields that its own
+    /// output schema requires.
     pub fn requires_first_party_reserved_fields(self) -> bool {
         self.0 >= 2
     }
 
-    /// Whether failures of params, and of the output of a workflow, name the place as a JSON pointer,
-    /// as those of steps do.
+    /// Returns `true` if failures of params, and of the output of a workflow, name the place as a
+    /// JSON pointer, as those of steps do.
     pub fn reports_json_pointers(self) -> bool {
         self.0 >= 2
     }
 
-    /// Whether defaults that hold themselves, or come to too much, are refused. Under rules 1 those
-    /// below a depth were left out.
+    /// Returns `true` if defaults that hold themselves, or come to too much, are refused. Under
+    /// rules 1 those below a depth were left out.
     pub fn bounds_defaults(self) -> bool {
         self.0 >= 2
     }
 
-    /// Whether elements that `prefixItems` describes get the defaults it has for them, and not those
-    /// of `items`.
+    /// Returns `true` if elements that `prefixItems` describes get the defaults it has for them,
+    /// and not those of `items`.
     pub fn first_items_have_defaults_of_their_own(self) -> bool {
         self.0 >= 2
     }
 
-    /// Whether a param of a child in which defaults were filled in is recorded with them. Under
-    /// rules 1 it was recorded as the place of the value that lacks them.
+    /// Returns `true` if a param of a child in which defaults were filled in is recorded with them.
+    /// Under rules 1 it was recorded as the place of the value that lacks them.
     pub fn filled_params_are_recorded(self) -> bool {
         self.0 >= 2
     }
 
-    /// Whether reserved fields are never missing from an output, whichever part of a schema speaks of
-    /// the output as a whole (decision R5). Under rules 1 only its own `required` is not asked.
+    /// Returns `true` if reserved fields are never missing from an output, whichever part of a
+    /// schema speaks of the output as a whole (decision R5). Under rules 1 only its own `required`
+    /// is not asked.
     pub fn reserved_fields_are_never_missing(self) -> bool {
         self.0 >= 2
     }
 
-    /// Whether the events of an outcome become notes, and what it emits is carried out. Under earlier
-    /// rules any command fails its step, and events stay in the outcome.
+    /// Returns `true` if the events of an outcome become notes, and what it emits is carried out.
+    /// Under earlier rules any command fails its step, and events stay in the outcome.
     pub fn carries_out_commands(self) -> bool {
         self.0 >= 4
     }
 
-    /// Whether a value that would take too much to check is refused. Under earlier rules every value
-    /// is checked, whatever that takes.
+    /// Returns `true` if a value that would take too much to check is refused. Under earlier rules
+    /// every value is checked, whatever that takes.
     pub fn bounds_validation(self) -> bool {
         self.0 >= 6
     }
 
-    /// Whether the names and values that a schema lists count for what checking a value takes, and a value
-    /// that may break very many rules is answered with one, and not with a list that takes gigabytes.
+    /// Returns `true` if the names and values that a schema lists count for what checking a value
+    /// takes, and a value that may break very many rules is answered with one, and not with a list
+    /// that takes gigabytes.
     pub fn bounds_violations(self) -> bool {
         self.0 >= 7
     }
 
-    /// Whether commands of an outcome may run workflows. Under earlier rules such commands fail their
-    /// step.
+    /// Returns `true` if commands of an outcome may run workflows. Under earlier rules such
+    /// commands fail their step.
     pub fn runs_workflows_of_commands(self) -> bool {
         self.0 >= 5
     }
 
-    /// Whether the failure of a webhook whose URL is none says so. Under earlier rules it says that
-    /// the environment does not allow the URL.
+    /// Returns `true` if the failure of a webhook whose URL is not valid says so. Under earlier
+    /// rules it says that the environment does not allow the URL.
     pub fn names_what_is_no_web_address(self) -> bool {
         self.0 >= 6
     }
 
-    /// Whether what is malformed in an outcome is named by its place, in words of ktsu. Under earlier
-    /// rules a library said it.
+    /// Returns `true` if what is malformed in an outcome is named by its place, in words of ktsu.
+    /// Under earlier rules the message was that of a library.
     pub fn says_where_outcomes_are_malformed(self) -> bool {
         self.0 >= 6
     }
 
-    /// Whether an outcome may suspend its step.
+    /// Returns `true` if an outcome may suspend its step.
     pub fn suspends_steps(self) -> bool {
         self.0 >= 7
     }
 
-    /// Whether people decide on outcomes that ask for a review.
+    /// Returns `true` if people decide on outcomes that ask for a review.
     pub fn asks_for_reviews(self) -> bool {
         self.0 >= 7
     }
 
-    /// Whether the failure of a refused command names it by its type and its place in the outcome. Under
-    /// earlier rules some failures name the command by what it runs or emits.
+    /// Returns `true` if the failure of a refused command names it by its type and its place in the
+    /// outcome. Under earlier rules some failures name the command by what it runs or emits.
     pub fn names_refused_commands(self) -> bool {
         self.0 >= 7
     }
 
-    /// Whether a recompute is compared with its run by commands, too.
+    /// Returns `true` if a recompute is compared with its run by commands, too.
     pub fn compares_commands(self) -> bool {
         self.0 >= 6
     }
 
-    /// Whether the commands that a model gives by tools have the order of its calls in the reply. Under
-    /// earlier rules a runtime may give them in the order of the results.
+    /// Returns `true` if the commands that a model gives by tools have the order of its calls in
+    /// the reply. Under earlier rules a runtime may give them in the order of the results.
     pub fn commands_have_the_order_of_calls(self) -> bool {
         self.0 >= 6
     }
@@ -184,22 +187,23 @@ impl DecisionRules {
         CommandOrder::new(phases, self.0)
     }
 
-    /// Whether an expression finds `ktsu_invoked` of a step, whose commands ran `some` workflows and
-    /// whose output it sees. Under earlier rules it does where there are some and it is named by a
-    /// path (decision W5).
+    /// Returns `true` if an expression finds `ktsu_invoked` of a step whose output it sees; `some`:
+    /// the commands of the step ran workflows. Under earlier rules it does where there are some and
+    /// it is named by a path (decision W5).
     pub fn has_invoked(self, some: bool, mention: InvokedMention) -> bool {
         self.0 >= 6 || (some && mention == InvokedMention::Path)
     }
 
-    /// Whether webhooks of what a responder runs are sent only where both sides say `execute`, as for
-    /// every other child (decision S7). Under earlier rules one of the two was enough.
+    /// Returns `true` if webhooks of what a responder runs are sent only where both sides say
+    /// `execute`, as for every other child (decision S7). Under earlier rules one of the two was
+    /// enough.
     pub fn all_sides_agree(self) -> bool {
         self.0 >= 6
     }
 }
 
 impl DecisionRules {
-    /// What is first against a value, as the words behind a failure.
+    /// The first violation of a value, as the words behind a failure.
     pub(crate) fn first_violation(self, found: Vec<SchemaViolation>) -> String {
         let Some(first) = found.into_iter().next() else {
             return String::new();

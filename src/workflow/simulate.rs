@@ -1,5 +1,5 @@
-//! What a recorded run would do under another definition: its recorded inputs are given to new
-//! decisions wherever they fit.
+//! A recorded run under another definition: its recorded inputs are given to new decisions wherever
+//! they fit.
 //!
 //! An input is matched by subject, not by number: scope, step, item, attempt, purpose or sending.
 //! One that does not fit yet waits until it does; one that never fits is left over. Effects of the
@@ -42,17 +42,17 @@ pub type TaskAttemptKey = (String, String, Option<u32>, u32);
 /// A run as it would have gone.
 #[derive(Debug)]
 pub struct Simulation {
-    /// What would have been recorded.
+    /// The frames that would have been recorded.
     pub frames: Vec<Frame>,
-    /// What the runtime would have been told of each task that was sent out.
+    /// The specification that the runtime would have got of each task that was sent out.
     pub task_specs: BTreeMap<TaskAttemptKey, TaskSpec>,
     /// Recorded inputs that found no place.
     pub unused_inputs: Vec<Frame>,
-    /// How it ended, or where it waits.
+    /// The state in which it ended, or in which it waits.
     pub state: RunState,
 }
 
-/// Why a run cannot be tried.
+/// The reason why a run cannot be tried.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SimulationError {
     /// It does not begin with an invocation of its own.
@@ -189,7 +189,8 @@ fn waits_no_more(event: &Event) -> Option<&str> {
     fired.responder.as_deref()
 }
 
-/// Whether a person changed the course of a run with an input that the run did not ask for.
+/// Returns `true` if a person changed the course of a run with an input that the run did not ask
+/// for.
 pub(crate) fn is_intervention(event: &Event) -> bool {
     let changes_course = matches!(
         event,
@@ -296,7 +297,7 @@ impl Simulator<'_> {
         Ok(())
     }
 
-    /// Whether an input can never fit: what it is about has ended, or is not there.
+    /// Returns `true` if an input can never fit: its subject has ended, or is not there.
     fn can_never_apply(&self, input: &[Frame]) -> bool {
         let Some(first) = input.first() else {
             return true;

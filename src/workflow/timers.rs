@@ -13,7 +13,7 @@ use super::admit::{approval, review, suspend};
 /// A timer to set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timer {
-    /// When it is due, by the wall clock.
+    /// The time at which it is due, by the wall clock.
     pub until: Timestamp,
     /// The whole time it was set for, in milliseconds: what is left is never more.
     pub span_ms: u64,
@@ -22,17 +22,17 @@ pub struct Timer {
 /// A webhook that failed and is to be sent again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PendingRetry {
-    /// When.
+    /// The time at which it is sent again.
     pub until: Timestamp,
     /// The step.
     pub step: StepKey,
     /// The frame of the failure.
     pub failed: u64,
-    /// How long it waits, in milliseconds.
+    /// The time for which it waits, in milliseconds.
     pub wait_ms: u64,
 }
 
-/// When the run times out, if it may.
+/// The time at which the run times out, if it may.
 pub fn deadline(state: &RunState) -> Option<Timestamp> {
     let timeout = state.outline().root().plan.policy.timeout_ms?;
     (!state.status().is_terminal()).then(|| state.deadline_from().plus_millis(timeout))
@@ -43,7 +43,7 @@ pub fn retries(state: &RunState) -> impl Iterator<Item = PendingRetry> {
     state.retries().filter_map(|at| retry(state, at))
 }
 
-/// When a webhook that failed is sent again.
+/// The next sending of a webhook that failed, and its time.
 pub fn retry(state: &RunState, at: StepKey) -> Option<PendingRetry> {
     let Phase::Backoff {
         seq,
@@ -65,15 +65,16 @@ pub fn retry(state: &RunState, at: StepKey) -> Option<PendingRetry> {
     })
 }
 
-/// How long to wait after a sending that failed: twice as long each time (decision S5).
+/// The time to wait after a sending that failed, in milliseconds: twice as long each time (decision
+/// S5).
 fn wait_ms(plan: &WebhookPlan, sending: u32) -> u64 {
     let doublings = sending.saturating_sub(1).min(20);
     let first = plan.retry.as_ref().map_or(0, |retry| retry.backoff_ms);
     first.saturating_mul(1 << doublings)
 }
 
-/// When the time of the world's budget is used up, while the run uses any: not while only people or
-/// timers of responders can move it.
+/// The timer for the time limit of the world's budget, while the run uses time: not while only
+/// people or timers of responders can move it.
 fn world_deadline(state: &RunState) -> Option<Timer> {
     if state.status() != RunStatus::Running || state.waits_for_responder_timers() {
         return None;
@@ -127,7 +128,8 @@ pub fn responder_waited(timer: &ResponderTimer<'_>) -> Draft {
     of(String::new(), timer.event.seq, fired)
 }
 
-/// Whether time moves the run at all: not one that stands still, has ended or is being closed.
+/// Returns `true` if time moves the run at all: not one that is parked or paused, has ended or is
+/// being closed.
 fn waits_for_time(state: &RunState) -> bool {
     let still = state.is_parked() || state.paused().is_some();
     !still && !state.status().is_terminal() && state.failing().is_none()
@@ -177,7 +179,7 @@ pub fn next(state: &RunState) -> Option<Timer> {
         .min_by_key(|timer| timer.until)
 }
 
-/// Whether the run waits for time and its deadline has passed.
+/// Returns `true` if the run waits for time and its deadline has passed.
 pub fn is_overdue(state: &RunState, now: Timestamp) -> bool {
     waits_for_time(state) && deadline(state).is_some_and(|deadline| deadline <= now)
 }

@@ -20,12 +20,12 @@ use ktsu_projections::run::{RunFold, RunState, TransitionError};
 use super::definition::Definition;
 use super::next::{Memo, next};
 
-/// What a turn appends.
+/// The frames that a turn appends.
 #[derive(Debug, Default)]
 pub struct Turn {
     /// In order, gap-free: one atomic append.
     pub sealed: Vec<Sealed>,
-    /// Whether a bound ended it: `run.continued` is due.
+    /// True if a bound ended it: `run.continued` is due.
     pub more: bool,
 }
 
@@ -171,7 +171,7 @@ pub fn record_input(
     Ok(turn)
 }
 
-/// Whether values that were read before an input are others after it.
+/// Returns `true` if values that were read before an input are others after it.
 fn changes_values(input: &Event) -> bool {
     let changes = matches!(
         input,
@@ -182,7 +182,8 @@ fn changes_values(input: &Event) -> bool {
     changes || input.branched().is_some()
 }
 
-/// Where an input stands: behind the last frame, of the run itself unless a branch begins with it.
+/// The place of an input: behind the last frame, in the stream of the run itself unless a branch
+/// begins with it.
 pub(crate) fn link_for(state: &RunState, input: &Draft) -> Link {
     let link = state.link();
     let branch = input.event.branched();
@@ -238,8 +239,8 @@ fn decide(
     Ok(())
 }
 
-/// Whether a frame fails an agent step that is under way. A fan-out fails in the unit after the one
-/// that ended its last item, and the two are one failure.
+/// Returns `true` if a frame fails an agent step that is under way. A fan-out fails in the unit
+/// after the one that ended its last item, and the two are one failure.
 fn fails_agent(state: &RunState, sealed: &Sealed) -> bool {
     let Event::Step(StepEvent::Failed(failed)) = &sealed.frame.event else {
         return false;

@@ -1,5 +1,5 @@
-//! What the parts of a world file may be called and how large they may be: the rules that its reader
-//! and its compiler share.
+//! The names and the sizes that the parts of a world file may have: the rules that its reader and
+//! its compiler share.
 
 #![expect(
     clippy::wildcard_enum_match_arm,
@@ -37,7 +37,7 @@ pub const MAX_AFTER_MS: u64 = 31_536_000_000;
 /// The type of the objects that stand for completed steps: `step/ID`.
 pub const STEP_OBJECT: &str = "step";
 
-/// What the ids of objects begin with that stand for steps. Nobody may make one of these.
+/// The prefix of the ids of objects that represent steps. No other object may have such an id.
 pub const STEP_ID_PREFIX: &str = "step/";
 
 /// The type of the object that a goal becomes where no world says otherwise.
@@ -64,13 +64,13 @@ pub const RESERVED_NAMES: [&str; 17] = [
     "target",
 ];
 
-/// Whether `with` and `as` cannot have this name.
+/// Returns `true` if `with` and `as` cannot have this name.
 pub fn is_reserved_name(name: &str) -> bool {
     RESERVED_NAMES.contains(&name)
 }
 
-/// Whether a text can name a responder, a type or a value: a letter or `_`, then letters, digits,
-/// `_`, `-`, at most 64 characters (decision S1).
+/// Returns `true` if a text can name a responder, a type or a value: a letter or `_`, then letters,
+/// digits, `_`, `-`, at most 64 characters (decision S1).
 pub fn is_identifier(text: &str) -> bool {
     text.len() <= 64
         && text.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
@@ -79,7 +79,7 @@ pub fn is_identifier(text: &str) -> bool {
             .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
 }
 
-/// What an event is about, which decides what names its responders have.
+/// The kind of an event's subject, which decides what names its responders have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TriggerKind {
     /// `*`.
@@ -132,13 +132,13 @@ impl TriggerKind {
         }
     }
 
-    /// Whether it is about an object or a relation, which has a type.
+    /// Returns `true` if it can be about an object or a relation, which has a type.
     pub fn has_type(self) -> bool {
         !matches!(self, Self::Step | Self::Posted)
     }
 }
 
-/// Whether an event is one of a kit: `x.KIT.NAME`.
+/// Returns `true` if an event is one of a kit: `x.KIT.NAME`.
 pub fn is_kit_event(event: &str) -> bool {
     let mut parts = event.split('.');
     let of_kit = parts.next() == Some("x");

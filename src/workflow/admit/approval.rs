@@ -16,21 +16,21 @@ pub struct ApprovalCommand {
     pub step: String,
     /// The item of a fan-out.
     pub item: Option<u32>,
-    /// Which call, where several wait in the step.
+    /// The call that is meant, where several wait in the step.
     pub approval_id: Option<String>,
     /// The digest of the arguments the person saw, if it is said.
     pub digest: Option<String>,
-    /// What they say.
+    /// The person's decision.
     pub decision: Decision,
-    /// Who.
+    /// The person who decides.
     pub by: Principal,
-    /// Why.
+    /// The reason, where one is given.
     pub reason: Option<String>,
     /// Of a call that happened: what it gave.
     pub result: Option<String>,
 }
 
-/// Why a decision is not taken. Nothing is recorded.
+/// The reason why a decision is refused. Nothing is recorded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ApprovalDecisionError {
     /// Nothing waits there; it may have been decided.
@@ -44,7 +44,7 @@ pub enum ApprovalDecisionError {
     Several {
         /// The step.
         step: String,
-        /// Which.
+        /// The calls that wait.
         ids: Vec<String>,
     },
     /// The person saw other arguments.
@@ -52,7 +52,7 @@ pub enum ApprovalDecisionError {
     OtherArguments {
         /// The record.
         id: String,
-        /// What is.
+        /// The digest of the arguments that are recorded.
         actual: String,
     },
     /// The time is over.
@@ -64,7 +64,7 @@ pub enum ApprovalDecisionError {
     /// Whoever started the run may not approve.
     #[error("{by:?} started the run, and the policy asks for somebody else to approve")]
     Proposer {
-        /// Who.
+        /// The person.
         by: String,
     },
     /// One person counts once.
@@ -72,7 +72,7 @@ pub enum ApprovalDecisionError {
     Twice {
         /// The record.
         id: String,
-        /// Who.
+        /// The person.
         by: String,
     },
     /// Only a call in doubt can have happened.

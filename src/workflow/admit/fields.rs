@@ -14,9 +14,9 @@ use ktsu_codes::nearest;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{place} cannot have a field {field:?}")]
 pub struct UnknownFieldError {
-    /// What has no such field: `the output of step "triage"`, `the params`.
+    /// The place that has no such field: `the output of step "triage"`, `the params`.
     pub place: String,
-    /// What was asked for.
+    /// The field that was asked for.
     pub field: String,
     /// The name that was probably meant.
     pub near: Option<String>,
@@ -39,7 +39,7 @@ impl UnknownFieldError {
         })
     }
 
-    /// What to do about it.
+    /// Advice for the person who asked for the field.
     pub fn hint(&self) -> String {
         match (&self.near, self.known.as_slice()) {
             (Some(near), _) => format!("did you mean {near}?"),
@@ -67,8 +67,8 @@ impl StepSchemas {
     }
 }
 
-/// Whether the output of a step can have a field. What stands there now can be replaced, whatever is
-/// declared.
+/// Checks that the output of a step can have a field. A field that is there now can be replaced,
+/// whatever is declared.
 pub(super) fn check_output_field(
     definition: &Definition,
     workflow: &CompiledWorkflow,
@@ -133,7 +133,7 @@ fn fields_of(definition: &Definition, plan: &StepPlan) -> Option<Vec<String>> {
     }
 }
 
-/// Whether params can have what a path of names leads to.
+/// Checks that params can have what a path of names leads to.
 pub(super) fn check_param_path(
     schema: Option<&CanonicalJson>,
     path: &[String],

@@ -1,5 +1,6 @@
-//! Where a run with worlds can be forked with a change: not in the middle of what its responders make
-//! of a trigger, which was decided for the definition and the params that were in force.
+//! The places where a run with worlds can be forked with a change: not in the middle of what its
+//! responders make of a trigger, which was decided for the definition and the params that were in
+//! force.
 
 use std::fmt;
 
@@ -9,7 +10,7 @@ use ktsu_projections::run::{FoldError, RunState};
 /// Responders are in the middle of what they make of a trigger.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct InsideFiringError {
-    /// What was asked for.
+    /// The position that was asked for.
     pub position: u64,
     /// The nearest position before it that is outside.
     pub before: u64,
@@ -34,7 +35,8 @@ impl fmt::Display for InsideFiringError {
     }
 }
 
-/// Whether a position is inside a firing, and which ones next to it are not.
+/// Finds the positions next to a position inside a firing that are outside; `None` if it is not
+/// inside one.
 ///
 /// # Errors
 /// [`FoldError`].
@@ -67,7 +69,8 @@ pub(super) fn inside_firing(
     Ok(Some(found))
 }
 
-/// What is left of a firing when a run ends makes nothing.
+/// Returns `true` if a run is inside a firing. One that has ended is not: what is left of its
+/// firing makes nothing.
 fn is_inside(state: &RunState) -> bool {
     let responding = state.responding();
     let inside = responding.is_some_and(|responding| responding.is_inside_firing());

@@ -42,22 +42,22 @@ pub struct OverlayCommand {
     pub field: String,
     /// The value.
     pub value: Value,
-    /// Why.
+    /// The reason.
     pub reason: String,
-    /// Who.
+    /// The person who asks for it.
     pub by: Principal,
 }
 
 /// A request to fork a run.
 #[derive(Debug, Clone)]
 pub struct ForkRequest {
-    /// Where.
+    /// The place of the fork.
     pub point: ForkPosition,
-    /// Who.
+    /// The person who asks for it.
     pub by: Principal,
-    /// Why.
+    /// The reason.
     pub reason: Option<String>,
-    /// What becomes of calls to the world.
+    /// The treatment of calls to the world.
     pub effects: Effects,
     /// The definition from there on.
     pub definition: Option<Arc<Definition>>,
@@ -65,12 +65,12 @@ pub struct ForkRequest {
     pub params: Vec<(Vec<String>, Value)>,
     /// Fields of outputs that change.
     pub overlays: Vec<OverlayCommand>,
-    /// Whether the branch continues at once.
+    /// True if the branch continues at once.
     pub go: bool,
 }
 
 impl ForkRequest {
-    /// Whether the branch does something else than the run did.
+    /// Returns `true` if the branch does something else than the run did.
     pub fn changes(&self) -> bool {
         self.definition.is_some() || !self.params.is_empty() || !self.overlays.is_empty()
     }
@@ -83,9 +83,9 @@ pub struct ForkCommand {
     pub branch_id: String,
     /// The run that is forked.
     pub parent_run_id: String,
-    /// How many frames are shared.
+    /// The number of frames that are shared.
     pub position: u64,
-    /// What was requested.
+    /// The request.
     pub request: ForkRequest,
 }
 
@@ -96,7 +96,7 @@ pub struct ForkedBranch {
     pub state: RunState,
     /// Its own frames.
     pub turn: Turn,
-    /// What it goes on with.
+    /// The definition with which it continues.
     pub definition: Arc<Definition>,
 }
 
@@ -457,7 +457,7 @@ fn set(place: &mut Value, path: &[String], value: &Value) {
     }
 }
 
-/// Where a run is forked.
+/// The place at which a run is forked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ForkPosition {
     /// So many frames are shared.

@@ -39,7 +39,7 @@ pub const ENGINE: &str = concat!("ktsu ", env!("CARGO_PKG_VERSION"));
 pub struct Invocation {
     /// The request's body.
     pub body: Value,
-    /// Whether its webhooks and messages are sent.
+    /// The treatment of its webhooks and messages: whether they are sent.
     pub effects: Effects,
     /// Values of the declared environment variables.
     pub env: BTreeMap<String, EnvValue>,
@@ -47,15 +47,15 @@ pub struct Invocation {
     pub idempotency: Option<(String, String)>,
     /// The lock of the kit, where the workflow's files are those it names.
     pub lock: Option<CanonicalJson>,
-    /// Whether every model call is to be made, although an earlier reply of the run may answer it.
+    /// True if every model call is to be made, although an earlier reply of the run may answer it.
     pub no_cache: bool,
-    /// Who asks.
+    /// The principal that asks for it.
     pub principal: Principal,
     /// Names that stand for something of this run alone.
     pub references: Vec<String>,
 }
 
-/// Why a run is not started. Nothing is recorded.
+/// The reason why a run is not started. Nothing is recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InvocationError {
     /// The params do not fit their schema (seed 000, invariant 14).
@@ -122,12 +122,12 @@ pub fn invocation(definition: &Definition, asked: Invocation) -> Result<Draft, I
     })
 }
 
-/// What came of a sending.
+/// The result of a sending.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WebhookOutcome {
     /// The scope's path.
     pub scope: String,
-    /// What the frame will say.
+    /// The answer that the frame will record.
     pub answer: WebhookAnswer,
 }
 
@@ -202,8 +202,8 @@ fn clock_jumped(state: &RunState, clock: Timestamp, forward_ms: Option<u64>) -> 
     }
 }
 
-/// What a recovered run records first, if anything: that the clock is before its last frame, and
-/// that it continues deciding. A run that waits writes nothing (DESIGN 1).
+/// The frames that a recovered run records first, if any: that the clock is before its last frame,
+/// and that it continues deciding. A run that waits writes nothing (DESIGN 1).
 ///
 /// `more` says that something else is to be recorded, so that a clock that jumped is noted before.
 pub fn restart(

@@ -32,7 +32,7 @@ pub const MAX_POST_EVENTS: usize = 256;
 pub struct PostCommand {
     /// In order, at most [`MAX_POST_EVENTS`].
     pub events: Vec<PostedEvent>,
-    /// Who.
+    /// The principal that posts them.
     pub by: Principal,
     /// Requests with the same key and events are recorded once.
     pub key: Option<String>,
@@ -60,7 +60,7 @@ pub enum PostAdmission {
     },
 }
 
-/// Why a post is refused. Nothing is recorded.
+/// The reason why a post is refused. Nothing is recorded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PostError {
     /// It loads none.
@@ -107,9 +107,9 @@ pub enum PostError {
     Unfit {
         /// The position of the event.
         at: usize,
-        /// Why.
+        /// The reason.
         why: String,
-        /// What breaks the schema of its type, if that is why.
+        /// The violations of the schema of its type, if they are the reason.
         violations: Vec<Violation>,
     },
     /// It was decided by rules that this version does not have.
@@ -199,7 +199,7 @@ fn digest(events: &[PostedEvent]) -> String {
     Hash::of(text.as_str().as_bytes()).to_string()
 }
 
-/// Whether the run takes so many events.
+/// Checks that the run accepts so many events.
 fn check_open(
     of_worlds: WorldBudget,
     state: &RunState,
@@ -229,8 +229,8 @@ fn check_open(
     }
 }
 
-/// Whether nobody changed what a post is about since a frame: the last one about it, or any behind
-/// that.
+/// Checks that the subject of a post has not changed since a frame: the last one about it, or any
+/// behind that.
 fn check_unchanged(world: &World, events: &[PostedEvent], expected: u64) -> Result<(), PostError> {
     let named = events
         .iter()
@@ -422,7 +422,7 @@ impl PostMaker<'_> {
     }
 }
 
-/// What does not fit, and what breaks the schema of its type.
+/// The reason why an event does not fit, and the violations of the schema of its type.
 type Unfit = (String, Vec<Violation>);
 
 fn unfit(why: String) -> Unfit {

@@ -19,7 +19,7 @@ use crate::timers;
 /// The most bytes of a name: a frame keeps names whole.
 const MAX_NAME: usize = 256;
 
-/// What becomes of a report.
+/// The decision about a report.
 #[derive(Debug)]
 pub enum ReportAdmission {
     /// It is to be recorded, as one input.
@@ -148,8 +148,8 @@ fn prepare_for_cache(state: &RunState, step: StepKey, task: &AgentTask, request:
     }
 }
 
-/// Whether a model call may be made. One that an earlier reply answers costs nothing; one that is
-/// identical to a call under way waits for that reply.
+/// Decides whether a model call may be made. One that an earlier reply answers costs nothing; one
+/// that is identical to a call under way waits for that reply.
 fn allowance(state: &RunState, request: &LlmRequest, prices: &GroupPrices) -> Affordability {
     if state.has_reply(request) {
         return Affordability::Affordable;
@@ -163,15 +163,17 @@ fn allowance(state: &RunState, request: &LlmRequest, prices: &GroupPrices) -> Af
     }
 }
 
-/// Whether a report says that the time of its task is over. Deadlines are the orchestrator's to judge
-/// (decisions F3, P1), and a runtime elsewhere may not have heard yet that they moved.
+/// Returns `true` if a report says that the time of its task is over. Deadlines are the
+/// orchestrator's to judge (decisions F3, P1), and a runtime elsewhere may not have heard yet that
+/// they moved.
 pub fn claims_timeout(events: &[AgentEvent]) -> bool {
     let late = |event: &AgentEvent| matches!(event, AgentEvent::Finished(end) if end.reason == FinishReason::Timeout);
     events.iter().any(late)
 }
 
-/// Whether the run's time is not over: it is paused, or its deadline is still to come. Then a report
-/// that claims a timeout is not taken: its task goes the way of one that nobody works on any more.
+/// Returns `true` if the run's time is not over: it is paused, or its deadline is still to come.
+/// Then a report that claims a timeout is not accepted: its task is treated as one that no runtime
+/// works on any more.
 pub fn has_time(state: &RunState, now: Timestamp) -> bool {
     state.paused().is_some() || timers::deadline(state).is_some_and(|until| until > now)
 }
@@ -223,7 +225,8 @@ fn accept(
     ReportAdmission::Accepted(drafts)
 }
 
-/// What a frame follows from, and the recorded result that it repeats, if this ledger holds it.
+/// The causes of a frame: the one that it follows from, and the recorded result that it repeats, if
+/// this ledger holds it.
 fn causes_of(event: &AgentEvent, after: &AgentTask) -> Vec<Cause> {
     let mut causes = vec![Cause::Here(cause_of(event, after.last))];
     let known = after
@@ -239,7 +242,7 @@ fn causes_of(event: &AgentEvent, after: &AgentTask) -> Vec<Cause> {
     causes
 }
 
-/// What a frame follows from: a call from the reply that asked for it, a result from its call.
+/// The cause of a frame: for a call the reply that asked for it, for a result its call.
 fn cause_of(event: &AgentEvent, last: u64) -> u64 {
     if let AgentEvent::ToolCalled(called) = event {
         called.approval.unwrap_or(called.response)

@@ -18,29 +18,29 @@ use super::intervention::{InterventionError, check_replaced};
 use crate::definition::Definition;
 use crate::rules::DecisionRules;
 
-/// What a person says about an outcome.
+/// A person's decision about an outcome.
 #[derive(Debug, Clone)]
 pub struct ReviewCommand {
     /// The scope's path; empty for the run itself.
     pub scope: String,
     /// The step.
     pub step: String,
-    /// Which review they mean, if they say it; otherwise the one that is pending.
+    /// The review that they mean, if they say it; otherwise it is the one that is pending.
     pub review_id: Option<String>,
     /// The `review.requested` whose roles they have, if people were asked when that was looked at: no
     /// other is decided, since another may ask for other roles.
     pub permitted: Option<u64>,
-    /// What they decide.
+    /// The decision.
     pub decision: ReviewDecision,
     /// The fields of the output that they replace.
     pub overlay: BTreeMap<String, Value>,
-    /// Who.
+    /// The person who decides.
     pub by: Principal,
-    /// Why.
+    /// The reason, where one is given.
     pub reason: Option<String>,
 }
 
-/// Why a decision is not taken. Nothing is recorded.
+/// The reason why a decision is refused. Nothing is recorded.
 #[derive(Debug, thiserror::Error)]
 pub enum ReviewDecisionError {
     /// The step does not wait for a review.
@@ -54,15 +54,15 @@ pub enum ReviewDecisionError {
     Decided {
         /// The step.
         step: String,
-        /// How.
+        /// The decision that was made.
         decided: String,
     },
     /// Another review of the step is pending.
     #[error("the review that is pending is {pending}, not {given:?}")]
     Stale {
-        /// What is pending.
+        /// The review that is pending.
         pending: String,
-        /// What was meant.
+        /// The review that was meant.
         given: String,
     },
     /// The time is over.
@@ -74,7 +74,7 @@ pub enum ReviewDecisionError {
     /// Whoever started the run may not approve.
     #[error("{by:?} started the run, and the policy asks for another person to approve")]
     Proposer {
-        /// Who.
+        /// The person.
         by: String,
     },
     /// One person counts once.
@@ -82,7 +82,7 @@ pub enum ReviewDecisionError {
     Twice {
         /// The review.
         id: String,
-        /// Who.
+        /// The person.
         by: String,
     },
     /// People who approve replace one field by one value.
@@ -92,12 +92,12 @@ pub enum ReviewDecisionError {
     Otherwise {
         /// The field.
         field: String,
-        /// Who replaced it.
+        /// The person who replaced it.
         by: String,
         /// By what, shortened.
         value: String,
     },
-    /// What is rejected has no output that could be changed.
+    /// A rejected outcome has no output that could be changed.
     #[error("a rejection replaces nothing: leave the overlay out")]
     OverlayOfRejection,
     /// A replaced field does not fit.
@@ -209,7 +209,7 @@ fn find<'s>(
     }
 }
 
-/// What was decided on the outcome of a task.
+/// The decision about the outcome of a task, in words.
 fn outcome_of_review(state: &RunState, task: &AgentTask) -> Option<String> {
     let review = task.review.as_deref()?;
     match &review.state {

@@ -7,7 +7,7 @@ use ktsu_projections::run::RunState;
 use super::intervention::{InterventionError, reject_recompute};
 use crate::rules::DecisionRules;
 
-/// What is to become of a run.
+/// A command that pauses or ends a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunControl {
     /// Nothing starts until it is resumed.
@@ -66,7 +66,7 @@ pub fn steer(
     })
 }
 
-/// Where a run stands, in a word for people.
+/// The status of a run, in a word for people.
 pub fn status_text(state: &RunState) -> &'static str {
     match state.paused() {
         Some(_) => "paused",

@@ -20,15 +20,16 @@ pub struct StepResumption {
     pub scope: String,
     /// The step.
     pub step: String,
-    /// Which suspension is meant, if the caller says it; otherwise the one that is pending.
+    /// The suspension that is meant, if the caller says it; otherwise it is the one that is
+    /// pending.
     pub suspend_id: Option<String>,
-    /// What the caller may resume.
+    /// The suspension that the caller may resume.
     pub permitted: PermittedSuspension,
     /// The data.
     pub data: Value,
-    /// Who.
+    /// The principal that gives the data.
     pub by: Principal,
-    /// Why.
+    /// The reason, where one is given.
     pub reason: Option<String>,
 }
 
@@ -43,7 +44,7 @@ pub enum PermittedSuspension {
     Attempt(u32),
 }
 
-/// Why data are not taken. Nothing is recorded.
+/// The reason why data are refused. Nothing is recorded.
 #[derive(Debug, thiserror::Error)]
 pub enum StepResumptionError {
     /// The step does not wait for data.
@@ -57,15 +58,15 @@ pub enum StepResumptionError {
     Over {
         /// The step.
         step: String,
-        /// How it ended.
+        /// The end that it had.
         how: &'static str,
     },
     /// Another suspension of the step is pending.
     #[error("the suspension that is pending is {pending}, not {given:?}")]
     Stale {
-        /// What is pending.
+        /// The suspension that is pending.
         pending: String,
-        /// What was meant.
+        /// The suspension that was meant.
         given: String,
     },
     /// The time is over.
@@ -79,7 +80,7 @@ pub enum StepResumptionError {
     Data {
         /// The step.
         step: String,
-        /// What is wrong with them, and where, for people.
+        /// The fault of the data, and its place, for people.
         words: String,
         /// The code of the schema's refusal.
         code: &'static str,
@@ -185,7 +186,7 @@ fn find<'s>(
     }
 }
 
-/// What became of the last suspension of a step.
+/// The end of the last suspension of a step, in words.
 fn how_it_ended(state: &RunState, at: StepKey) -> Option<&'static str> {
     let suspension = state
         .task(at, None)

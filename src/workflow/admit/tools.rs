@@ -78,8 +78,8 @@ pub(super) fn fill(
     Ok(())
 }
 
-/// What is sent along with a call, so that its server can tell one it has seen. Of the stream: a
-/// branch has keys of its own (decision F1).
+/// The key that is sent along with a call, so that its server can recognize a call that it has
+/// seen. Of the stream: a branch has keys of its own (decision F1).
 pub fn idempotency_key(stream: &StreamId, first: u64) -> String {
     let text = format!("ktsu tool call\n{stream}#{first}");
     let hash = Hash::of(text.as_bytes()).to_string();
@@ -160,8 +160,8 @@ fn substitute_recorded(returned: &mut ToolReturned, wanted: &RequestedCall, reco
     }
 }
 
-/// Whether a recompute does not send calls of a tool: its server keeps something, or reads the run,
-/// which a recompute is not; or a person would have to approve it.
+/// Returns `true` if a recompute does not send calls of a tool: its server keeps something, or
+/// reads the run, which a recompute is not; or a person would have to approve it.
 pub fn is_withheld(server: &ServerPlan, tool: &str) -> bool {
     server.stateful || server.reads_its_run() || server.approval(tool).is_some()
 }
@@ -182,7 +182,8 @@ fn check_recompute_sends(
     }
 }
 
-/// Why a branch that keeps to itself does not make a call: what it changes lasts (decision F1).
+/// The reason why a branch that keeps to itself does not make a call: what it changes lasts
+/// (decision F1).
 pub(super) fn lasting_change(event: &AgentEvent, servers: &[ServerPlan]) -> Option<String> {
     let (server, tool) = event.target()?;
     let stateful = of(servers, server).is_some_and(|one| one.stateful);

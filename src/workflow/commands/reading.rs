@@ -15,7 +15,7 @@ const MAX_NAME: usize = 64;
 struct EventMembers<'v> {
     members: &'v Map<String, Value>,
     place: String,
-    /// What it is called.
+    /// The name for the object in messages.
     name: &'static str,
 }
 
@@ -205,7 +205,7 @@ fn llm_trace(value: &Value, place: String) -> Result<LlmTrace, String> {
     })
 }
 
-/// What a value is, in words.
+/// The kind of a value, in words.
 pub(super) fn kind_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",

@@ -19,7 +19,7 @@ use crate::template::{Template, text_of};
 /// An agent, compiled.
 #[derive(Debug)]
 pub struct CompiledAgent {
-    /// What it was made from.
+    /// The file that it was compiled from.
     pub file: Arc<AgentFile>,
     /// The schema of its output, reserved fields not required.
     pub output: Schema,
@@ -28,7 +28,8 @@ pub struct CompiledAgent {
     text: BTreeSet<String>,
     /// Params whose type names null: what rules 1 asked for.
     nullable: BTreeSet<String>,
-    /// What an agent of this program gives with every output: reserved fields, by its own schema.
+    /// The schema of the reserved fields that an agent of this program gives with every output, as
+    /// its own schema has them.
     promised: Option<Schema>,
     user: Option<Template>,
     reflect: Option<Template>,
@@ -38,7 +39,7 @@ pub struct CompiledAgent {
     pub servers: Vec<CompiledServer>,
 }
 
-/// What a model is told about one task.
+/// The prompts that a model gets about one task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Prompts {
     /// The user message.
@@ -113,18 +114,19 @@ impl CompiledAgent {
         [&self.output].into_iter().chain(params).chain(promised)
     }
 
-    /// Whether a param is kept from every prompt.
+    /// Returns `true` if a param is kept from every prompt.
     pub fn is_secret(&self, param: &str) -> bool {
         self.secret.contains(param)
     }
 
-    /// Whether it may look at its draft once more.
+    /// Returns `true` if it may look at its draft once more.
     pub fn reflects(&self) -> bool {
         self.reflect.is_some()
     }
 
-    /// What an output lacks that this agent, one of those that come with ktsu, gives with each, and
-    /// what of that is not what its schema says. `output` still has its reserved fields.
+    /// The reserved fields that this agent, one of those that come with ktsu, gives with each
+    /// output and that an output lacks, or has otherwise than its schema says. `output` still has
+    /// its reserved fields.
     pub fn missing_reserved(&self, output: &Value, rules: DecisionRules) -> Vec<SchemaViolation> {
         let promised = self.promised.as_ref();
         promised.map_or_else(Vec::new, |promised| airlock::check(promised, output, rules))
@@ -192,11 +194,11 @@ impl CompiledAgent {
     }
 }
 
-/// How the paths of agents begin that come with ktsu.
+/// The prefix of the paths of agents that come with ktsu.
 const FIRST_PARTY: &str = "ktsu/";
 
-/// What a schema says of the reserved names that it requires at its top level. The schema itself is
-/// never held against them, since they are taken out of an output before (decision R5).
+/// The part of a schema about the reserved names that it requires at its top level. The schema
+/// itself never checks them, since they are taken out of an output before (decision R5).
 fn reserved_and_required(schema: &Value) -> Value {
     let names = schema.get("required").and_then(Value::as_array);
     let names = names.into_iter().flatten().filter_map(Value::as_str);

@@ -32,7 +32,7 @@ pub use world::{CompiledRelation, CompiledWorld, CompiledWorlds};
 /// The root workflow and everything it reaches, compiled.
 #[derive(Debug)]
 pub struct Definition {
-    /// What it was made from.
+    /// The plan that it was compiled from.
     pub plan: Plan,
     /// The canonical text of the plan.
     pub json: CanonicalJson,
@@ -55,22 +55,22 @@ pub struct Definition {
 /// One workflow, compiled.
 #[derive(Debug)]
 pub struct CompiledWorkflow {
-    /// What it was made from.
+    /// The plan that it was compiled from.
     pub plan: Arc<WorkflowPlan>,
     /// In file order.
     pub steps: Vec<CompiledStep>,
     /// The schema of its params.
     pub params: Option<ParamsSchema>,
-    /// How its own output is made (`map`) and checked (`schema`).
+    /// The template (`map`) and the schema (`schema`) of its own output.
     pub output: Option<(Option<Template>, Option<Schema>)>,
     /// Positions in `steps`.
     pub by_id: HashMap<String, usize>,
 }
 
-/// What is wrong where, in words.
+/// The faults of a plan: the place of each, and what is wrong there, in words.
 pub type CompileErrors = Vec<(String, String)>;
 
-/// Whether what checking values takes can grow faster than they do, for any schema.
+/// Returns `true` if the effort of checking values can grow faster than the values, for any schema.
 fn checks_may_grow<'d>(
     workflows: impl IntoIterator<Item = &'d CompiledWorkflow>,
     agents: impl IntoIterator<Item = &'d CompiledAgent>,
@@ -163,7 +163,8 @@ impl Definition {
         self
     }
 
-    /// Whether checking a value against one of its schemas can take far longer than its size says.
+    /// Returns `true` if checking a value against one of its schemas can take far longer than its
+    /// size suggests.
     pub fn checks_may_grow(&self) -> bool {
         self.checks_may_grow
     }
@@ -285,7 +286,7 @@ fn children(plan: &Plan, path: &str, workflow: &WorkflowPlan, faults: &mut Compi
     }
 }
 
-/// What responders run is in the plan, and what they see is no secret.
+/// Checks that what responders run is in the plan, and that what they see is no secret.
 fn responders(plan: &Plan, worlds: Option<&CompiledWorlds>, faults: &mut CompileErrors) {
     for (path, world) in &plan.worlds {
         for missing in world
@@ -433,7 +434,7 @@ impl CompiledWorkflow {
         names.collect()
     }
 
-    /// Whether a variable is declared as a secret.
+    /// Returns `true` if a variable is declared as a secret.
     pub fn is_secret(&self, variable: &str) -> bool {
         let declared = self.plan.env.iter();
         declared

@@ -21,15 +21,15 @@ use crate::world::{self, TriggerKind};
 /// A responder, compiled.
 #[derive(Debug)]
 pub struct CompiledResponder {
-    /// What it was made from.
+    /// The plan that it was compiled from.
     pub plan: ResponderPlan,
     /// In file order: each sees those before it.
     pub lookups: Vec<CompiledLookup>,
     /// Falsy: it does not fire.
     pub when: Option<Expression>,
-    /// What it goes through; absent: it acts once.
+    /// The items that it goes through; absent: it acts once.
     pub for_each: Option<CompiledForEach>,
-    /// What it does for each item.
+    /// The work that it does for each item.
     pub work: CompiledResponse,
     /// Its reaction to a reply or a result.
     pub then: Vec<CompiledEntry>,
@@ -41,14 +41,14 @@ pub struct CompiledResponder {
 pub struct CompiledLookup {
     /// The name.
     pub name: String,
-    /// What it finds.
+    /// The look-up that finds its value.
     pub find: CompiledFind,
 }
 
 /// A look-up, compiled.
 #[derive(Debug)]
 pub enum CompiledFind {
-    /// How many objects there are.
+    /// The number of objects.
     Count(CompiledQuery),
     /// The object that was created first, or null.
     First(CompiledQuery),
@@ -65,7 +65,7 @@ pub struct CompiledQuery {
     pub kind: String,
     /// Conditions on fields: all of them hold.
     pub fields: Vec<CompiledMatch>,
-    /// What must not exist beside an object, which is `item` in these conditions.
+    /// The objects that must not exist beside an object, which is `item` in these conditions.
     pub without: Option<(String, Vec<CompiledMatch>)>,
 }
 
@@ -76,11 +76,11 @@ pub struct CompiledMatch {
     pub field: String,
     /// The value, or with `any` the array of values, one of which the field equals.
     pub value: Template,
-    /// Whether one of several values is enough.
+    /// True if one of several values is enough.
     pub any: bool,
 }
 
-/// What a responder goes through.
+/// The items that a responder goes through.
 #[derive(Debug)]
 pub enum CompiledForEach {
     /// The items of this array.
@@ -89,7 +89,7 @@ pub enum CompiledForEach {
     Items(Template),
 }
 
-/// What a responder does for an item.
+/// The work that a responder does for an item.
 #[derive(Debug)]
 pub enum CompiledResponse {
     /// It asks a model.
@@ -117,19 +117,19 @@ pub struct CompiledAsk {
 /// One entry of `emit`, `then` or `goal`.
 #[derive(Debug)]
 pub struct CompiledEntry {
-    /// What later entries of the item call it.
+    /// The name that later entries of the item have for it.
     pub as_name: Option<String>,
     /// The object is made once for each value of this.
     pub key: Option<Template>,
-    /// What becomes of it where its key exists.
+    /// The rule for an object whose key exists.
     pub if_exists: IfExists,
-    /// What it makes.
+    /// The event that it makes.
     pub make: CompiledMake,
     /// Falsy: nothing is made.
     pub when: Option<Expression>,
 }
 
-/// What an entry makes.
+/// The event that an entry makes.
 #[derive(Debug)]
 pub enum CompiledMake {
     /// `object.created`.

@@ -14,21 +14,21 @@ use crate::template::{Template, text_of};
 /// A tool server, compiled.
 #[derive(Debug)]
 pub struct CompiledServer {
-    /// What it was made from.
+    /// The plan that it was compiled from.
     pub plan: ServerPlan,
     params: BTreeMap<String, Template>,
 }
 
-/// What a server is told, by param.
+/// The values that a server gets, by param.
 pub type ServerParamValues = BTreeMap<String, String>;
 
-/// Why a param of a server has no value.
+/// The reason why a param of a server has no value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ServerParamError {
     /// The agent's own params cannot be made.
     #[error("the params of the step cannot be made with their secrets in place")]
     Params,
-    /// What it is made of is not there.
+    /// The value that it is made of is not there.
     #[error("the server {server:?} gets no value for its param {param:?}")]
     Value {
         /// The server.
@@ -43,7 +43,7 @@ pub enum ServerParamError {
         server: String,
         /// The param.
         param: String,
-        /// Why.
+        /// The reason.
         message: String,
     },
 }
@@ -96,8 +96,8 @@ impl CompiledServer {
         })
     }
 
-    /// What it is told of everything that is no secret, or of the secrets alone. `given`: the
-    /// params of the agent.
+    /// The values that it gets of all params that are no secrets, or of the secrets alone. `given`:
+    /// the params of the agent.
     ///
     /// # Errors
     /// [`ServerParamError`], for the first param without a value.
@@ -135,7 +135,8 @@ impl CompiledServer {
         Ok(values)
     }
 
-    /// What an evaluation says may hold the values it went wrong with.
+    /// The error for an evaluation that failed. The message of one with a secret is left out: it
+    /// may hold the values that the evaluation failed with.
     fn failed(&self, param: &str, secret: bool, error: EvaluationError) -> ServerParamError {
         ServerParamError::Expression {
             server: self.plan.name.clone(),
@@ -158,7 +159,7 @@ fn reachable(plan: &ServerPlan) -> bool {
     }
 }
 
-/// Whether a template takes the value of one of these params.
+/// Returns `true` if a template takes the value of one of these params.
 fn mentions(template: &Template, secret: &BTreeSet<String>) -> bool {
     template.expressions().any(|expression| {
         let taken = expression.params();

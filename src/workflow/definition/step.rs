@@ -24,7 +24,7 @@ pub struct CompiledStep {
     pub condition: Option<Expression>,
     /// The air-lock of its output; `check_output` applies it.
     pub schema: Option<Schema>,
-    /// What it does.
+    /// The work that it does.
     pub work: CompiledWork,
     /// The schema speaks of the value of a transform, not of the object around it.
     judges_result: bool,
@@ -50,7 +50,7 @@ pub enum CompiledWork {
         url: Template,
         /// A tree of templates.
         body: Option<Template>,
-        /// What each sending is signed with: a template that makes a secret.
+        /// The secret with which each sending is signed: a template that makes it.
         secret: Option<Template>,
     },
     /// Another workflow runs inline.
@@ -79,7 +79,7 @@ impl CompiledStep {
         })
     }
 
-    /// What the step's own schema says about an output without reserved fields; nothing when
+    /// The violations of the step's own schema by an output without reserved fields; none when
     /// there is no schema (decision E5).
     ///
     /// The output of a transform is `{"result": value}`: a schema that requires `result` checks

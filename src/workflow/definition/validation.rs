@@ -11,7 +11,7 @@ use crate::defaults;
 use crate::expression::Root;
 
 impl Definition {
-    /// Why this definition is not one that a kit could have, if it is not.
+    /// The reason why this definition is not one that a kit could have, if it is not.
     pub fn refusal(&self) -> Option<String> {
         if let Some(name) = self.undeclared() {
             return Some(format!("it uses env.{name} without declaring it"));
@@ -61,8 +61,8 @@ impl Definition {
     }
 }
 
-/// Whether a workflow declares or mentions variables: where it is called inline, none has a value
-/// (decision K4).
+/// Returns `true` if a workflow declares or mentions variables: where it is called inline, none has
+/// a value (decision K4).
 fn has_variables(workflow: &CompiledWorkflow) -> bool {
     let mentions = |root: &Root| matches!(root, Root::Env(_));
     !workflow.plan.env.is_empty() || workflow.roots().iter().any(mentions)

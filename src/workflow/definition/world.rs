@@ -19,7 +19,7 @@ use crate::world::{GOAL_OBJECT, MAX_RESPONDERS, MAX_WORLD_TYPES, STEP_OBJECT, is
 /// One world, compiled.
 #[derive(Debug)]
 pub struct CompiledWorld {
-    /// What it was made from.
+    /// The plan that it was compiled from.
     pub plan: Arc<WorldPlan>,
     edges: Vec<CompiledResponder>,
     responders: Vec<CompiledResponder>,
@@ -32,7 +32,7 @@ pub struct CompiledWorld {
 /// A type of relations.
 #[derive(Debug)]
 pub struct CompiledRelation {
-    /// What it was made from.
+    /// The plan that it was compiled from.
     pub plan: RelationType,
     /// Of its data; absent: any object.
     pub schema: Option<Schema>,
@@ -191,13 +191,13 @@ impl CompiledWorlds {
         responders.find(|(_, responder)| responder.plan.name == name)
     }
 
-    /// Which of [`Self::responders`] react to an event about an object or a relation of this type,
-    /// ascending. An event without a type has none.
+    /// The positions in [`Self::responders`] of those that react to an event about an object or a
+    /// relation of this type, ascending. `kind` is absent for an event without a type.
     pub fn candidates(&self, event: &str, kind: Option<&str>) -> &[u32] {
         self.candidates.find(event, kind)
     }
 
-    /// What the goal of a run becomes, in order.
+    /// The entries that the goal of a run becomes, in order.
     pub fn goal(&self) -> &[CompiledEntry] {
         &self.goal
     }
@@ -233,7 +233,7 @@ impl CompiledWorlds {
     }
 }
 
-/// What a goal becomes where no world says otherwise (seed 002).
+/// The entry that a goal becomes where no world says otherwise (seed 002).
 fn default_goal() -> EntryPlan {
     let data = serde_json::json!({"goal": "{{ goal }}"});
     EntryPlan {
@@ -248,8 +248,8 @@ fn default_goal() -> EntryPlan {
     }
 }
 
-/// What worlds say of each other: names of responders are unique, a type is declared alike wherever
-/// it is, and every type that is named is declared by one of them.
+/// Checks what worlds say of each other: names of responders are unique, a type is declared alike
+/// wherever it is, and every type that is named is declared by one of them.
 fn references(plans: &BTreeMap<String, Arc<WorldPlan>>, faults: &mut CompileErrors) {
     let mut names = BTreeSet::new();
     let mut count = 0;
@@ -304,8 +304,8 @@ fn references(plans: &BTreeMap<String, Arc<WorldPlan>>, faults: &mut CompileErro
     }
 }
 
-/// Whether a type of objects is one that no world declares: what stands for a step, and what a goal
-/// becomes where no world says otherwise.
+/// Returns `true` if a type of objects is one that no world declares: that of the objects that
+/// represent steps, or that of the goal where no world says otherwise.
 fn is_built_in(name: &str, plans: &BTreeMap<String, Arc<WorldPlan>>) -> bool {
     name == STEP_OBJECT || name == GOAL_OBJECT && plans.values().all(|plan| plan.goal.is_none())
 }

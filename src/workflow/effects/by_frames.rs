@@ -42,7 +42,7 @@ pub(crate) fn hold_at_every_cut(frames: &[Frame]) -> usize {
 /// Scope, step, item, and of a notice the request it is about.
 type Subject = (String, String, Option<u32>, Option<u64>);
 
-/// What the frames so far announced.
+/// The effects that the frames so far announced.
 #[derive(Debug, Default)]
 struct ByFrames {
     open: BTreeMap<Subject, u64>,
@@ -52,7 +52,7 @@ struct ByFrames {
     /// The decision rules of the run.
     rules: u32,
     ended: Option<u64>,
-    /// Whether a recompute waits to be compared.
+    /// True if a recompute waits to be compared.
     to_compare: bool,
 }
 

@@ -15,7 +15,7 @@ use super::names::{INVOKED, InvokedMention, ParamNames, Root, Vocabulary};
 use super::negated::NegatedPath;
 use super::value::measure;
 
-/// What the current node of an expression is.
+/// The kind of the current node of an expression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NodeScope {
     /// The object of names.
@@ -59,11 +59,11 @@ pub(super) struct Analysis<'j> {
     pub(super) invoked: BTreeMap<String, InvokedMention>,
     /// The step whose value the current node is looked up in.
     within: Option<String>,
-    /// Whether it mentions that of a value which may be that of any step.
+    /// True if it mentions that of a value which may be that of any step.
     invoked_of_any: bool,
     vocabulary: Vocabulary,
     depth: usize,
-    /// What is said of a negated path, by the places of the `!` and of the dot.
+    /// The explanation of a negated path, by the places of the `!` and of the dot.
     negated: &'j dyn Fn(usize, usize) -> Option<NegatedPath>,
 }
 
@@ -105,7 +105,7 @@ fn refuse<T>(offset: usize, message: impl Into<String>, hint: &str) -> Result<T,
 }
 
 impl Analysis<'_> {
-    /// What may be written instead of all names at once.
+    /// Examples of what may be written instead of all names at once.
     fn example(&self) -> &'static str {
         match self.vocabulary {
             Vocabulary::Workflow => "name something: params.x, step.ID.x, env.NAME",
@@ -331,8 +331,8 @@ fn leading(ast: &Ast) -> Option<&str> {
     }
 }
 
-/// Where `!step` or `!env` stands, which alone is nothing; for a responder, any negated name: what
-/// it is about is never true or false as a whole.
+/// The place of a `!step` or `!env`, which alone is nothing; for a responder, of any negated name:
+/// its subject is never true or false as a whole.
 fn negated_space(ast: &Ast, vocabulary: Vocabulary) -> Option<usize> {
     let Ast::Not { offset, node } = ast else {
         return None;
@@ -348,7 +348,7 @@ fn negated_space(ast: &Ast, vocabulary: Vocabulary) -> Option<usize> {
     }
 }
 
-/// What a name at the root is that has no other meaning.
+/// The meaning of a name at the root that has no other.
 fn named(vocabulary: Vocabulary, name: &str) -> Root {
     match vocabulary {
         Vocabulary::Workflow if name == "resume" => Root::Resume,

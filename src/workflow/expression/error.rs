@@ -7,7 +7,7 @@ pub const MAX_NESTING: usize = 64;
 /// The most bytes of a result, as compact JSON.
 pub const MAX_RESULT: usize = 1 << 20;
 
-/// Why a text is not an expression: a boot error.
+/// The reason why a text is not an expression: a boot error.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ExpressionError {
@@ -21,7 +21,8 @@ pub struct ExpressionError {
     pub negated_path: bool,
 }
 
-/// Why an expression has no value. The words are ours and may enter a frame (decision E3).
+/// The reason why an expression has no value. The words are ours and may enter a frame (decision
+/// E3).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct EvaluationError {

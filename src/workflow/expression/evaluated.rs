@@ -17,7 +17,7 @@ pub trait EvaluatedValue: Clone {
     fn union<'a>(sets: impl IntoIterator<Item = &'a Self::Provenance>) -> Self::Provenance
     where
         Self::Provenance: 'a;
-    /// Whether a set has no places.
+    /// Returns `true` if a set has no places.
     fn is_empty(set: &Self::Provenance) -> bool;
     /// The result of `find`, which is called only where provenance is tracked.
     fn trace(find: impl FnOnce() -> Self::Provenance) -> Self::Provenance;
@@ -31,9 +31,10 @@ pub trait EvaluatedValue: Clone {
     fn chosen_by(self, more: &Self::Provenance) -> Self;
     /// The value.
     fn value(&self) -> &Rcvar;
-    /// What chose it.
+    /// The places that chose it.
     fn chosen(&self) -> &Self::Provenance;
-    /// What it was made of; of an array or object with parts of their own, what made it as such.
+    /// The places that it was made of; of an array or object with parts of their own, those that
+    /// made it as such.
     fn source(&self) -> Self::Provenance;
     /// Calls `visit` with it and all of its parts that have a provenance of their own.
     fn visit_parts(&self, visit: &mut dyn FnMut(&Self));
@@ -61,19 +62,19 @@ pub trait EvaluatedValue: Clone {
         Self::list(items, self.source()).chosen_by(self.chosen())
     }
 
-    /// What its kind, its length and its truth rest on.
+    /// The places that its kind, its length and its truth rest on.
     fn shape(&self) -> Self::Provenance {
         Self::union([&self.source(), self.chosen()])
     }
 
-    /// What it and all of its parts were made of.
+    /// The places that it and all of its parts were made of.
     fn sources(&self) -> Self::Provenance {
         let mut found = Vec::new();
         self.visit_parts(&mut |part| found.push(part.source()));
         Self::union(&found)
     }
 
-    /// What chose it and its parts.
+    /// The places that chose it and its parts.
     fn choosers(&self) -> Self::Provenance {
         let mut found = Vec::new();
         self.visit_parts(&mut |part| found.push(part.chosen().clone()));

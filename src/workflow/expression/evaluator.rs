@@ -7,7 +7,7 @@ use super::evaluated::EvaluatedValue;
 use super::provenance::Tracked;
 use super::value::{equal, measure};
 
-/// What evaluations looked at that could have made them fail.
+/// The values that evaluations looked at and that could have made them fail.
 #[derive(Debug)]
 pub struct Tracker<V: EvaluatedValue = Tracked> {
     inspected: Vec<V::Provenance>,
@@ -22,7 +22,7 @@ impl<V: EvaluatedValue> Default for Tracker<V> {
 }
 
 impl<V: EvaluatedValue> Tracker<V> {
-    /// What could have made an evaluation fail by being something else.
+    /// The places that could have made an evaluation fail by having another value.
     pub fn inspected(&self) -> V::Provenance {
         V::union(&self.inspected)
     }

@@ -19,7 +19,7 @@ use super::value::{as_whole, compare_numbers, flag, kind, measure, null, number,
 
 type EvaluationResult = Result<Rcvar, EvaluationError>;
 
-/// How a function is called.
+/// The arguments that a function takes.
 pub(super) struct Signature {
     least: usize,
     most: Option<usize>,
@@ -331,7 +331,8 @@ fn total<V: EvaluatedValue>(
     made(number(float / items.len() as f64))
 }
 
-/// Whether an array holds a value: the one element that does, or all that do not, made the answer.
+/// Evaluates whether an array holds a value: the one element that does, or all that do not, made
+/// the answer.
 fn contains<V: EvaluatedValue>(
     run: &mut Evaluator<'_, V>,
     list: &V,

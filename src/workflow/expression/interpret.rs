@@ -159,7 +159,8 @@ impl<V: EvaluatedValue> Evaluator<'_, V> {
         }
     }
 
-    /// What is null is left out, so every element decides the positions of the others.
+    /// Evaluates a projection. Null values are left out, so every element decides the positions of
+    /// the others.
     fn projection(&mut self, data: &V, lhs: &Ast, rhs: &Ast) -> Result<V, EvaluationError> {
         let subject = self.run(data, lhs)?;
         let Some(items) = subject.items() else {

@@ -99,7 +99,7 @@ fn rewrite(source: &str) -> Result<(String, Offsets), ExpressionError> {
     Ok((out, Offsets { added }))
 }
 
-/// Where an identifier stands for the first time, outside text.
+/// The first place of an identifier, outside text.
 pub(super) fn identifier(source: &str, name: &str) -> Option<usize> {
     let mut at = 0;
     while let Some(c) = source.get(at..)?.chars().next() {
@@ -152,7 +152,7 @@ pub fn skip_quoted(source: &str, start: usize, quote: char) -> Option<usize> {
 
 const NUMBERS: &str = "a number is written in backticks: `1`";
 
-/// What the library refused, told by what stands at the place.
+/// The error for what the library refused, explained by the text at that place.
 fn explain(source: &str, offset: usize) -> ExpressionError {
     let mut offset = offset.min(source.len());
     while !source.is_char_boundary(offset) {

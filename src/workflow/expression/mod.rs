@@ -115,18 +115,18 @@ impl Expression {
         &self.0.ast
     }
 
-    /// What is said of a path whose first part is negated: see [`negated()`].
+    /// The explanation of a path whose first part is negated: see [`negated()`].
     pub fn negated(&self, not: usize, dot: usize) -> Option<NegatedPath> {
         let place = |offset| self.0.offsets.source(offset);
         negated(&self.0.source, place(not), place(dot))
     }
 
-    /// Where an offset of the syntax tree stands in the text as written.
+    /// The place in the text as written for an offset of the syntax tree.
     pub fn source_offset(&self, offset: usize) -> usize {
         self.0.offsets.source(offset)
     }
 
-    /// Where a name stands for the first time in the text as written.
+    /// The first place of a name in the text as written.
     pub fn offset_of(&self, name: &str) -> Option<usize> {
         lexical::identifier(&self.0.source, name)
     }
@@ -176,7 +176,7 @@ impl Expression {
         }
     }
 
-    /// Whether this is a path and there is a value at it.
+    /// Returns `true` if this is a path and there is a value at it.
     pub fn exists<V: EvaluatedValue>(&self, names: &dyn NameLookup<V>) -> bool {
         matches!(self.walk(names), Some(Ok(_)))
     }

@@ -27,7 +27,7 @@ pub enum Root {
     Name(String),
 }
 
-/// Which names expressions have at their root.
+/// The names that expressions have at their root.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Vocabulary {
     /// Those of a workflow: a step has its id, with or without `step.`.
@@ -38,7 +38,7 @@ pub enum Vocabulary {
     Responder,
 }
 
-/// What an expression takes of `params`.
+/// The params that an expression takes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ParamNames {
     /// Single params, by name.
@@ -47,7 +47,7 @@ pub struct ParamNames {
     pub whole: bool,
 }
 
-/// How an expression names what the commands of a step ran.
+/// The form in which an expression names what the commands of a step ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum InvokedMention {
     /// In a projection, a slice, a multi-select, or by an index from the end.
@@ -56,14 +56,14 @@ pub enum InvokedMention {
     Path,
 }
 
-/// Where the values of names come from.
+/// The source of the values of names.
 pub trait NameLookup<V = Rcvar> {
     /// The value of a name, or nothing: then it is null.
     fn get(&self, root: &Root) -> Option<V>;
 
-    /// What the commands of a step ran, as `step.ID.ktsu_invoked` names it: the outputs in their order.
-    /// It is no part of the step's output. `mention` is how the expression names it: under decision
-    /// rules 5 some mentions are null.
+    /// The outputs of what the commands of a step ran, in their order, as `step.ID.ktsu_invoked`
+    /// names them. They are no part of the step's output. `mention` is how the expression names
+    /// them: under decision rules 5 some mentions are null.
     fn invoked(&self, _: &str, _mention: InvokedMention) -> Option<V> {
         None
     }

@@ -5,9 +5,9 @@ use super::lexical::{identifier_end, skip_quoted};
 /// A negated path, in words.
 #[derive(Debug, PartialEq, Eq)]
 pub struct NegatedPath {
-    /// What it is read as.
+    /// The explanation of how it is read.
     pub message: String,
-    /// What to type instead.
+    /// The text to type instead.
     pub hint: String,
 }
 
@@ -29,7 +29,7 @@ pub fn negated(source: &str, not: usize, dot: usize) -> Option<NegatedPath> {
     })
 }
 
-/// Where the path ends that begins at a place, or goes on there.
+/// The end of the path that begins at a place, or continues there.
 fn path_end(source: &str, from: usize) -> usize {
     let mut at = from;
     // Behind a dot something has to come, with or without a space.

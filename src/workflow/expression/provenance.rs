@@ -38,7 +38,7 @@ impl FramePointer {
         Self::new(self.frame, format!("{}/{segment}", self.path))
     }
 
-    /// Whether another place is this one or lies in it.
+    /// Returns `true` if another place is this one or lies in it.
     pub fn contains(&self, other: &Self) -> bool {
         let rest = other.path.strip_prefix(self.path.as_str());
         self.frame == other.frame
@@ -91,7 +91,7 @@ impl Provenance {
         found.into_iter()
     }
 
-    /// Whether there are none.
+    /// Returns `true` if there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_none()
     }
@@ -101,7 +101,7 @@ impl Provenance {
         union([self, other])
     }
 
-    /// Whether one of them holds a place.
+    /// Returns `true` if one of them holds a place.
     pub fn covers(&self, place: &FramePointer) -> bool {
         let ends = place.path.match_indices('/').map(|(at, _)| at);
         let around = ends.chain([place.path.len()]).map(|end| {
@@ -429,7 +429,8 @@ impl EvaluatedValue for Tracked {
     }
 }
 
-/// How much several sets keep between them: places, sets, and the links from one to another.
+/// The number of things that several sets keep between them: places, sets, and the links from one
+/// to another.
 pub fn retained_size<'a>(sets: impl IntoIterator<Item = &'a Provenance>) -> usize {
     let mut kept = 0;
     let sets = sets.into_iter().filter_map(|set| set.0.as_ref());

@@ -249,7 +249,7 @@ fn all_equal<'a, E>(
     Ok(true)
 }
 
-/// How many bytes the compact JSON of a value has; an error over [`MAX_RESULT`] bytes or
+/// The number of bytes of the compact JSON of a value; an error over [`MAX_RESULT`] bytes or
 /// [`MAX_NESTING`] levels. Stops as soon as either is passed, so shared subtrees cannot hurt.
 pub(super) fn measure(value: &Rcvar) -> Result<usize, EvaluationError> {
     measure_within(value, 0, MAX_RESULT)
@@ -323,7 +323,7 @@ fn quoted(text: &str) -> usize {
     2 + text.len() + text.bytes().map(escapes).sum::<usize>()
 }
 
-/// How many values this thread has converted: what tests count instead of time.
+/// A count of the values that this thread has converted, which tests use instead of time.
 #[cfg(test)]
 pub(crate) mod count {
     use std::cell::Cell;

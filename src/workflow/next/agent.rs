@@ -24,8 +24,8 @@ use crate::definition::{CompiledAgent, CompiledStep, CompiledWork, Definition};
 use crate::expression::{Expression, NameLookup, to_value};
 use crate::template::{LeafSource, RenderedTemplate};
 
-/// What a runtime gets to know about a task that has begun; each dispatch gets the same. `memo` keeps
-/// converted values for the next task, so that the items of a fan-out are read once.
+/// The specification of a task that has begun, as its runtime gets it; each dispatch gets the same.
+/// `memo` keeps converted values for the next task, so that the items of a fan-out are read once.
 pub fn task_spec(
     definition: &Definition,
     state: &RunState,
@@ -190,7 +190,7 @@ impl StepDecision<'_> {
 }
 
 impl StepContext<'_> {
-    /// What the step starts with and, if it fans out, over how many items.
+    /// The input that the step starts with and, if it fans out, the number of items.
     fn start_input(
         &self,
         step: &CompiledStep,
@@ -217,7 +217,7 @@ impl StepContext<'_> {
         }
     }
 
-    /// What a fan-out goes over, and how many items that are.
+    /// The items that a fan-out goes over, and their number.
     fn items(&self, each: &FanOut, from: &Expression) -> Result<(StepInput, u32), WorkOutcome> {
         let failed = |words: String| WorkOutcome::failed("expression_failed", words);
         let value = from.evaluate(&self.names);
@@ -239,8 +239,8 @@ impl StepContext<'_> {
         Ok((given, count.min(each.max_items.unwrap_or(u32::MAX))))
     }
 
-    /// Why a task is never sent out: a log cut between its start and its end, neither of which
-    /// went to a runtime, ends it as it would have ended.
+    /// The reason why a task is never sent out: a log cut between its start and its end, neither of
+    /// which went to a runtime, ends it as it would have ended.
     fn preparation_error(
         &self,
         step: &CompiledStep,

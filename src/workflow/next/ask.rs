@@ -1,5 +1,5 @@
-//! What responders ask models or have workflows do: announced, kept going, and checked before their
-//! responder reacts.
+//! The questions that responders ask models, and the workflows that they run: announced, kept
+//! going, and checked before their responder reacts.
 
 use std::collections::BTreeMap;
 
@@ -140,7 +140,7 @@ fn child_plan<'d>(definition: &'d Definition, task: &TaskContext) -> Option<&'d 
     responder.plan.work.child()
 }
 
-/// What a runtime gets to know of a question.
+/// The specification of a question, as its runtime gets it.
 pub(super) fn spec(
     definition: &Definition,
     state: &RunState,
@@ -191,7 +191,8 @@ fn ask_plan<'d>(definition: &'d Definition, task: &TaskContext) -> Option<(&'d A
     }
 }
 
-/// What is due for a question under way, but for its reply: it is sent out again, or given up.
+/// The frames that are due for a question under way, but for its reply: it is sent out again, or
+/// given up.
 pub(super) fn advance(
     definition: &Definition,
     state: &RunState,

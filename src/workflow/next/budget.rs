@@ -28,7 +28,7 @@ pub(super) fn over_budget(definition: &Definition, state: &RunState) -> Option<V
     WorldUsage::of(worlds, state, responding).exhausted(None)
 }
 
-/// What responders may use, and what they have used.
+/// The budget of responders, and what they have used of it.
 pub(super) struct WorldUsage<'a> {
     limits: WorldBudget,
     worlds: &'a CompiledWorlds,
@@ -39,9 +39,9 @@ pub(super) struct WorldUsage<'a> {
 /// A world frame that would come next.
 #[derive(Clone, Copy)]
 pub(super) struct NextEvent<'a> {
-    /// What it follows from.
+    /// The causes of the frame.
     pub(super) causes: &'a [Cause],
-    /// Whether it asks a model, which costs something.
+    /// True if it asks a model, which costs something.
     pub(super) asks: bool,
 }
 
@@ -114,8 +114,8 @@ impl<'a> WorldUsage<'a> {
     }
 }
 
-/// How many outputs the end of a budget would drop: what is left to make of the trigger under way, at
-/// the most, and what responders are to ask or run and have not begun.
+/// The number of outputs that the end of a budget would drop: what is left to make of the trigger
+/// under way, at the most, and what responders are to ask or run and have not begun.
 pub fn dropped_outputs(worlds: &CompiledWorlds, responding: &Responding) -> u64 {
     let current = responding.current();
     let reacts = current.and_then(|(trigger, _)| match &trigger.subject {

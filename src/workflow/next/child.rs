@@ -250,7 +250,7 @@ impl StepContext<'_> {
         Ok((output, place))
     }
 
-    /// What `output.map` comes to.
+    /// The value of `output.map`.
     fn mapped(&self, map: &Template) -> Result<Value, (&'static str, String)> {
         let secret = |name: &str| self.names.is_secret(name);
         let rendered = map.render(&self.names, &secret, self.rules());

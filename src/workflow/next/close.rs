@@ -83,7 +83,7 @@ pub(super) fn close(state: &RunState) -> Vec<Draft> {
     unit.drafts
 }
 
-/// How the paths of all scopes begin that the commands of an item opened.
+/// The prefix of the paths of all scopes that the commands of an item opened.
 fn item_path(state: &RunState, item: &FailedItem) -> Option<String> {
     let scope = state.scope_of(item.step)?;
     let id = state.step_id(item.step)?;
@@ -141,11 +141,11 @@ fn stop_reason(failing: &RunFailure) -> FinishReason {
     }
 }
 
-/// What is to be known to close a step.
+/// The data that is needed to close a step.
 struct Closing<'a> {
     state: &'a RunState,
     failing: &'a RunFailure,
-    /// Whether the failure is inside the step's child.
+    /// True if the failure is inside the step's child.
     held_the_failure: bool,
     /// The end of that child.
     cause: u64,
@@ -267,7 +267,7 @@ fn failed_path(state: &RunState, failing: &RunFailure, scope: &Scope) -> Option<
     (!seen.is_empty()).then(|| seen.to_owned())
 }
 
-/// Whether a scope is the one the failure happened in, or holds it.
+/// Returns `true` if a scope is the one the failure happened in, or holds it.
 fn is_around(state: &RunState, failing: &RunFailure, scope: &Scope) -> bool {
     let origin = state
         .scope(failing.scope)
@@ -278,7 +278,7 @@ fn is_around(state: &RunState, failing: &RunFailure, scope: &Scope) -> bool {
             .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Whether a step is the one whose child holds the failure.
+/// Returns `true` if a step is the one whose child holds the failure.
 fn holds(state: &RunState, failing: &RunFailure, scope: &Scope, at: u32) -> bool {
     let path = scope.path_of(at);
     let origin = state

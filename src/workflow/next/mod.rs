@@ -1,4 +1,4 @@
-//! What should happen now: the next unit of decisions, from the state alone.
+//! The next unit of decisions, from the state alone.
 //!
 //! A **unit** is a group of frames that belong together: a pure step's start, check and end; an
 //! effect's start and announcement; everything that closes a failing run. [`next`] decides from the
@@ -108,7 +108,7 @@ pub fn next(definition: &Definition, state: &RunState, memo: &Memo) -> Option<Ve
     }
 }
 
-/// What a person wants to begin again, in file order.
+/// The resets of the steps that a person wants to begin again, in file order.
 fn resets(state: &RunState) -> Option<Vec<Draft>> {
     let (steps, resumed) = state.resetting();
     let root = state.scope(0)?;
@@ -193,7 +193,7 @@ impl StepContext<'_> {
     }
 }
 
-/// What a step came to.
+/// The result of a step's work.
 pub(super) enum WorkOutcome {
     /// An output, made here.
     Output(Value),
@@ -434,8 +434,8 @@ impl<'a> StepContext<'a> {
         (!drafts.is_empty()).then_some(drafts)
     }
 
-    /// Whether something the step needs was skipped by its agent, or because of one: then so is
-    /// the step, before any condition is asked (decision S3).
+    /// The reason to skip the step where something that it needs was skipped by its agent, or
+    /// because of one: it is then skipped before any condition is asked (decision S3).
     fn skipped_need(&self) -> Option<(SkipReason, Option<String>)> {
         let plan = self.scope.shape.step(self.position)?;
         let skipped = plan.needs.iter().find(|need| {
@@ -451,7 +451,7 @@ impl<'a> StepContext<'a> {
         Some((SkipReason::DependencySkipped, Some(detail)))
     }
 
-    /// Whether the step is skipped instead of started, and why (decisions S3, T3).
+    /// The reason to skip the step instead of starting it, if there is one (decisions S3, T3).
     fn skip_reason(
         &self,
         compiled: &CompiledStep,
@@ -475,14 +475,14 @@ impl<'a> StepContext<'a> {
         silent.then_some((SkipReason::WebhooksSuppressed, None))
     }
 
-    /// Whether a webhook goes to a service of this run alone, which a run without effects calls as it
-    /// calls tools. In a branch the service is gone.
+    /// Returns `true` if a webhook goes to a service of this run alone, which a run without effects
+    /// calls as it calls tools. In a branch the service is gone.
     fn sends_to_a_service(&self, step: &CompiledStep) -> bool {
         self.scope.webhooks && !self.state.suppresses_tools() && self.is_to_a_service(step)
     }
 
-    /// Whether anything is sent to the outside from here: parent and child agreed to it, and neither
-    /// the run nor the branch suppresses effects.
+    /// Returns `true` if anything is sent to the outside from here: parent and child agreed to it,
+    /// and neither the run nor the branch suppresses effects.
     fn sends_effects(&self) -> bool {
         self.scope.webhooks && !self.state.suppresses_effects()
     }
@@ -500,7 +500,7 @@ impl<'a> StepContext<'a> {
         self.state.work(self.key())
     }
 
-    /// What names the step in the state of the run.
+    /// The key of the step in the state of the run.
     fn key(&self) -> StepKey {
         StepKey::of(self.names.scope(), self.position)
     }

@@ -22,9 +22,9 @@ use crate::template::{Leaf, LeafSource, RenderedTemplate};
 pub struct Memo {
     values: RefCell<HashMap<(u32, MemoKey), Rcvar>>,
     kept: Cell<bool>,
-    /// What was decided on last: a task, with its step.
+    /// The specification of the task that was decided on last, with its step.
     task: RefCell<Option<(StepKey, TaskSpec)>>,
-    /// What was evaluated of the trigger that responders are at.
+    /// The values that were evaluated of the trigger under way, for responders.
     pub(super) responders: RefCell<ResponderMemo>,
 }
 
@@ -60,7 +60,7 @@ impl Memo {
         self.task.replace(Some((at, task)));
     }
 
-    /// What a runtime is told of a task, if that is what was decided on last.
+    /// The specification of a task, if it is the one that was decided on last.
     pub(super) fn take_task(&self, at: StepKey) -> Option<TaskSpec> {
         let (of, task) = self.task.take()?;
         (of == at).then_some(task)
@@ -195,7 +195,7 @@ impl<'a> ScopedNames<'a> {
         Self { step, ..self }
     }
 
-    /// What the step that asks is given after a suspension.
+    /// The data that the step which asks is given after a suspension.
     fn resumption(&self) -> Option<&'a Resumption> {
         self.state.resumption(StepKey::of(self.scope, self.step?))
     }
@@ -224,7 +224,7 @@ impl<'a> ScopedNames<'a> {
         step.input.get(FAN_OUT_INPUT)
     }
 
-    /// Where an item stands.
+    /// The place of an item.
     fn item_place(&self, pointer: &str) -> Option<Reference> {
         let (step, item) = (self.step?, self.item?);
         match self.from(step)? {
@@ -243,12 +243,12 @@ impl<'a> ScopedNames<'a> {
         }
     }
 
-    /// Whether a variable is recorded as a secret.
+    /// Returns `true` if a variable is recorded as a secret.
     pub fn is_secret(&self, name: &str) -> bool {
         self.state.created().env.get(name) == Some(&EnvValue::Secret)
     }
 
-    /// How the filled-in places of a rendered template are recorded, by pointer below `prefix`.
+    /// The filled-in places of a rendered template as they are recorded, by pointer below `prefix`.
     pub(super) fn recorded_inputs(
         &self,
         prefix: &str,
@@ -264,7 +264,7 @@ impl<'a> ScopedNames<'a> {
         rendered.leaves.iter().map(given).collect()
     }
 
-    /// How one value is recorded: by reference where it stands in an earlier frame as it is.
+    /// One value as it is recorded: by reference where an earlier frame has it as it is.
     pub(super) fn recorded_input(&self, source: &LeafSource, value: &Value) -> StepInput {
         match source {
             LeafSource::Secret => {
@@ -278,7 +278,7 @@ impl<'a> ScopedNames<'a> {
         }
     }
 
-    /// Where the value of a path stands.
+    /// The place of the value of a path.
     pub(super) fn reference_to(&self, root: &Root, pointer: &str) -> Option<Reference> {
         match root {
             Root::Params => self.state.locate_param(self.scope, pointer),

@@ -10,7 +10,7 @@ use ktsu_projections::run::{RunState, Scope};
 use super::DecisionBatch;
 use crate::rules::DecisionRules;
 
-/// What opens the scope of a child.
+/// The kind of opener of a child's scope.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Opener {
     /// A workflow step.
@@ -23,7 +23,7 @@ pub(super) enum Opener {
 
 /// A child that begins.
 pub(super) struct ChildOpening<'o> {
-    /// What opens it.
+    /// Its opener.
     pub(super) opener: Opener,
     /// The scope around it.
     pub(super) around: &'o Scope,
@@ -48,9 +48,9 @@ impl ChildOpening<'_> {
         unit.push_in(self.path, Event::Run(event), vec![self.cause]);
     }
 
-    /// Whether its webhooks are sent: the scope around it sends them, and both sides of the agreement
-    /// say `execute` (seed 000, invariant 31; decision S7). Under earlier rules one side was enough
-    /// where a responder opens it.
+    /// The setting of its webhooks: they are sent where the scope around it sends them, and both
+    /// sides of the agreement say `execute` (seed 000, invariant 31; decision S7). Under earlier
+    /// rules one side was enough where a responder opens it.
     fn webhooks(&self, state: &RunState) -> Webhooks {
         let own = self.plan.webhooks == Webhooks::Execute;
         let child = state.outline().workflow(&self.plan.workflow);

@@ -38,7 +38,7 @@ pub(super) fn server_specs(
         .map_err(|missing| WorkOutcome::failed(missing_value_code(&missing), missing.to_string()))
 }
 
-/// What a missing value is for a step.
+/// The error code of a step for a missing value.
 pub fn missing_value_code(missing: &ServerParamError) -> &'static str {
     match missing {
         ServerParamError::Value { .. } => "invalid_params",

@@ -1,4 +1,4 @@
-//! What follows from the end of an agent's task: reserved fields, then the air-lock, then the end
+//! The consequences of the end of an agent's task: reserved fields, then the air-lock, then the end
 //! of its step or item (seed 000, invariants 9, 21 and 26; decisions R1, R4, R5, W5).
 
 mod fan_out;
@@ -31,7 +31,7 @@ use ktsu_schema::message_at;
 /// More ends than this are not all named as causes: a frame has its bounds.
 pub(super) const MAX_CAUSES: usize = 4096;
 
-/// What became of a task.
+/// The verdict on a task that has ended.
 enum TaskVerdict {
     Suspend,
     Output {
@@ -155,7 +155,8 @@ impl StepDecision<'_> {
         self.state.created().results.is_some()
     }
 
-    /// What an outcome asks for besides its output; or why it has no output to check.
+    /// The events and commands that an outcome has besides its output; or the reason why it has no
+    /// output to check.
     fn accept(
         &self,
         plan: &AgentPlan,
@@ -485,7 +486,7 @@ impl From<OutcomeRefusal> for TaskVerdict {
     }
 }
 
-/// What the air-lock says of the first place that breaks a schema.
+/// The message of the air-lock about the first place that breaks a schema.
 pub(super) fn air_lock_message(
     step: &CompiledStep,
     item: Option<u32>,
@@ -510,7 +511,7 @@ fn reserved_names(outcome: &CanonicalJson) -> Vec<String> {
     reserved::evaluate(&output, None).stripped
 }
 
-/// What is said of something that is stopped because of a failure.
+/// The message for a step that is stopped because of a failure elsewhere.
 pub(super) const STOPPED_ELSEWHERE: &str = "stopped because the run failed elsewhere";
 
 /// Stops whatever is under way in a step: each task gets its end, each item that was started, too;

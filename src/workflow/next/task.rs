@@ -1,4 +1,4 @@
-//! What a runtime is told of a task.
+//! The specification of a task, as a runtime gets it.
 
 use ktsu_ledger::CanonicalJson;
 
@@ -13,7 +13,8 @@ pub struct TaskSpec {
     pub system: String,
     /// The user message.
     pub user: String,
-    /// What a responder asks, `(role, text)`, in order, in the place of both; empty for an agent.
+    /// The messages of a responder's question, `(role, text)`, in order, in the place of both;
+    /// empty for an agent.
     pub messages: Vec<(String, String)>,
     /// The prompt of the reflection.
     pub reflect: Option<String>,

@@ -34,8 +34,8 @@ impl StepDecision<'_> {
 }
 
 impl StepContext<'_> {
-    /// How the inputs and the arguments of `merge` are recorded. The values of the inputs are at
-    /// hand; those of `merge` are looked up where they are no plain path.
+    /// The inputs and the arguments of `merge` as they are recorded. The values of the inputs are
+    /// at hand; those of `merge` are looked up where they are no plain path.
     fn inputs<'e>(
         &self,
         mentions: impl IntoIterator<Item = (String, &'e Expression)>,

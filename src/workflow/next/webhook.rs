@@ -31,11 +31,11 @@ pub const SIGNATURE_HEADERS: [&str; 2] = ["webhook-signature", "webhook-timestam
 /// A request as far as a ledger may know it: secrets stand as their templates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WebhookPreview {
-    /// Where it goes.
+    /// The URL that it goes to.
     pub url: String,
-    /// What it says.
+    /// The body of the request.
     pub body: CanonicalJson,
-    /// Whether it is signed.
+    /// True if it is signed.
     pub signed: bool,
 }
 
@@ -211,7 +211,7 @@ impl StepContext<'_> {
         }
     }
 
-    /// What is wrong with a URL that is none, whatever the environment allows.
+    /// The fault of a URL that is not valid, whatever the environment allows.
     fn malformed_url(&self, step: &CompiledStep) -> Option<String> {
         let CompiledWork::Webhook { url, .. } = &step.work else {
             return None;
@@ -221,7 +221,7 @@ impl StepContext<'_> {
         malformed_url(&text_of(&rendered.value, self.rules()))
     }
 
-    /// Where a notice goes.
+    /// The URL that a notice goes to.
     pub(super) fn notice_target(&self, step: &CompiledStep) -> Result<String, EvaluationError> {
         let CompiledWork::Webhook { url, .. } = &step.work else {
             return Err(not_a_webhook());
@@ -243,7 +243,7 @@ impl StepContext<'_> {
         Ok((text_of(&url.value, self.rules()), given))
     }
 
-    /// Whether the URL begins with a reference to a service of the run.
+    /// Returns `true` if the URL begins with a reference to a service of the run.
     pub(super) fn is_to_a_service(&self, step: &CompiledStep) -> bool {
         let CompiledWork::Webhook { url, .. } = &step.work else {
             return false;
@@ -314,7 +314,7 @@ pub fn delivery_id(stream: &StreamId, scope: &str, step: &str, attempt: u32) -> 
     format!("whd_{}", digest.get(..32).unwrap_or_default())
 }
 
-/// What a secret is taken for while the host of a URL is looked for.
+/// The text in the place of a secret while the host of a URL is looked for.
 const PLACEHOLDER: &str = "redacted";
 
 /// The names of a scope, with a placeholder for every secret.
@@ -357,7 +357,7 @@ pub fn service_of(url: &str) -> Option<(&str, &str)> {
     (is_begin && is_name).then_some((inner, url.get(..written)?))
 }
 
-/// What is wrong with a text that does not begin as a URL does. At most its host is shown.
+/// The fault of a text that does not begin as a URL does. At most its host is shown.
 fn malformed_url(text: &str) -> Option<String> {
     let begins = |scheme: &str| {
         let start = text.get(..scheme.len());

@@ -1,4 +1,4 @@
-//! What responders make of what happened, in runs that load worlds (seed 002).
+//! The decisions of responders about what happened, in runs that load worlds (seed 002).
 
 use std::sync::Arc;
 

@@ -20,22 +20,22 @@ use crate::rules::DecisionRules;
 pub struct RecordedAsk {
     /// `@NAME.KEY`.
     pub address: String,
-    /// Who asked.
+    /// The responder that asked.
     pub responder: ResponderPlan,
-    /// How.
+    /// The plan of the question.
     pub ask: AskPlan,
     /// The messages, in the order of the plan.
     pub messages: Vec<String>,
-    /// Whether a model's reply is recorded.
+    /// True if a model's reply is recorded.
     pub called: bool,
-    /// How it ended, if it did.
+    /// The end of the question, if it has one.
     pub end: Option<TaskEnd>,
     /// The frame that says so.
     pub finished: Option<AgentFinished>,
 }
 
 impl RecordedAsk {
-    /// Whether whoever failed said that it may go well another time.
+    /// The `retryable` of its error, if it has one: true if it may succeed another time.
     pub(super) fn retryable(&self) -> Option<bool> {
         let said = self.finished.as_ref()?.outcome.pointer("/error/retryable");
         said?.as_bool()
@@ -138,7 +138,8 @@ impl AskFold {
         })
     }
 
-    /// Who asks at an address, for as long as the question is not answered and reacted to.
+    /// The responder that asks at an address, for as long as the question is not answered and
+    /// reacted to.
     fn responder(&self, address: &str) -> Option<(&ResponderPlan, &CompiledAsk)> {
         let task = self.state.responding()?.task(address)?;
         let (_, responder) = self
@@ -151,7 +152,7 @@ impl AskFold {
         }
     }
 
-    /// What a question came to. Nothing: it was not asked in the end.
+    /// The end of a question; `None` if it was not asked in the end.
     fn end(&self, finished: &AgentFinished) -> Option<TaskEnd> {
         let task = self.state.responding()?.task(&finished.step)?;
         if !matches!(task.phase, ResponderTaskPhase::Ended { .. }) {

@@ -20,7 +20,7 @@ use crate::failure_text::violations;
 use crate::rules::DecisionRules;
 use ktsu_schema::message_at;
 
-/// What a task came to before.
+/// The earlier result of a task.
 #[derive(Debug, Clone)]
 pub enum PriorOutput {
     /// This value.
@@ -162,12 +162,12 @@ fn compare_asks<'a>(
     })
 }
 
-/// What the output of a task is held against.
+/// The schemas that the output of a task is checked against.
 #[derive(Debug, Clone, Copy)]
 pub struct OutputSchemas<'a> {
     /// The schema of the agent's output.
     pub output: Option<&'a CanonicalJson>,
-    /// What its run is decided by.
+    /// The decision rules of its run.
     pub rules: DecisionRules,
     /// The step, where its own schema checks the output too.
     pub step: Option<&'a StepPlan>,
@@ -275,9 +275,9 @@ pub fn with_original(
     }
 }
 
-/// What is to be said of a task besides. Where it failed: whether it may go well another time. That
-/// calls of it had no recorded result to answer them: its model was told less than that of the run,
-/// so that the same value shows nothing.
+/// Adds notes to a task. Where it failed: whether it may succeed another time. Where calls of it
+/// had no recorded result to answer them: its model knew less than that of the run, so that the
+/// same value shows nothing.
 fn with_notes(mut task: ComparedTask, fresh: Option<&RecordedTask>) -> ComparedTask {
     if task.status == Sameness::Failed {
         let said = fresh.and_then(|fresh| fresh.retryable);
@@ -313,10 +313,10 @@ fn with_notes(mut task: ComparedTask, fresh: Option<&RecordedTask>) -> ComparedT
     }
 }
 
-/// Where the commands of a task differ, as a member that no output has.
+/// The name under which differences of commands are given, as a member that no output has.
 const COMMANDS: &str = "ktsu_commands";
 
-/// Whether a difference is one of commands, and not of the output.
+/// Returns `true` if a difference is one of commands, and not of the output.
 pub fn is_of_commands(change: &ValueChange) -> bool {
     let rest = change.path.strip_prefix('/');
     let rest = rest.and_then(|path| path.strip_prefix(COMMANDS));
@@ -366,7 +366,7 @@ fn compare_fan_out(
     })
 }
 
-/// What the step's own schema says (decision R5).
+/// The violations of the step's own schema (decision R5).
 fn own_schema(step: &StepPlan, value: &Value, rules: DecisionRules) -> Vec<Violation> {
     let compiled = CompiledStep::compile(step, "", &mut CompileErrors::new());
     compiled.map_or_else(Vec::new, |step| violations(step.check_output(value, rules)))

@@ -49,7 +49,7 @@ pub fn until(mut history: Vec<Frame>, head: &str) -> Option<Vec<Frame>> {
     Some(history)
 }
 
-/// Why a run cannot be recomputed.
+/// The reason why a run cannot be recomputed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RecomputeError {
     /// Its frames do not fold.
@@ -76,7 +76,7 @@ pub enum RecomputeError {
          recompute one step of it"
     )]
     TooMuch(usize),
-    /// What came out is no definition.
+    /// The result is not a valid definition.
     #[error("the recorded inputs cannot be given again: {0}")]
     Unusable(String),
 }

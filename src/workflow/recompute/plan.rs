@@ -159,7 +159,7 @@ pub fn prepare_task(
     parts.prepared(principal)
 }
 
-/// What a recompute is made of.
+/// The parts from which a recompute is made.
 struct RecomputeParts {
     root: String,
     workflow: String,
@@ -169,7 +169,7 @@ struct RecomputeParts {
     steps: Vec<StepPlan>,
     questions: Option<PlannedQuestions>,
     agents: BTreeMap<String, Arc<AgentFile>>,
-    /// What agents may invoke: judged as in the run, and never run.
+    /// The workflows that agents may invoke: judged as in the run, and never run.
     offered: BTreeMap<String, Arc<WorkflowPlan>>,
     params: Value,
     values: BTreeMap<String, EnvValue>,
@@ -369,7 +369,7 @@ fn is_template(text: &str) -> bool {
     Template::text(text).is_ok_and(|template| !template.is_literal())
 }
 
-/// What one task was given, in the order of `leaves`, and which item it was.
+/// The values that one task was given, in the order of `leaves`, and its item, if it was one.
 fn given(task: &RecordedTask, leaves: &[String]) -> Value {
     let value = |pointer: &String| task.given.get(pointer).cloned().flatten();
     let values: Vec<Value> = leaves

@@ -20,7 +20,7 @@ use super::results::RecordedCalls;
 use super::task_end::TaskEnd;
 use crate::outcome::WAITS_FOR_DATA;
 
-/// What is recorded of a run's agents.
+/// The record of a run's agents.
 #[derive(Debug)]
 pub struct RecordedRun {
     /// The stream.
@@ -47,7 +47,7 @@ pub struct RecordedRun {
     pub references: Vec<String>,
     /// By step and item, in the order they began.
     pub tasks: Vec<RecordedTask>,
-    /// What its responders asked, in the order in which they asked.
+    /// The questions that its responders asked, in the order in which they asked.
     pub asks: Vec<RecordedAsk>,
     /// The limits of its worlds, if it loads any.
     pub world_budget: Option<WorldBudget>,
@@ -60,7 +60,7 @@ pub struct RecordedTask {
     pub scope: String,
     /// The step, as its workflow declares it.
     pub step: StepPlan,
-    /// What its agent is.
+    /// The plan of its agent.
     pub agent: AgentPlan,
     /// The step by whose definition it ran, if its step was resumed to another.
     pub resume_step: Option<String>,
@@ -69,19 +69,19 @@ pub struct RecordedTask {
     /// Its params by JSON pointer, as far as an expression made them; nothing where the value stays
     /// a template because it is a secret.
     pub given: BTreeMap<String, Option<Value>>,
-    /// Whether a runtime was asked.
+    /// True if a runtime was asked.
     pub dispatched: bool,
-    /// Whether a model's reply is recorded.
+    /// True if a model's reply is recorded.
     pub called: bool,
     /// Its calls of tools.
     pub calls: RecordedCalls,
-    /// What its agent commanded besides its output.
+    /// The commands that its agent gave besides its output.
     pub commands: Vec<Value>,
-    /// How it ended, if it did.
+    /// The end of the task, if it has one.
     pub end: Option<TaskEnd>,
-    /// When it ended.
+    /// The time at which it ended.
     pub ended_at: Option<Timestamp>,
-    /// Whether whoever failed said that it may go well another time.
+    /// The `retryable` of its error, if it has one: true if it may succeed another time.
     pub retryable: Option<bool>,
     violations: Vec<Violation>,
 }
@@ -193,7 +193,7 @@ struct RecordedRunFold<'a> {
     state: &'a RunState,
     frames: HashMap<u64, &'a Frame>,
     data: HashMap<u64, Value>,
-    /// Which workflow runs in a scope.
+    /// The workflow that runs in each scope.
     scopes: HashMap<String, String>,
     plan: &'a Plan,
     tasks: Vec<RecordedTask>,
@@ -428,7 +428,8 @@ impl RecordedRunFold<'_> {
     }
 }
 
-/// Whether a step, or a task of a recompute, failed because it asked for data and got none.
+/// Returns `true` if a step, or a task of a recompute, failed because it asked for data and got
+/// none.
 fn has_no_data(code: &str) -> bool {
     let codes = [ErrorCode::SuspendTimedOut, ErrorCode::StepSuspended];
     codes.iter().any(|waited| waited.as_str() == code)
@@ -439,7 +440,7 @@ fn without_data() -> TaskEnd {
     TaskEnd::Skipped(WAITS_FOR_DATA.to_owned())
 }
 
-/// Whether a step failed because its outcome was not approved.
+/// Returns `true` if a step failed because its outcome was not approved.
 fn is_refused_by_review(code: &str) -> bool {
     let codes = [ErrorCode::ReviewRejected, ErrorCode::ReviewTimedOut];
     codes.iter().any(|refused| refused.as_str() == code)

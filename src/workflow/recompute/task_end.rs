@@ -1,9 +1,9 @@
-//! How the task of an agent, or a question of a responder, ended.
+//! The end of an agent's task, or of a responder's question.
 
 use ktsu_ledger::event::Violation;
 use serde_json::{Value, json};
 
-/// How a task ended.
+/// The end of a task.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TaskEnd {
     /// With an output, without its reserved fields.
@@ -18,7 +18,7 @@ pub enum TaskEnd {
         message: String,
         /// The output that was refused, if there was one.
         raw: Option<Value>,
-        /// Where it breaks its schema, if that is why.
+        /// The places where it breaks its schema, if that is the reason.
         violations: Vec<Violation>,
     },
 }

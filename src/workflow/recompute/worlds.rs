@@ -1,5 +1,5 @@
-//! What the new replies of a recompute would make of the world of its run: which objects and relations
-//! would differ.
+//! The difference that the new replies of a recompute would make to the world of its run: which
+//! objects and relations would differ.
 //!
 //! ```text
 //! history ─redecide─────────────────────────▶ world ─┐
@@ -26,33 +26,34 @@ use crate::effects::{EffectKind, effects_due};
 use crate::replay::Definitions;
 use crate::simulate::{Simulation, is_intervention, redecide};
 
-/// What a recompute says about the world of its run.
+/// The report of a recompute about the world of its run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RecomputedWorld {
-    /// How the world would differ, had the new replies come in the place of the recorded ones.
+    /// The differences of the world, had the new replies come in the place of the recorded ones.
     pub diff: WorldComparison,
-    /// Why nothing is said about it.
+    /// The reason why nothing is said about it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// How the run would stand otherwise.
+    /// The status of the run, if it would be another.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<StatusChange>,
-    /// What would be asked or done, and has no recorded answer: addresses of questions, paths of steps.
+    /// The questions and steps that would be asked or done, and have no recorded answer: addresses
+    /// of questions, paths of steps.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub would_ask: Vec<String>,
-    /// What would be asked with other words. The reply is the one to the recorded words, so what follows
-    /// from it may be different again.
+    /// The tasks and questions that would be asked with other words. The reply is the one to the
+    /// recorded words, so what follows from it may be different again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub would_ask_otherwise: Vec<String>,
-    /// What would not be asked or done any more.
+    /// The questions and steps that would not be asked or done any more.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub would_not_ask: Vec<String>,
     /// Recorded posts, and what else people did, that would find no place: `post 2`, `run.resumed`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unused: Vec<String>,
-    /// What agents and models of the run were asked and this recompute did not ask again, since the
-    /// run recorded no end of it. Empty if one step was requested.
+    /// The tasks and questions of the run that this recompute did not ask again, since the run
+    /// recorded no end of them. Empty if one step was requested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_recomputed: Vec<String>,
     /// New replies that are not among what decided this: the call failed, or the engine had ended the
@@ -61,7 +62,7 @@ pub struct RecomputedWorld {
     pub not_applied: Vec<String>,
 }
 
-/// Where a run stands, and where it would stand.
+/// The status of a run, and the one that it would have.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StatusChange {
@@ -69,7 +70,7 @@ pub struct StatusChange {
     pub before: String,
     /// Likewise.
     pub after: String,
-    /// Why it would fail, if it would: `code: message`.
+    /// The error with which it would fail, if it would: `code: message`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
@@ -77,8 +78,8 @@ pub struct StatusChange {
 /// A task of the run: scope, step, item.
 type TaskKey = (String, String, Option<u32>);
 
-/// What the replies of a recompute would make of the world of its run, or nothing if that loads none.
-/// `history` ends where the recompute was made.
+/// The difference that the replies of a recompute would make to the world of its run, or `None` if
+/// that loads none. `history` ends where the recompute was made.
 ///
 /// # Errors
 /// [`FoldError`] if one of the two does not fold.
@@ -139,7 +140,7 @@ fn world(run: &Simulation) -> World {
     responding.map_or_else(World::default, |responding| responding.head().clone())
 }
 
-/// What an agent or a model was asked in the run, and not in its recompute.
+/// The tasks and questions that an agent or a model was asked in the run, and not in its recompute.
 fn not_recomputed(
     history: &[Frame],
     fresh: &[Frame],
@@ -208,7 +209,7 @@ impl AskedAgain {
     }
 }
 
-/// What a recompute asks, as its first frame says.
+/// The tasks and questions of a recompute, as its first frame has them.
 fn again(fresh: &[Frame]) -> Vec<AskedAgain> {
     let created = fresh.first().and_then(|first| first.event.created());
     let params = created.map_or(Value::Null, |created| created.params.to_value());
@@ -274,7 +275,7 @@ fn asked_otherwise(base: &Simulation, new: &Simulation) -> Vec<String> {
     names.into_iter().collect()
 }
 
-/// What waits for an answer.
+/// The tasks and questions that wait for an answer.
 fn unanswered(state: &RunState) -> BTreeSet<String> {
     if state.status().is_terminal() {
         return BTreeSet::new();

@@ -1,4 +1,4 @@
-//! What the reply to a question of a responder comes to: reserved fields, then the schema, as with the
+//! The check of a reply to a question of a responder: reserved fields, then the schema, as with the
 //! output of any agent (seed 000, invariants 9 and 21). A question without a schema asks for text.
 
 use ktsu_ledger::event::Violation;
@@ -12,18 +12,18 @@ use crate::reserved::{self, Field, ReservedEnd};
 use crate::rules::DecisionRules;
 use ktsu_projections::life::reserved::is_reserved;
 
-/// What a reply comes to.
+/// The verdict on a reply.
 #[derive(Debug)]
 pub(crate) struct ReplyVerdict {
     /// The reserved fields that are looked at, in order.
     pub(crate) fields: Vec<Field>,
-    /// What the air-lock finds; nothing where it does not look.
+    /// The violations that the air-lock finds; `None` where it does not look.
     pub(crate) errors: Option<Vec<Violation>>,
-    /// How the question ends.
+    /// The end of the question.
     pub(crate) end: ReplyEnd,
 }
 
-/// How a question ends.
+/// The end of a question.
 #[derive(Debug)]
 pub(crate) enum ReplyEnd {
     /// With this output, without reserved fields.

@@ -27,14 +27,14 @@ pub(super) fn look_up(
     each(responder, names, world, rules, |_, _, _| Ok(()))
 }
 
-/// What one look-up found.
+/// The result of one look-up.
 #[derive(Debug, Clone)]
 pub struct InspectedLookup {
     /// Its value.
     pub value: Rcvar,
     /// The objects behind it.
     pub objects: FoundObjects,
-    /// How many objects were looked at one by one.
+    /// The number of objects that were looked at one by one.
     pub examined: usize,
 }
 
@@ -143,7 +143,7 @@ impl Finder<'_> {
         })
     }
 
-    /// What a look-up is about.
+    /// The objects that a look-up is about.
     fn objects(&self, find: &CompiledFind) -> Result<FoundObjects, EvaluationError> {
         let (query, most) = match find {
             CompiledFind::Object(id) => {
@@ -165,8 +165,8 @@ impl Finder<'_> {
         Ok(FoundObjects::Named(ids.collect::<Result<_, _>>()?))
     }
 
-    /// How many objects a look-up looked at one by one: those it gives, and with `without` all for
-    /// which that was asked.
+    /// The number of objects that a look-up looked at one by one: those it gives, and with
+    /// `without` all for which that was asked.
     fn examined(&self, find: &CompiledFind, value: &Rcvar) -> Result<usize, EvaluationError> {
         let (CompiledFind::Objects(query)
         | CompiledFind::First(query)

@@ -1,5 +1,5 @@
-//! What responders make of a trigger: pure functions of the definition, the world as of the trigger,
-//! and what a run's state says is next (seed 002).
+//! The reactions of responders to a trigger: pure functions of the definition, the world as of the
+//! trigger, and what a run's state says is next (seed 002).
 //!
 //! ```text
 //! Responding (state) ──next──▶ Announce(task)     a model is to be asked, a workflow to be run
@@ -49,7 +49,7 @@ use verdict::{Evaluated, Evaluation};
 pub(crate) use ask::{ReplyEnd, evaluate as evaluate_reply};
 pub use look_up::{FoundObjects, InspectedLookup, MAX_COUNTED};
 
-/// What holds for all responders of a run.
+/// The context that all responders of a run share.
 #[derive(Clone, Copy)]
 pub struct RespondContext<'a> {
     /// The worlds of its definition.
@@ -60,11 +60,11 @@ pub struct RespondContext<'a> {
     pub env: &'a BTreeMap<String, EnvValue>,
     /// The rules by which it is decided.
     pub rules: DecisionRules,
-    /// Whether nothing is told to other systems.
+    /// True if nothing is sent to other systems.
     pub suppresses: bool,
 }
 
-/// What comes next for the responders of a run.
+/// The next response of the responders of a run.
 #[derive(Debug)]
 pub enum Response {
     /// A frame to append.
@@ -79,7 +79,7 @@ pub enum Response {
     Announce(Arc<TaskContext>),
 }
 
-/// What was evaluated of the trigger under way.
+/// The values that were evaluated of the trigger under way.
 #[derive(Debug, Default)]
 pub struct ResponderMemo {
     /// The trigger that it is about.
@@ -93,7 +93,7 @@ pub struct ResponderMemo {
     frames: u64,
 }
 
-/// What entries of an item made.
+/// The values that entries of an item made.
 #[derive(Debug, Default)]
 struct ItemMemo {
     /// Candidate and item.
@@ -104,7 +104,7 @@ struct ItemMemo {
     next: u32,
 }
 
-/// What comes next, or nothing until there is another frame.
+/// The next response, or `None` until there is another frame.
 ///
 /// Tasks come before outputs that are decided after them.
 pub fn next(
@@ -419,7 +419,7 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// What a task asks of a model, or gives to a workflow.
+/// The content of a task: what it asks of a model, or gives to a workflow.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TaskRequest {
     /// Messages for a model, `(role, text)`, in order. Group, limits and schema are in the plan.
@@ -488,8 +488,8 @@ pub fn task_request(
     }
 }
 
-/// What the look-ups of a responder found for a trigger in a world: the one as of the trigger, or for
-/// a reaction to a reply the one as of the reply.
+/// The results of the look-ups of a responder for a trigger in a world: the one as of the trigger,
+/// or for a reaction to a reply the one as of the reply.
 ///
 /// # Errors
 /// [`EvaluationError`] of the first that cannot be evaluated.

@@ -1,4 +1,4 @@
-//! What expressions of responders see (the names of a world file).
+//! The names that expressions of responders see (those of a world file).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -68,13 +68,13 @@ impl<'a> ResponderNames<'a> {
         self
     }
 
-    /// Whether a variable is a secret, which no expression of a responder sees.
+    /// Returns `true` if a variable is a secret, which no expression of a responder sees.
     pub(super) fn is_secret(&self, name: &str) -> bool {
         self.context.env.get(name) == Some(&EnvValue::Secret)
     }
 
-    /// What a responder mentions of its trigger, converted once: expressions mention it for every
-    /// item and entry.
+    /// The values that a responder mentions of its trigger, converted once: expressions mention
+    /// them for every item and entry.
     pub(super) fn of_trigger_once(&self, mentioned: &BTreeSet<Root>) -> BTreeMap<String, Rcvar> {
         let names = mentioned.iter().filter_map(|root| match root {
             Root::Name(name) | Root::Step(name) => Some(name),

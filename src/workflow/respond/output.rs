@@ -1,4 +1,4 @@
-//! What one entry makes, and whether it is valid.
+//! The output of one entry, and the check whether it is valid.
 
 use jmespath::Rcvar;
 use ktsu_ledger::event::plan::world::{IfExists, RelationType};
@@ -26,7 +26,7 @@ use crate::world::MAX_ID_CHARS;
 /// Makes the outputs of one responder for one trigger.
 pub(super) struct Maker<'a> {
     pub(super) context: RespondContext<'a>,
-    /// What is made is checked against it.
+    /// The world that outputs are checked against.
     pub(super) head: &'a World,
     /// Nobody: the goal of the run.
     pub(super) responder: Option<&'a str>,
@@ -38,19 +38,19 @@ pub(super) struct Maker<'a> {
     pub(super) trigger: Option<u64>,
 }
 
-/// What an entry made.
+/// The output that an entry made.
 pub(super) struct Made {
     /// Nothing: it is there already.
     pub(super) event: Option<WorldEvent>,
-    /// What later entries call it.
+    /// The value that later entries see of it.
     pub(super) shown: Rcvar,
 }
 
-/// Why an entry made nothing, though it should have.
+/// The reason why an entry made nothing, though it should have.
 pub(super) enum Refused {
     /// It could not be evaluated.
     Failed(EvaluationError),
-    /// What it made is not valid.
+    /// It made something that is not valid.
     Rejected(Box<Rejection>),
 }
 
@@ -72,7 +72,7 @@ impl From<EvaluationError> for Refused {
 type At = (Option<u32>, u32);
 
 impl Maker<'_> {
-    /// What an entry makes; nothing if its guard is falsy or cannot be evaluated.
+    /// The output that an entry makes; `None` if its guard is falsy or cannot be evaluated.
     pub(super) fn make(
         &self,
         entry: &CompiledEntry,
@@ -153,7 +153,7 @@ impl Maker<'_> {
         }
     }
 
-    /// What follows from a refusal. `address`: of the task whose reply it was made of.
+    /// The response to a refusal. `address`: of the task whose reply it was made of.
     pub(super) fn refuse(&self, at: At, address: Option<&str>, refused: Refused) -> Response {
         let failed = |code: &str, message: &str| {
             self.draft(WorldEvent::Failed(ResponderFailed {
@@ -452,7 +452,8 @@ fn rejected(
     }))
 }
 
-/// Which end of a relation is an object of a type that the relation's type does not relate.
+/// The message about the end of a relation that is an object of a type which the relation's type
+/// does not relate, if there is such an end.
 pub(crate) fn misfit(plan: &RelationType, head: &World, event: &RelationCreated) -> Option<String> {
     let fits = |id: &str, kinds: &[String]| {
         // An end need not exist, and may come later.

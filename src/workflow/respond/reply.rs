@@ -18,7 +18,7 @@ use crate::definition::{CompiledAsk, CompiledResponder, CompiledResponse};
 use crate::expression::{EvaluationError, from_value, null};
 use crate::failure_text::clipped;
 
-/// What a responder makes of a reply, from an entry of `then` on; behind the last,
+/// The reaction of a responder to a reply, from an entry of `then` on; behind the last,
 /// `responder.completed`.
 pub(super) fn react(
     stage: &Stage<'_>,

@@ -1,4 +1,4 @@
-//! Which candidates react to a trigger, and how often.
+//! The candidates that react to a trigger, and how often.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,16 +18,16 @@ use crate::failure_text::clipped;
 /// until it ends, with the world as of the trigger.
 pub const MAX_TASKS: usize = ktsu_projections::world::MAX_TASKS as usize;
 
-/// What a responder found, if it reacts.
+/// The values that a responder found, if it reacts.
 #[derive(Debug)]
 pub(super) struct Evaluation {
-    /// What its look-ups found.
+    /// The results of its look-ups.
     pub(super) found: BTreeMap<String, Rcvar>,
-    /// What it goes through, if it has a `for_each`.
+    /// The items that it goes through, if it has a `for_each`.
     pub(super) items: Option<Arc<Vec<Rcvar>>>,
 }
 
-/// What a trigger is to a responder.
+/// The verdict of a responder on a trigger.
 #[derive(Debug)]
 pub(super) enum Evaluated {
     /// It reacts.
@@ -128,7 +128,7 @@ pub(super) fn evaluate(stage: &Stage<'_>, responder: &CompiledResponder) -> Eval
     }
 }
 
-/// Whether outputs are made of each item at once, and nothing is kept for it.
+/// Returns `true` if outputs are made of each item at once, and nothing is kept for it.
 fn is_emitted(work: &CompiledResponse) -> bool {
     match work {
         CompiledResponse::Emit(_) => true,
@@ -136,7 +136,7 @@ fn is_emitted(work: &CompiledResponse) -> bool {
     }
 }
 
-/// What a responder goes through; nothing if it has no `for_each`. Null is an empty list.
+/// The items that a responder goes through; `None` if it has no `for_each`. Null is an empty list.
 fn items(
     context: RespondContext<'_>,
     responder: &CompiledResponder,

@@ -113,8 +113,8 @@ impl DivergenceCollector {
         all.any(|one| one.what == what && one.step == step)
     }
 
-    /// Whether a step, or the step whose child it stands in, is on one side only or was not reached
-    /// on one: then nothing more is said about it.
+    /// Returns `true` if a step, or the step whose child it is in, is on one side only or was not
+    /// reached on one: then nothing more is said about it.
     fn is_settled(&self, path: &str) -> bool {
         let over = [StepAdded, StepRemoved, Condition];
         let mut all = self.divergences.iter();
@@ -171,7 +171,7 @@ impl DivergenceCollector {
         self.by_path(Condition, "", &conditions(old), &conditions(new));
     }
 
-    /// What both sides have for a step, and have otherwise.
+    /// Adds the differences in what both sides have for a step.
     fn by_path<T: PartialEq + Serialize>(
         &mut self,
         kind: DivergenceKind,
@@ -249,7 +249,7 @@ impl DivergenceCollector {
         }
     }
 
-    /// How often webhooks were sent, and after which pauses.
+    /// Adds the differences in how often webhooks were sent, and after which pauses.
     fn retries(&mut self, old: &[NormalizedFrame<'_>], new: &[NormalizedFrame<'_>]) {
         self.by_path(Retry, "/sendings", &sendings(old), &sendings(new));
         let waited = old.iter().filter_map(|kept| match &kept.frame.event {
@@ -284,7 +284,7 @@ impl DivergenceCollector {
         }
     }
 
-    /// What runtimes were told, task by task.
+    /// Adds the differences in the specifications that runtimes got, task by task.
     fn task_specs(
         &mut self,
         old: &BTreeMap<TaskAttemptKey, TaskSpec>,
@@ -301,7 +301,7 @@ impl DivergenceCollector {
         }
     }
 
-    /// What the new definition says about recorded calls of tools.
+    /// Adds the differences that the new definition makes to recorded calls of tools.
     fn policies(&mut self, changed: Vec<Divergence>) {
         for one in changed {
             if !self.is_settled(&one.step) {
@@ -310,7 +310,7 @@ impl DivergenceCollector {
         }
     }
 
-    /// How steps ended: their status, their output, their failure.
+    /// Adds the differences in how steps ended: their status, their output, their failure.
     fn views(&mut self, before: &EnvelopeFold, after: &EnvelopeFold, new: &Simulation) {
         let waits = !new.state.status().is_terminal();
         for scope in before.state().scopes() {
@@ -351,7 +351,8 @@ impl DivergenceCollector {
         }
     }
 
-    /// What the new run waits for, and the recorded one did not when it ended.
+    /// Adds the steps that wait for an answer in the new run, and did not when the recorded one
+    /// ended.
     fn no_record(&mut self, before: &RunState, new: &Simulation) {
         let was = open_effects(before);
         for (path, item) in open_effects(&new.state) {
@@ -441,7 +442,7 @@ impl DivergenceCollector {
     }
 }
 
-/// What a runtime gets to know about a task, and the kind of a difference in each part of it.
+/// The parts of a task's specification, and the kind of a difference in each.
 fn fields(spec: &TaskSpec) -> [(DivergenceKind, &'static str, Value); 11] {
     [
         (Prompt, "/agent", json!(spec.agent)),

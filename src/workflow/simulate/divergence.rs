@@ -49,13 +49,13 @@ pub enum DivergenceKind {
     GateAdded,
     /// A call that people were asked about would be made without them.
     GateRemoved,
-    /// What becomes of a step whose call is rejected.
+    /// The treatment of a step whose call is rejected.
     OnReject,
-    /// How long a decision about a call or an outcome may take, and what becomes of it then.
+    /// The time that a decision about a call or an outcome may take, and what follows from its end.
     ApprovalTimeout,
-    /// How many people have to approve a call or an outcome.
+    /// The number of people who have to approve a call or an outcome.
     Quorum,
-    /// Whether the principal that started the run may approve a call or an outcome.
+    /// The permission of the principal that started the run to approve a call or an outcome.
     NotByProposer,
     /// An outcome that people were asked about: its agent may ask for no reviews any more.
     ReviewRemoved,
@@ -67,7 +67,7 @@ pub enum DivergenceKind {
     SuspendRemoved,
     /// The roles of which people need one to give the data.
     SuspendRoles,
-    /// How long a step waits for its data.
+    /// The time that a step waits for its data.
     SuspendTimeout,
     /// A tool that was called, or asked about, is on the allowlist no more.
     ToolNotPermitted,
@@ -77,9 +77,10 @@ pub enum DivergenceKind {
     Object,
     /// A relation of the world, or a field of it.
     Relation,
-    /// Whether a responder reacts to a trigger, how long it waits, and whether it fails.
+    /// The decision of a responder about a trigger: whether it reacts, how long it waits, and
+    /// whether it fails.
     Firing,
-    /// What a responder publishes: its topic, its payload.
+    /// The message that a responder publishes: its topic, its payload.
     Publish,
     /// Something is asked of the world that history has no answer to: the step waits.
     NoRecord,
@@ -118,10 +119,10 @@ pub struct Divergence {
     /// The recorded frame in which history says so; absent where history says nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub frame: Option<u64>,
-    /// What is recorded; absent: nothing.
+    /// The recorded value; absent: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub history: Option<Value>,
-    /// What would be; absent: nothing.
+    /// The value that there would be; absent: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decided: Option<Value>,
 }

@@ -20,7 +20,7 @@ use super::DivergenceKind::{
 };
 use super::{Divergence, DivergenceKind};
 
-/// What is recorded, and what would be.
+/// The recorded value, and the one that there would be.
 type Sides = (Option<Value>, Option<Value>);
 
 /// A call, or the question whether to make it, as it is recorded.
@@ -29,7 +29,7 @@ struct RecordedCall<'a> {
     item: Option<u32>,
     server: &'a str,
     tool: &'a str,
-    /// What people were asked; nothing if nobody was.
+    /// The policy under which people were asked; `None` if no one was.
     policy: Option<&'a ApprovalPolicy>,
 }
 
@@ -99,8 +99,8 @@ pub(super) fn policies(recorded: &[Frame], old: &RunState, new: &RunState) -> Ve
     found
 }
 
-/// What the new definition says otherwise about people who were asked about an outcome or for data. Of a
-/// step that is there no more, others say so.
+/// The terms that differ in the new definition for people who were asked about an outcome or for
+/// data. A step that is there no more is reported elsewhere.
 fn asked_terms(
     frame: &Frame,
     (step, by): (&str, &str),
@@ -259,7 +259,7 @@ fn allowlist(server: &ServerPlan) -> Value {
         .collect()
 }
 
-/// What differs between two policies, term by term.
+/// The differences between two policies, term by term.
 fn terms(was: &ApprovalPolicy, is: &ApprovalPolicy) -> Vec<(DivergenceKind, Sides)> {
     let terms = |policy: &ApprovalPolicy| {
         [

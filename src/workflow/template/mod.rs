@@ -86,7 +86,7 @@ impl Template {
         })
     }
 
-    /// Whether nothing in it is evaluated.
+    /// Returns `true` if nothing in it is evaluated.
     pub fn is_literal(&self) -> bool {
         matches!(self.node, TemplateNode::Literal(_))
     }

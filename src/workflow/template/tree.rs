@@ -12,11 +12,11 @@ use crate::expression::{Expression, Root, Vocabulary, from_value, skip_quoted};
 pub struct Leaf {
     /// JSON pointer into the value.
     pub at: String,
-    /// Where the value came from.
+    /// The source of the value.
     pub source: LeafSource,
 }
 
-/// Where the value of a leaf came from.
+/// The source of the value of a leaf.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LeafSource {
     /// It is exactly the value at this pointer below the name, and that value exists.
@@ -35,7 +35,7 @@ pub enum LeafSource {
     Secret,
 }
 
-/// Why a tree is not a template: a boot error.
+/// The reason why a tree is not a template: a boot error.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct TemplateError {
@@ -210,7 +210,7 @@ pub fn located(source: &str) -> (Vec<(usize, &str)>, bool) {
     (found, whole)
 }
 
-/// Where the `}}` stands that closes an expression: not one in quotes or inside its own braces.
+/// The place of the `}}` that closes an expression: not one in quotes or inside its own braces.
 fn closing(source: &str, start: usize) -> Option<usize> {
     let mut open = 0usize;
     let mut at = start;

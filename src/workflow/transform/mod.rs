@@ -41,7 +41,7 @@ enum CompiledOp {
     Sort { field: Expression, descending: bool },
 }
 
-/// Why a transform has no result. The words are ours and may enter a frame.
+/// The reason why a transform has no result. The words are ours and may enter a frame.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct TransformError {
@@ -178,7 +178,7 @@ impl CompiledTransform {
         Ok(value)
     }
 
-    /// What it does, in the words of its declaration: the inputs, then the operations.
+    /// The inputs, then the operations, in the words of its declaration.
     pub fn in_words(&self) -> String {
         let inputs = self.inputs.iter().map(|one| one.source().to_owned());
         let words = self.ops.iter().map(CompiledOp::in_words);

@@ -1,4 +1,4 @@
-//! What several operations do with values.
+//! Operations on values that several transforms share.
 
 use std::borrow::Cow;
 
@@ -6,7 +6,8 @@ use jmespath::Rcvar;
 
 use crate::expression::{EvaluatedValue, to_value};
 
-/// What `map` and `filter` go over: an array's items, nothing for null, otherwise the one value.
+/// The values that `map` and `filter` go over: an array's items, nothing for null, otherwise the
+/// one value.
 pub(super) fn elements<V: EvaluatedValue>(value: &V) -> Cow<'_, [V]> {
     match value.items() {
         Some(items) => items,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{KindSet, Member, Members, ValueType};
 
 impl ValueType {
-    /// What is in either.
+    /// The values that are in either.
     #[must_use]
     pub fn join(&self, other: &Self) -> Self {
         let items = match (has(self, KindSet::ARRAY), has(other, KindSet::ARRAY)) {
@@ -31,7 +31,7 @@ impl ValueType {
             .with_members(members)
     }
 
-    /// What is in both, at the least.
+    /// The values that are in both, at the least.
     #[must_use]
     pub fn meet(&self, other: &Self) -> Self {
         let items = either(&self.items, &other.items, |a, b| Arc::new(a.meet(b)));
@@ -96,8 +96,8 @@ impl ValueType {
         })
     }
 
-    /// What the op `merge` makes of a value and a later one that is not null: objects merge at every
-    /// level, arrays are joined, anything else is replaced.
+    /// The value that the op `merge` makes of a value and a later one that is not null: objects
+    /// merge at every level, arrays are joined, anything else is replaced.
     pub fn merged(&self, later: &Self) -> Self {
         let mut merged = later.clone().only(KindSet::ALL.without(PAIRED));
         for kind in [KindSet::ARRAY, KindSet::OBJECT] {

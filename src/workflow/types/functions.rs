@@ -6,7 +6,7 @@ use super::infer::{Inference, InferenceNode};
 use super::paths::PathOwner;
 use super::{KindSet, ValueType};
 
-/// What a call gives; an argument that can never be what it has to be is found.
+/// The type that a call gives; an argument that can never be what it has to be becomes a finding.
 pub(super) fn call<'e>(
     walk: &mut Inference<'e>,
     data: InferenceNode<'_>,
@@ -68,7 +68,7 @@ fn judge<'e>(
     }
 }
 
-/// What each argument has to be.
+/// The kinds that each argument has to have.
 fn wanted(name: &str, count: usize) -> impl Iterator<Item = KindSet> {
     let text = KindSet::STRING;
     let list = KindSet::ARRAY;
@@ -86,7 +86,7 @@ fn wanted(name: &str, count: usize) -> impl Iterator<Item = KindSet> {
     std::iter::once(first).chain(std::iter::repeat_n(second, count.saturating_sub(1)))
 }
 
-/// What a function gives that takes values alone.
+/// The type that a function gives that takes values alone.
 fn plain(name: &str, given: &[ValueType]) -> ValueType {
     let Some(first) = given.first() else {
         return ValueType::any();

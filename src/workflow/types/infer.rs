@@ -22,7 +22,7 @@ use ktsu_codes::nearest;
 pub struct NameTypes {
     /// `params`.
     pub params: ValueType,
-    /// Whether the names that expressions take of `params` were checked already.
+    /// True if the names that expressions take of `params` were checked already.
     pub params_judged: bool,
     /// `item`, in a fan-out.
     pub item: ValueType,
@@ -35,7 +35,7 @@ pub struct NameTypes {
 /// Something in an expression that can never be, or is hardly meant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// What kind.
+    /// The kind of the finding.
     pub problem: FindingKind,
     /// Byte offset in the source of the expression.
     pub offset: usize,
@@ -60,7 +60,7 @@ pub enum FindingKind {
     NegatedPath,
 }
 
-/// What an expression over names gives, and what was found.
+/// The type that an expression over names gives, and what was found.
 pub fn infer(
     expression: &Expression,
     names: &NameTypes,
@@ -75,7 +75,7 @@ pub fn infer(
     (found, walk.findings)
 }
 
-/// What an expression on an element gives, and what was found.
+/// The type that an expression on an element gives, and what was found.
 pub fn infer_element(
     expression: &Expression,
     element: &ValueType,
@@ -95,8 +95,8 @@ const MAX_LEVELS: usize = 256;
 /// The most work for a kit: far above what thousands of files of people need.
 const MAX_EFFORT: u64 = 50_000_000;
 
-/// What all expressions of a kit may cost together: once it is spent, everything may be anything, and
-/// nothing more is found.
+/// The effort that all expressions of a kit may take together: once it is spent, everything may be
+/// anything, and nothing more is found.
 #[derive(Debug)]
 pub struct InferenceBudget {
     left: Cell<u64>,
@@ -125,12 +125,12 @@ impl InferenceBudget {
         self.left.set(self.left.get().saturating_sub(work));
     }
 
-    /// What has been spent of a kit's budget.
+    /// The effort that has been spent of a kit's budget.
     pub fn spent(&self) -> u64 {
         MAX_EFFORT.saturating_sub(self.left.get())
     }
 
-    /// Whether nothing is left.
+    /// Returns `true` if nothing is left.
     pub fn is_spent(&self) -> bool {
         self.left.get() == 0
     }
@@ -143,7 +143,7 @@ pub(super) struct Inference<'e> {
     effort: &'e InferenceBudget,
 }
 
-/// What the current node is.
+/// The kind of the current node.
 #[derive(Clone, Copy)]
 pub(super) enum InferenceNode<'t> {
     /// The object of names.
@@ -353,7 +353,8 @@ impl<'e> Inference<'e> {
         self.walk(InferenceNode::Value(&left), PathOwner::Node(lhs), rhs)
     }
 
-    /// Whether a syntax names a step, and nothing of its output. Responders have other names.
+    /// Returns `true` if a syntax names a step, and nothing of its output. Responders have other
+    /// names.
     fn is_step(&self, data: InferenceNode<'_>, ast: &Ast) -> bool {
         let InferenceNode::Root(names) = data else {
             return false;
@@ -482,7 +483,7 @@ impl<'e> Inference<'e> {
         }
     }
 
-    /// Whether a value may be of a kind that its use needs; otherwise that is found.
+    /// Returns `true` if a value may be of a kind that its use needs; otherwise adds a finding.
     fn holds(
         &mut self,
         value: &ValueType,
@@ -564,7 +565,7 @@ impl<'e> Inference<'e> {
     }
 }
 
-/// What of a value is false, and so ends an `&&`.
+/// The part of a value that is false, and so ends an `&&`.
 fn falsy(value: &ValueType) -> ValueType {
     let plain = KindSet::NULL.or(KindSet::BOOL).or(KindSet::STRING);
     let mut found = value.clone().only(plain);

@@ -1,8 +1,8 @@
-//! Whether a value of a type can ever be what is required.
+//! The check whether a value of a type can ever be what is required.
 
 use super::{KindSet, Member, Members, ValueType};
 
-/// Why no value of one type is one of another.
+/// The reason why no value of one type is one of another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TypeMismatch {
     /// JSON pointer into the value.
@@ -11,8 +11,9 @@ pub struct TypeMismatch {
     pub message: String,
 }
 
-/// Why nothing that is `given` is what is `wanted`; nothing if some of it may be, or if it is not
-/// known. What is null, or is never there, is not judged: that it is so is told where it comes from.
+/// The reason why nothing that is `given` is what is `wanted`; `None` if some of it may be, or if
+/// it is not known. A value that is null, or is never there, is not judged: that is reported where
+/// it comes from.
 pub fn find_mismatch(given: &ValueType, wanted: &ValueType) -> Option<TypeMismatch> {
     let mut at = String::new();
     look(given, wanted, &mut at).map(|message| TypeMismatch {

@@ -1,5 +1,5 @@
-//! What is known about a value before any run: its kinds, the fields it can have, the elements of
-//! its lists.
+//! The types of values, as far as they are known before any run: their kinds, the fields they can
+//! have, the elements of their lists.
 //!
 //! A [`ValueType`] is a set of values, and always a superset of those that can occur: where nothing
 //! is known, it contains every value. Whatever it excludes cannot occur, so checks based on it
@@ -76,12 +76,12 @@ impl KindSet {
         Self(self.0 & !other.0)
     }
 
-    /// Whether the two have a kind in common.
+    /// Returns `true` if the two have a kind in common.
     pub fn meets(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
 
-    /// Whether there is none.
+    /// Returns `true` if there is none.
     pub fn is_none(self) -> bool {
         self.0 == 0
     }
@@ -91,9 +91,9 @@ impl KindSet {
 #[derive(Debug, Clone)]
 pub struct ValueType {
     kinds: KindSet,
-    /// What the elements of its arrays are; nothing if they can be anything.
+    /// The type of the elements of its arrays; `None` if they can be anything.
     items: Option<Arc<ValueType>>,
-    /// What the fields of its objects are; nothing if they can be anything.
+    /// The fields of its objects; `None` if they can be anything.
     members: Option<Arc<Members>>,
     size: u32,
     depth: u16,
@@ -104,16 +104,16 @@ pub struct ValueType {
 pub struct Members {
     /// Those that are known by name.
     pub named: BTreeMap<String, Member>,
-    /// What any other field is; nothing if there can be no other.
+    /// The type of any other field; `None` if there can be no other.
     pub rest: Option<ValueType>,
 }
 
 /// A field that is known by name.
 #[derive(Debug, Clone)]
 pub struct Member {
-    /// What it can be.
+    /// The type of its value.
     pub value: ValueType,
-    /// Whether every object has it.
+    /// True if every object has it.
     pub always: bool,
 }
 
@@ -204,7 +204,7 @@ impl ValueType {
         }
     }
 
-    /// What is in any of these.
+    /// The values that are in any of these.
     pub fn union(types: impl IntoIterator<Item = Self>) -> Self {
         let types = types.into_iter();
         types.fold(Self::never(), |all, one| all.join(&one))
@@ -236,23 +236,23 @@ impl ValueType {
         self.kinds
     }
 
-    /// Whether nothing at all is known.
+    /// Returns `true` if nothing at all is known.
     pub fn is_any(&self) -> bool {
         self.kinds == KindSet::ALL && self.items.is_none() && self.members.is_none()
     }
 
-    /// Whether there is such a value.
+    /// Returns `true` if there is no such value.
     pub fn is_never(&self) -> bool {
         self.kinds.is_none()
     }
 
-    /// Whether something is known of it that is neither nothing nor null: only then can it be said
-    /// to fit nowhere.
+    /// Returns `true` if something is known of it that is neither nothing nor null: only then can
+    /// it be said to fit nowhere.
     pub fn is_informative(&self) -> bool {
         !self.kinds.without(KindSet::NULL).is_none()
     }
 
-    /// What an element of its arrays is.
+    /// The type of an element of its arrays.
     pub fn items(&self) -> Self {
         match (&self.items, self.kinds.meets(KindSet::ARRAY)) {
             (Some(items), true) => (**items).clone(),
@@ -275,14 +275,13 @@ impl ValueType {
             .map(|(name, _)| name.as_str())
     }
 
-    /// What is known of a field by its name: nothing if no object has it, or if only the name is
-    /// unknown.
+    /// The type of a field by its name; `None` if no object has it, or if it is not known by name.
     pub fn known_field(&self, name: &str) -> Option<&Self> {
         let member = self.members()?.named.get(name)?;
         Some(&member.value).filter(|value| !value.is_never())
     }
 
-    /// What the elements of its arrays or the values of its objects hold, all of them together.
+    /// The type of the values of its objects, all of them together.
     pub fn member_values(&self) -> Self {
         match (self.members(), self.kinds.meets(KindSet::OBJECT)) {
             (Some(members), _) => {

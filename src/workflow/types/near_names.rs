@@ -2,7 +2,8 @@
 
 use super::ValueType;
 
-/// What a field of this name would be reached by one level below, if it is there.
+/// The path below a value that leads to a field of this name one level further in, or in a list
+/// there.
 pub(super) fn inside(value: &ValueType, name: &str) -> Option<String> {
     let has = |value: &ValueType| value.known_field(name).is_some();
     if has(&value.items()) {

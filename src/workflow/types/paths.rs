@@ -18,7 +18,7 @@ pub(super) enum PathOwner<'e> {
     Node(&'e Ast),
 }
 
-/// What a message calls the value that an expression looks into.
+/// The name that a message has for the value that an expression looks into.
 pub(super) fn describe(owner: PathOwner<'_>) -> String {
     match owner {
         PathOwner::Names => "the value".to_owned(),

@@ -19,13 +19,13 @@ const MAX_SCHEMAS: usize = 4_096;
 /// The most levels of schemas, references followed.
 const MAX_SCHEMA_DEPTH: usize = 64;
 
-/// What fits a schema.
+/// The values that fit a schema.
 pub fn of_schema(schema: &Value) -> ValueType {
     SchemaReader::new(schema).schema(schema, false, 0)
 }
 
-/// What fits the schema of params, once its defaults are filled in (decision K4); any object without
-/// one.
+/// The values that fit the schema of params, once its defaults are filled in (decision K4); without
+/// a schema, any object.
 pub fn of_params(schema: Option<&Value>) -> ValueType {
     let Some(schema) = schema else {
         return ValueType::open_object();
@@ -34,8 +34,8 @@ pub fn of_params(schema: Option<&Value>) -> ValueType {
     read.only(KindSet::OBJECT)
 }
 
-/// What fits the schema of an output, from which the fields that are for the engine were taken
-/// (decisions R1, R5).
+/// The values that fit the schema of an output, from which the fields that are for the engine were
+/// taken (decisions R1, R5).
 pub fn of_output(schema: &Value) -> ValueType {
     let read = of_schema(schema);
     let Some(mut members) = read.members().cloned() else {
@@ -84,9 +84,9 @@ pub(super) const RESERVED: [&str; 8] = [
 struct SchemaReader<'s> {
     document: &'s Value,
     left: usize,
-    /// Whether a reference means the place it names: not where parts have names of their own.
+    /// True if a reference means the place it names: not where parts have names of their own.
     follows: bool,
-    /// Whether keywords beside a reference count: not before the draft of 2019-09.
+    /// True if keywords beside a reference count: not before the draft of 2019-09.
     beside: bool,
 }
 
@@ -179,7 +179,8 @@ impl<'s> SchemaReader<'s> {
         }
     }
 
-    /// What the keywords about objects say; of what is no object they say nothing.
+    /// The values that the keywords about objects allow; they exclude no value that is not an
+    /// object.
     fn object(&mut self, schema: &'s Map<String, Value>, filled: bool, depth: usize) -> ValueType {
         let rest = match schema.get("additionalProperties") {
             None => Some(ValueType::any()),
@@ -251,7 +252,7 @@ fn kinds(value: &Value) -> Option<KindSet> {
     }
 }
 
-/// Whether a part of the document has a name that references below it count from.
+/// Returns `true` if a part of the document has a name that references below it count from.
 fn names_itself(document: &Value) -> bool {
     let mut open = vec![document];
     while let Some(value) = open.pop() {

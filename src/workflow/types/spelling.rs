@@ -1,5 +1,5 @@
-//! Whether a name is a misspelling of another one, with enough certainty for a warning where
-//! nothing forbids the name: stricter than the hints of faults, which only suggest.
+//! The check whether a name is a misspelling of another one, with enough certainty for a warning
+//! where nothing forbids the name: stricter than the hints of faults, which only suggest.
 
 /// The declared name that was probably meant, if one is close.
 pub fn likely_typo<'a>(name: &str, declared: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
@@ -12,7 +12,7 @@ pub fn likely_typo<'a>(name: &str, declared: impl IntoIterator<Item = &'a str>) 
     close.first().map(|(_, one)| *one)
 }
 
-/// How far two names are from one another, if they are close.
+/// The distance between two names, if they are close.
 fn closeness(name: &str, declared: &str) -> Option<usize> {
     let (a, b): (Vec<char>, Vec<char>) = (
         name.chars().take(MAX_NAME).collect(),

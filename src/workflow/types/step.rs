@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Member, ValueType};
 use crate::expression::INVOKED;
 
-/// What a webhook that was sent gives (decision S6).
+/// The type of the output of a webhook that was sent (decision S6).
 pub fn webhook() -> ValueType {
     ValueType::record([
         ("sent", ValueType::boolean()),
@@ -13,12 +13,13 @@ pub fn webhook() -> ValueType {
     ])
 }
 
-/// What a transform gives around its value (seed 000, invariant 23).
+/// The type of the object that a transform gives around its value (seed 000, invariant 23).
 pub fn result(value: ValueType) -> ValueType {
     ValueType::record([("result", value)])
 }
 
-/// What a fan-out gives (decision R4): an item has the output of its agent, or says why it has none.
+/// The type of the output of a fan-out (decision R4): an item has the output of its agent, or says
+/// why it has none.
 pub fn results(output: &ValueType) -> ValueType {
     let failed = ValueType::record([
         ("item_index", ValueType::number()),
@@ -33,7 +34,7 @@ pub fn results(output: &ValueType) -> ValueType {
     ValueType::record([("results", ValueType::array(item))])
 }
 
-/// What stands in place of the output of a step that was skipped (decision S3).
+/// The type of what is in place of the output of a step that was skipped (decision S3).
 pub fn skipped() -> ValueType {
     ValueType::record([
         ("reason", ValueType::string()),
@@ -41,7 +42,7 @@ pub fn skipped() -> ValueType {
     ])
 }
 
-/// What stands in place of the output of a webhook that was not sent (decisions S3, S7).
+/// The type of what is in place of the output of a webhook that was not sent (decisions S3, S7).
 pub fn suppressed() -> ValueType {
     ValueType::record([
         ("reason", ValueType::string()),

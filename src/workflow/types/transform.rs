@@ -2,8 +2,8 @@
 
 use super::{KindSet, ValueType};
 
-/// What a transform begins with: nothing is null; of several inputs objects are merged one level
-/// deep, and anything else replaces what was before it.
+/// The type that a transform begins with: nothing is null; of several inputs objects are merged one
+/// level deep, and anything else replaces what was before it.
 pub fn start(inputs: &[ValueType]) -> ValueType {
     let mut inputs = inputs.iter();
     let first = inputs.next().cloned().unwrap_or_else(ValueType::null);
@@ -22,7 +22,8 @@ pub fn start(inputs: &[ValueType]) -> ValueType {
     })
 }
 
-/// What `map` and `filter` go over: the items of an array, nothing for null, otherwise the value.
+/// The type of what `map` and `filter` go over: the items of an array, nothing for null, otherwise
+/// the value.
 pub fn elements(value: &ValueType) -> ValueType {
     let alone = KindSet::ALL.without(KindSet::ARRAY.or(KindSet::NULL));
     value.items().join(&value.clone().only(alone))
@@ -33,12 +34,12 @@ pub fn array_elements(value: &ValueType) -> ValueType {
     value.items()
 }
 
-/// What `filter` keeps.
+/// The type of what `filter` keeps.
 pub fn filtered(value: &ValueType) -> ValueType {
     ValueType::array(elements(value).without_null())
 }
 
-/// What `flatten` makes: one level less of an array, anything else as it is.
+/// The type that `flatten` makes: one level less of an array, anything else as it is.
 pub fn flattened(value: &ValueType) -> ValueType {
     if value.is_any() {
         return ValueType::any();
@@ -53,7 +54,7 @@ pub fn flattened(value: &ValueType) -> ValueType {
     ValueType::array(inner.join(&beside)).join(&others)
 }
 
-/// What `merge` makes of a value and one argument; null brings nothing.
+/// The type that `merge` makes of a value and one argument; null brings nothing.
 pub fn merged(value: &ValueType, argument: &ValueType) -> ValueType {
     let brought = value.merged(&argument.clone().without_null());
     match argument.kinds().meets(KindSet::NULL) {
@@ -62,7 +63,7 @@ pub fn merged(value: &ValueType, argument: &ValueType) -> ValueType {
     }
 }
 
-/// Whether `sort` can have a value: it takes arrays alone.
+/// Returns `true` if `sort` can have a value: it takes arrays alone.
 pub fn sorts(value: &ValueType) -> bool {
     !value.is_informative() || value.kinds().meets(KindSet::ARRAY)
 }

@@ -1,4 +1,4 @@
-//! Why interventions of people are refused.
+//! The reasons why interventions of people are refused.
 
 use ktsu_ledger::event::Violation;
 use ktsu_projections::run::FoldError;
@@ -8,7 +8,7 @@ use crate::admit::fork_place::InsideFiringError;
 use crate::rules::UnknownRulesError;
 use crate::turn::InvariantViolation;
 
-/// Why a person's word is not taken. Nothing is recorded.
+/// The reason why an intervention is refused. Nothing is recorded.
 #[derive(Debug, thiserror::Error)]
 pub enum InterventionError {
     /// No such step.
@@ -19,7 +19,7 @@ pub enum InterventionError {
     NotComplete {
         /// The step.
         step: String,
-        /// Where it stands.
+        /// The status of the step.
         status: &'static str,
     },
     /// People are asked whether its output counts.
@@ -47,7 +47,7 @@ pub enum InterventionError {
     Refused {
         /// The step.
         step: String,
-        /// What is wrong.
+        /// The violations.
         violations: Vec<Violation>,
     },
     /// The params do not fit their schema.
@@ -67,9 +67,9 @@ pub enum InterventionError {
     /// The run stands where it is wanted, or has ended.
     #[error("the run is {status}, so there is nothing to {word}")]
     ChangesNothing {
-        /// What was asked for.
+        /// The value that was asked for.
         word: &'static str,
-        /// Where the run stands.
+        /// The status of the run.
         status: &'static str,
     },
     /// A recompute is what models said again; nobody goes on from there.
@@ -93,9 +93,9 @@ pub enum InterventionError {
     /// Something that failed would stay failed.
     #[error("step {failed:?} failed and does not depend on {from:?}")]
     LeavesAFailure {
-        /// What was asked for.
+        /// The value that was asked for.
         from: String,
-        /// What failed.
+        /// The step that failed.
         failed: String,
     },
     /// A step inside an inline child.
@@ -104,9 +104,9 @@ pub enum InterventionError {
     /// The fork position is not in the run.
     #[error("the run has {frames} frames, so it cannot be forked at {position}")]
     Position {
-        /// What was asked for.
+        /// The value that was asked for.
         position: u64,
-        /// How many frames there are.
+        /// The number of frames that there are.
         frames: u64,
     },
     /// The branch changes what responders make, and they are in the middle of it.
@@ -142,7 +142,7 @@ pub enum InterventionError {
     /// A value nested too deeply.
     #[error("the value is nested too deeply")]
     TooDeep,
-    /// What is recorded does not fold.
+    /// The recorded frames do not fold.
     #[error(transparent)]
     Fold(#[from] FoldError),
     /// A promise of ours.

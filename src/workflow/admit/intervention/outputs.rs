@@ -44,7 +44,7 @@ pub(in crate::admit) fn check_replaced<'v>(
     })
 }
 
-/// What the schemas of a step, as a definition has them, say against its effective output.
+/// The violations of the schemas of a step, as a definition has them, by its effective output.
 pub fn overlay_conflicts(
     definition: &Definition,
     state: &RunState,
@@ -62,7 +62,7 @@ pub fn overlay_conflicts(
     violations(found().unwrap_or_default())
 }
 
-/// What the schemas of a step say about an output: its own, and that of whatever makes it.
+/// The violations of the schemas of a step by an output: its own, and that of whatever makes it.
 fn output_violations(
     definition: &Definition,
     workflow: &CompiledWorkflow,

@@ -46,14 +46,14 @@ pub enum PostedEvent {
     },
     /// `note`.
     Note {
-        /// What it says.
+        /// The members of the event.
         data: EventMembers,
     },
     /// An event of a kit.
     Kit {
         /// `x.KIT.NAME`.
         kind: String,
-        /// What it says.
+        /// The members of the event.
         data: EventMembers,
     },
 }
@@ -107,7 +107,7 @@ impl PostedEvent {
         }
     }
 
-    /// What it says, beside names.
+    /// The content of the event, beside names.
     pub fn data_mut(&mut self) -> Option<&mut EventMembers> {
         match self {
             Self::Object { data, .. }
@@ -149,7 +149,7 @@ impl PostedEvent {
         }
     }
 
-    /// Whether it is about a relation.
+    /// Returns `true` if it is about a relation.
     pub(super) fn is_about_relation(&self) -> bool {
         matches!(self, Self::Relation { .. } | Self::Removal { .. })
     }

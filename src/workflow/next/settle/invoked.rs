@@ -125,8 +125,8 @@ impl StepDecision<'_> {
 }
 
 impl StepContext<'_> {
-    /// Whether a command that runs workflows may be carried out: it is declared, has no more inputs
-    /// than it may, and each fits the params of the workflow.
+    /// Checks that a command that runs workflows may be carried out: it is declared, has no more
+    /// inputs than it may, and each fits the params of the workflow.
     pub(super) fn judge_invoke(
         &self,
         plan: &AgentPlan,

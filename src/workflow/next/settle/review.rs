@@ -111,7 +111,7 @@ impl StepDecision<'_> {
     }
 }
 
-/// Why a step fails whose outcome was refused.
+/// The error code and the message of a step that fails because its outcome was refused.
 fn words(refusal: &ReviewRefusal) -> (ErrorCode, String) {
     match refusal {
         ReviewRefusal::Rejected { by, reason, .. } => {
@@ -152,7 +152,8 @@ pub(super) fn time(ms: u64) -> String {
 }
 
 impl StepContext<'_> {
-    /// Whether an outcome may ask for a review: its agent declares it, and it is no item of a fan-out.
+    /// Checks that an outcome may ask for a review: its agent declares it, and it is no item of a
+    /// fan-out.
     pub(super) fn judge_review(
         &self,
         plan: &AgentPlan,

@@ -100,7 +100,8 @@ impl StepDecision<'_> {
 }
 
 impl StepContext<'_> {
-    /// Whether an outcome may suspend its step: its agent declares it, and it is no item of a fan-out.
+    /// Checks that an outcome may suspend its step: its agent declares it, and it is no item of a
+    /// fan-out.
     pub(super) fn judge_suspend(
         &self,
         plan: &AgentPlan,
@@ -128,7 +129,7 @@ impl StepContext<'_> {
         }
     }
 
-    /// Why a suspended step may not be resumed to another.
+    /// The reason why a suspended step may not be resumed to another.
     fn resume_step_refusal(&self, name: &str) -> Option<(&'static str, String)> {
         let shape = &self.scope.shape;
         let steps = &shape.plan.steps;

@@ -1,4 +1,5 @@
-//! What responders made on the way: frames whose traces later frames covered are compared, too.
+//! The comparison of what responders made on the way: frames whose traces later frames covered are
+//! compared, too.
 //!
 //! A frame is matched by what led to it: its trigger, its responder, its item and its entry.
 
@@ -12,7 +13,7 @@ use serde_json::Value;
 use super::super::DivergenceKind::{Firing, Object, Publish, Relation};
 use super::super::{Divergence, DivergenceKind};
 
-/// What led to a frame: the trigger in words, the responder, the item, the entry.
+/// The origin of a frame: the trigger in words, the responder, the item, the entry.
 type OutputKey = (String, Option<String>, Option<u32>, u32);
 
 /// A frame that a responder, or the goal of the run, made.
@@ -70,8 +71,8 @@ pub(super) fn compare(
 }
 
 impl Made {
-    /// What is named where the other side has no such frame: of a patch each field, as where a field
-    /// differs; of anything else all of it.
+    /// The parts that are named where the other side has no such frame: of a patch each field, as
+    /// where a field differs; of anything else all of it.
     fn parts(&self) -> Vec<(String, Value)> {
         match (self.is_patch, self.data["data"].as_object()) {
             (true, Some(fields)) => {
@@ -139,7 +140,7 @@ fn made(frames: &[Frame]) -> BTreeMap<OutputKey, Made> {
     all
 }
 
-/// What a frame was made by, and what it is about; nothing for one that no entry made.
+/// The derivation of a frame, and its subject; `None` for one that no entry made.
 fn output(event: &WorldEvent, trigger: &str) -> Option<(Derivation, DivergenceKind, String)> {
     let reaction = |responder: Option<&str>| {
         let responder = place("responders", responder.unwrap_or_default());

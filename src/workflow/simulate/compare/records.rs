@@ -1,4 +1,4 @@
-//! What the frames and the plans of one side contain about its steps.
+//! The content of the frames and the plans of one side about its steps.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -47,7 +47,7 @@ pub(super) fn conditions(kept: &[NormalizedFrame<'_>]) -> BTreeMap<String, Strin
     found
 }
 
-/// How often each webhook step was sent.
+/// The number of times that each webhook step was sent.
 pub(super) fn sendings(kept: &[NormalizedFrame<'_>]) -> BTreeMap<String, u32> {
     let mut counts = BTreeMap::new();
     for one in kept.iter().filter(|one| one.key.kind == "webhook.sent") {
@@ -111,7 +111,7 @@ pub(super) fn open_effects(state: &RunState) -> BTreeSet<(String, Option<u32>)> 
     due.chain(timer).chain(asked).chain(waits).collect()
 }
 
-/// Whether a frame's place depends on the budget.
+/// Returns `true` if a frame's place depends on the budget.
 pub(super) fn is_budget(frame: &Frame) -> bool {
     matches!(frame.event.kind(), "budget.exhausted" | "llm.request")
 }

@@ -1,5 +1,5 @@
-//! What another definition would do to the world of a run: its objects, its relations, and which
-//! responders react.
+//! The differences that another definition would make to the world of a run: its objects, its
+//! relations, and which responders react.
 
 use std::collections::BTreeMap;
 
@@ -19,12 +19,12 @@ use super::made::{self, escaped, of_world, place};
 /// The verdicts of a run: by trigger, and by responder, with the frame that says so.
 type Verdicts = BTreeMap<String, BTreeMap<String, (Verdict, u64)>>;
 
-/// What a trigger was to a responder, and how long that waits if it is postponed.
+/// The verdict of a responder on a trigger, and the time for which it waits if it is postponed.
 type Verdict = (FiringVerdict, Option<u64>);
 
 impl DivergenceCollector {
-    /// What differs in the worlds of a run, in the order of history: what both end with, and every
-    /// frame on the way there. A run that loads none has an empty one.
+    /// Adds the differences in the worlds of a run, in the order of history: what both end with,
+    /// and every frame on the way there. A run that loads none has an empty one.
     pub(super) fn worlds(
         &mut self,
         (recorded, before): (&[Frame], &RunState),
@@ -43,7 +43,7 @@ impl DivergenceCollector {
         self.divergences.extend(of_world);
     }
 
-    /// What the two worlds have in the end.
+    /// Adds the differences between the two worlds in the end.
     fn ends(&mut self, before: &RunState, after: &RunState) {
         let [was, is] = [before, after].map(|state| match state.responding() {
             Some(responding) => responding.head().clone(),
@@ -109,8 +109,8 @@ impl DivergenceCollector {
         }
     }
 
-    /// Which responders react to what both sides have. What only one side has is named as an object
-    /// or a relation.
+    /// Adds the differences in which responders react to what both sides have. What only one side
+    /// has is named as an object or a relation.
     fn verdicts(&mut self, old: &Verdicts, new: &Verdicts) {
         for (trigger, was) in old {
             let Some(is) = new.get(trigger) else { continue };
@@ -151,7 +151,7 @@ impl DivergenceCollector {
     }
 }
 
-/// What each trigger was to the responders of its type.
+/// The verdicts of responders on each trigger.
 fn verdicts(frames: &[Frame]) -> Verdicts {
     let mut found = Verdicts::new();
     for kept in normalize::frames(frames, "") {
