@@ -8,8 +8,8 @@ use ktsu_ledger::event::{
 use crate::score::rounded;
 use crate::suite::MAX_REPLICAS;
 
-/// Whether the replicas of a suite can be aggregated: as many as a spec may have, and no more drawn of
-/// them than there are.
+/// Returns `true` if the replicas of a suite can be aggregated: as many as a spec may have, and no
+/// more drawn of them than there are.
 pub(crate) fn is_possible(suite: &EvalSuite) -> bool {
     let drawn = match suite.aggregation {
         ReplicaAggregation::AtLeast(k) => k,
@@ -64,7 +64,7 @@ pub(crate) fn aggregated<'r>(
     }
 }
 
-/// Whether an estimate reaches its threshold, and the estimate.
+/// True if an estimate reaches its threshold, and the estimate.
 fn at(asked: PassEstimate, estimate: f64) -> (bool, Option<f64>) {
     let estimate = rounded(estimate);
     (estimate >= asked.threshold.get(), Some(estimate))

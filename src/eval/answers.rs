@@ -24,16 +24,16 @@ use crate::numbers::equal;
 /// The most entries of a file.
 const MAX_ENTRIES: usize = 1_000;
 
-/// Who answers where an entry of a file of answers names no one.
+/// The author of an answer where an entry of a file of answers names no one.
 const SCRIPTED: &str = "scripted";
 
-/// Who answers where an entry of a suite names no one.
+/// The author of an answer where an entry of a suite names no one.
 const EVAL: &str = "eval";
 
-/// What an entry can say about a call or an output.
+/// The words by which an entry can decide on a call or an output.
 const DECISIONS: [&str; 3] = ["approved", "rejected", "happened"];
 
-/// What can wait for people, as records call it.
+/// The kinds of requests that can wait for people, as records name them.
 const KINDS: [&str; 4] = ["approval", "in_doubt", "review", "suspend"];
 
 /// A file of answers.
@@ -80,7 +80,7 @@ const MATCH: MapShape = MapShape::new(
 pub struct Answers {
     /// The file.
     pub path: PathBuf,
-    /// Who answers where an entry names no one.
+    /// The author of an answer where its entry names no one.
     by: &'static str,
     entries: Vec<Entry>,
 }
@@ -97,7 +97,7 @@ struct Entry {
     said: Said,
 }
 
-/// What an entry says.
+/// The content of an entry: data, or a decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Said {
     Data {
@@ -115,7 +115,7 @@ enum Said {
 /// An answer, as the route takes it that records it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
-    /// Who gives it.
+    /// The name of its author.
     pub by: String,
     /// The body of the request.
     pub body: Value,
@@ -404,13 +404,13 @@ fn kind(record: &PersonRequest) -> &'static str {
     }
 }
 
-/// Whether data are asked for by this attempt.
+/// Returns `true` if data are asked for by this attempt.
 fn is_of_attempt(attempt: u32, record: &PersonRequest) -> bool {
     matches!(record, PersonRequest::Suspension(waits) if waits.attempt == attempt)
 }
 
-/// Whether a pattern covers the step of a record, or the step of which it is an item. A pattern with a
-/// slash is about the whole path within the run.
+/// Returns `true` if a pattern covers the step of a record, or the step of which it is an item. A
+/// pattern with a slash is about the whole path within the run.
 fn is_step(pattern: &str, record: &PersonRequest) -> bool {
     let step = record.step_id();
     let path = match record.scope() {

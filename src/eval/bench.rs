@@ -1,4 +1,4 @@
-//! What the checks of a run share: the frames, and a budget of work, so that no spec can take long.
+//! The frames that the checks of a run share, and a budget of work, so that no spec can take long.
 
 use ktsu_workflow::expression::{
     EvaluationError, Evaluator, Expression, Rcvar, from_value, truthy,
@@ -12,12 +12,12 @@ use crate::pattern::{MAX_MATCHING, TextPattern};
 /// The most comparisons of frames with globs.
 const MAX_COMPARISONS: u64 = 200_000_000;
 
-/// Why a check could not be made.
+/// The reason why a check could not be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CheckError {
     /// A lower-case fragment.
     pub(crate) message: String,
-    /// Whether the budget of expressions ran out.
+    /// True if the budget of expressions ran out.
     pub(crate) is_spent: bool,
 }
 
@@ -69,7 +69,7 @@ impl<'r, 't> Bench<'r, 't> {
         Ok(())
     }
 
-    /// Whether a pattern matches anywhere in a text.
+    /// Returns `true` if a pattern matches anywhere in a text.
     pub(crate) fn is_match(
         &mut self,
         pattern: &TextPattern,
@@ -108,7 +108,7 @@ impl<'r, 't> Bench<'r, 't> {
         Ok(expression.evaluate_on(envelope, &mut self.evaluator)?)
     }
 
-    /// Whether an expression is true of a frame.
+    /// Returns `true` if an expression is true of a frame.
     pub(crate) fn holds(
         &mut self,
         expression: &Expression,

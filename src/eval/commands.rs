@@ -12,7 +12,7 @@ use crate::results::{CheckFinding, end_of, printed, value_looked_at};
 /// The most characters of what a command printed in a reason.
 pub(crate) const MAX_PRINTED: usize = 4_096;
 
-/// Whether a command ends as it has to.
+/// Checks that a command ends as it has to.
 pub(crate) fn find(
     check: &CommandCheck,
     workspace: Option<&dyn Workspace>,
@@ -50,7 +50,7 @@ pub(crate) fn find(
     })
 }
 
-/// What runs programs.
+/// The interface for running programs.
 pub(crate) fn programs(workspace: Option<&dyn Workspace>) -> Result<&dyn Programs, CheckError> {
     let programs = given(workspace)?.programs();
     programs.ok_or_else(|| CheckError::new("programs are not run here"))
@@ -94,7 +94,7 @@ fn with(reason: String, said: &str) -> String {
     }
 }
 
-/// What a program printed to its standard error.
+/// The end of a program's standard error, as reasons show it.
 fn errors(ran: &ProgramRun) -> String {
     end_of(&printed(&ran.errors), MAX_PRINTED)
 }

@@ -6,16 +6,16 @@ use serde_json::{Number, Value};
 
 use crate::pattern::TextPattern;
 
-/// What a value of the envelope has to be. All given conditions must hold.
+/// Conditions on a value of the envelope. All given conditions must hold.
 #[derive(Debug, Clone)]
 pub struct OutputCheck {
     /// Over the whole envelope; `output` unless the file has another.
     pub expression: Expression,
     /// A JSON Schema that it fits.
     pub schema: Option<Schema>,
-    /// What it is.
+    /// The value that it has to equal.
     pub equals: Option<Value>,
-    /// What it is not.
+    /// The value that it must not equal.
     pub not_equals: Option<Value>,
     /// The least number.
     pub min: Option<Number>,
@@ -23,12 +23,12 @@ pub struct OutputCheck {
     pub max: Option<Number>,
     /// A part of the text, or an element of the list.
     pub contains: Option<Value>,
-    /// What matches within the text.
+    /// A pattern that matches within the text.
     pub(crate) pattern: Option<TextPattern>,
 }
 
 impl OutputCheck {
-    /// Whether no condition is given.
+    /// Returns `true` if no condition is given.
     pub(crate) fn is_bare(&self) -> bool {
         self.schema.is_none()
             && self.equals.is_none()

@@ -18,7 +18,8 @@ pub trait Workspace {
     /// Why it cannot be read, in words for people.
     fn read(&self, relative: &str) -> Result<Option<Vec<u8>>, String>;
 
-    /// Whether there is anything of this name: a file, a folder, or a link, wherever it leads.
+    /// Returns `true` if there is anything of this name: a file, a folder, or a link, wherever it
+    /// leads.
     ///
     /// # Errors
     /// Why that cannot be said, in words for people.
@@ -32,13 +33,13 @@ pub trait Workspace {
         Err("the files of this workspace cannot be listed".to_owned())
     }
 
-    /// What runs programs beside these files, if anything does.
+    /// The interface for running programs beside these files, if programs can be run.
     fn programs(&self) -> Option<&dyn Programs> {
         None
     }
 }
 
-/// Whether a file is there, or is not.
+/// Checks that a file exists, or that it does not.
 pub(crate) fn exists(
     path: &str,
     wanted: bool,
@@ -54,7 +55,7 @@ pub(crate) fn exists(
     Ok(CheckFinding::of(exists == wanted, reason, looked_at))
 }
 
-/// Whether a file holds what it has to.
+/// Checks that the content of a file is as required.
 pub(crate) fn find(
     check: &Content,
     workspace: Option<&dyn Workspace>,

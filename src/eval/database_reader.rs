@@ -18,7 +18,7 @@ const TYPES: [(&str, DatabaseKind); 3] = [
 /// The most files that prepare a database.
 const MAX_INIT: usize = 100;
 
-/// Whether a service is a database: by its type, or by its image.
+/// Returns `true` if a service is a database: by its type, or by its image.
 pub(crate) fn is_database(node: &YamlNode) -> bool {
     kind_of(node).is_some()
 }
@@ -39,7 +39,7 @@ fn kind_called(name: &str) -> Option<DatabaseKind> {
     found.next().map(|(_, kind)| kind)
 }
 
-/// What images of a kind are called, in words.
+/// The names of the images of a kind, in words.
 fn images(kind: DatabaseKind) -> String {
     let names = TYPES.into_iter().filter(|(_, of)| *of == kind);
     let names: Vec<&str> = names.map(|(name, _)| name).collect();

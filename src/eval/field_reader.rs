@@ -33,7 +33,7 @@ pub(crate) fn map_of(reader: &mut ConfigReader<'_>, node: &YamlNode, what: &str)
     Some(node.to_value())
 }
 
-/// What a program may take, where a map says so.
+/// The limits of a program, where a map has them.
 pub(crate) fn limits(reader: &mut ConfigReader<'_>, fields: &Fields<'_>) -> Option<ProgramLimits> {
     let Some(node) = fields.get("limits") else {
         return Some(ProgramLimits::default());
@@ -108,7 +108,7 @@ pub(crate) fn pattern(reader: &mut ConfigReader<'_>, fields: &Fields<'_>) -> Opt
     }
 }
 
-/// What has to hold of the value of an expression.
+/// The conditions on the value of an expression.
 pub(crate) fn conditions(
     reader: &mut ConfigReader<'_>,
     fields: &Fields<'_>,

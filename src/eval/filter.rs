@@ -12,7 +12,7 @@ use crate::glob::{Glob, MAX_GLOB_BYTES};
 const MAX_CONDITIONS: usize = 32;
 /// The most globs of a condition.
 const MAX_GLOBS: usize = 32;
-/// What the types of events begin with that kits name.
+/// The prefix of the types of events that kits name.
 const OF_KITS: &str = "x.";
 
 /// The keys of a filter that hold globs.
@@ -20,7 +20,7 @@ pub(crate) const GLOB_KEYS: [&str; 9] = [
     "type", "scope", "step", "item", "tool", "server", "model", "status", "actor",
 ];
 
-/// Which frames are meant: those for which every condition holds.
+/// A selection of frames: those for which every condition holds.
 #[derive(Debug, Clone, Default)]
 pub struct FrameFilter {
     /// Those with globs come first.
@@ -48,13 +48,13 @@ enum Field {
     Actor,
 }
 
-/// Why a text is no filter.
+/// The reason why a text is not a filter.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct FilterError {
     /// A lower-case fragment.
     pub message: String,
-    /// What to type instead.
+    /// A suggestion of what to type instead.
     pub hint: Option<String>,
 }
 
@@ -108,7 +108,7 @@ impl FrameFilter {
         Ok(())
     }
 
-    /// Whether a frame is meant.
+    /// Returns `true` if a frame matches.
     ///
     /// # Errors
     /// [`EvaluationError`] where an expression has no value.
@@ -136,7 +136,7 @@ impl FrameFilter {
         Ok(true)
     }
 
-    /// How many comparisons a frame takes at the most; 1 without conditions.
+    /// The most comparisons that a frame takes; 1 without conditions.
     pub(crate) fn cost(&self) -> u64 {
         let globs = self.conditions.iter().map(|condition| match condition {
             Condition::Field(_, globs) => globs.iter().map(Glob::cost).sum(),
@@ -255,7 +255,8 @@ fn unknown_key(key: &str) -> FilterError {
     FilterError::new(format!("unknown key {key:?} in the filter"), Some(hint))
 }
 
-/// Whether a frame is about a step. A glob with a slash is about the whole path within the run.
+/// Returns `true` if a frame is about a step. A glob with a slash is about the whole path within
+/// the run.
 fn is_step(glob: &Glob, frame: &FrameView) -> bool {
     let step = frame.step.as_ref();
     step.is_some_and(|step| match glob.as_str().contains('/') {
@@ -264,7 +265,8 @@ fn is_step(glob: &Glob, frame: &FrameView) -> bool {
     })
 }
 
-/// Whether a frame belongs to a call of a tool, by its bare name or in full: `SERVER__TOOL`.
+/// Returns `true` if a frame belongs to a call of a tool, by its bare name or in full:
+/// `SERVER__TOOL`.
 pub(crate) fn is_tool(glob: &Glob, frame: &FrameView) -> bool {
     let Some(tool) = &frame.tool else {
         return false;

@@ -17,7 +17,7 @@ pub struct FrameView {
     pub seq: u64,
     /// Its hash.
     pub hash: Hash,
-    /// When its turn began.
+    /// The time at which its turn began.
     pub at: Timestamp,
     /// Its type: `tool.called`.
     pub kind: String,
@@ -27,7 +27,7 @@ pub struct FrameView {
     pub step: Option<String>,
     /// The item of a fan-out.
     pub item: Option<u32>,
-    /// Who appended it.
+    /// The actor that appended it.
     pub actor: String,
     /// The tool server of its call.
     pub server: Option<String>,
@@ -40,9 +40,9 @@ pub struct FrameView {
     pub status: Option<String>,
     /// Of a `tool.called`: whether people approved exactly this call before it was sent.
     pub approved: bool,
-    /// What it adds to the cost of the run, in millionths of a US dollar.
+    /// The amount it adds to the cost of the run, in millionths of a US dollar.
     pub cost_micro_usd: u64,
-    /// How many model calls it adds.
+    /// The number of model calls it adds.
     pub model_calls: u64,
     /// The model group of its model call.
     group: Option<String>,
@@ -53,12 +53,12 @@ pub struct FrameView {
 }
 
 impl FrameView {
-    /// Whether it is of a call that this model answered.
+    /// Returns `true` if it is of a call that this model answered.
     pub(crate) fn answered_by(&self, provider: &str, model: &str) -> bool {
         self.provider.as_deref() == Some(provider) && self.model.as_deref() == Some(model)
     }
 
-    /// Whether it is of a call to a model group.
+    /// Returns `true` if it is of a call to a model group.
     pub(crate) fn asks_group(&self, group: &str) -> bool {
         self.group.as_deref() == Some(group)
     }
@@ -83,7 +83,8 @@ pub struct FrameFold {
     models: BTreeMap<u64, String>,
     /// The model group that was asked, by the `llm.request`.
     groups: BTreeMap<u64, String>,
-    /// Where streams begin: a branch has the frames of its parents.
+    /// The streams, each with the number of its first frame: a branch has the frames of its
+    /// parents.
     streams: Vec<(u64, StreamId)>,
 }
 
@@ -253,7 +254,7 @@ fn tool_call(record: &ToolCallRecord, frame: &Frame, model: Option<&String>) -> 
     }
 }
 
-/// Whether a frame sends a call that people have approved, with these arguments.
+/// Returns `true` if a frame sends a call that people have approved, with these arguments.
 fn is_approved(record: &ToolCallRecord, frame: &Frame) -> bool {
     let Event::Agent(AgentEvent::ToolCalled(called)) = &frame.event else {
         return false;

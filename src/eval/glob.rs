@@ -18,12 +18,12 @@ impl Glob {
         &self.0
     }
 
-    /// How many searches of a text it takes at the most.
+    /// The most searches of a text that it takes.
     pub(crate) fn cost(&self) -> u64 {
         1 + self.0.bytes().filter(|byte| *byte == b'*').count() as u64
     }
 
-    /// Whether it covers a text.
+    /// Returns `true` if it covers a text.
     pub(crate) fn covers(&self, text: &str) -> bool {
         let Some((first, rest)) = self.0.split_once('*') else {
             return *self.0 == *text;

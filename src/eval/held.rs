@@ -1,9 +1,10 @@
-//! How much of the record of an eval is held in memory.
+//! The part of the record of an eval that is held in memory.
 
 use ktsu_ledger::event::ScenarioStarted;
 use ktsu_ledger::frame::External;
 
-/// How much of an eval is held. What is left out may be megabytes of each of thousands of runs.
+/// The part of an eval that is held. What is left out may be megabytes of each of thousands of
+/// runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Held {
     /// All of it.
@@ -15,12 +16,13 @@ pub enum Held {
 }
 
 impl Held {
-    /// Whether a member of a frame that is kept as a blob is something else than contents.
+    /// Returns `true` if a member of a frame that is kept as a blob is something else than
+    /// contents.
     pub fn is_no_content(external: &External) -> bool {
         !["/services", "/workspace"].contains(&external.path.as_str())
     }
 
-    /// What is held of a run that was checked.
+    /// The part that is held of the beginning of a checked run.
     pub(crate) fn of_started(self, started: &ScenarioStarted) -> ScenarioStarted {
         match self {
             Self::Everything => started.clone(),

@@ -36,7 +36,7 @@ const OF_SENDING: [&str; 7] = [
     "upgrade",
 ];
 
-/// What fields of assertions begin with.
+/// The names that fields of assertions begin with.
 const FIELDS: [&str; 3] = ["last_request", "request_count", "requests"];
 
 /// A server.

@@ -18,11 +18,11 @@ use crate::spec::{CheckKind, EvalSpec, Invariant};
 use crate::sql;
 use crate::trace;
 
-/// How often the budget of expressions is filled again: no run of checks takes more than this many
-/// times what one expression may take.
+/// The number of times that the budget of expressions is filled again: no run of checks takes more
+/// than this many times what one expression may take.
 const MAX_REFILLS: u32 = 16;
 
-/// What is checked.
+/// The subject of the checks: a run, and what belongs to it.
 #[derive(Clone, Copy)]
 pub struct Subject<'s> {
     /// The envelope of the run, whole: as `ktsu runs get --json` shows it.
@@ -31,9 +31,9 @@ pub struct Subject<'s> {
     pub frames: &'s [FrameView],
     /// The files it left, if there is a folder with them.
     pub workspace: Option<&'s dyn Workspace>,
-    /// What services of the suite received, if that is known.
+    /// The records of what services of the suite received, if that is known.
     pub services: Option<&'s ServiceRecords>,
-    /// What models replied to the checks that ask one.
+    /// The replies of models to the checks that ask one.
     pub replies: Option<&'s JudgeReplies>,
 }
 
@@ -100,7 +100,7 @@ fn find(
     }
 }
 
-/// What a check found, as a result of the first scenario; how long it took is not known here.
+/// The finding of a check, as a result of the first scenario; how long it took is not known here.
 fn result(invariant: &Invariant, found: CheckFinding) -> CheckResult {
     let score = match (found.status, found.score) {
         (EvalStatus::Passed | EvalStatus::Failed, Some(score)) => score,

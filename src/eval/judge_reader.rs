@@ -85,7 +85,7 @@ fn input(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<JudgeInput> {
     }
 }
 
-/// Whether a text is `SERVICE.FIELD`.
+/// Returns `true` if a text is `SERVICE.FIELD`.
 fn is_of_service(text: &str) -> bool {
     let parts = text.split_once('.');
     parts.is_some_and(|(service, field)| is_name(service) && !field.is_empty())

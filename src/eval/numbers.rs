@@ -20,7 +20,7 @@ pub(crate) fn equal(a: &Value, b: &Value) -> bool {
     }
 }
 
-/// How one number compares with another.
+/// Compares two numbers.
 pub(crate) fn compare(a: &Number, b: &Number) -> Ordering {
     match (whole(a), whole(b)) {
         (Some(a), Some(b)) => a.cmp(&b),
@@ -57,14 +57,14 @@ fn with_decimal(whole: i128, decimal: f64) -> Ordering {
     }
 }
 
-/// Whether two texts are the same number, of any length.
+/// Returns `true` if two texts are the same number, of any length.
 pub(crate) fn is_same_decimal(a: &str, b: &str) -> bool {
     let a = parts(a);
     a.is_some() && a == parts(b)
 }
 
-/// Whether a number is negative, its digits without zeros at either end, and the power of ten of the
-/// last one.
+/// The parts of a number: whether it is negative, its digits without zeros at either end, and the
+/// power of ten of the last one.
 fn parts(text: &str) -> Option<(bool, String, i64)> {
     let (is_negative, unsigned) = match text.strip_prefix('-') {
         Some(unsigned) => (true, unsigned),

@@ -11,7 +11,7 @@ use crate::conditions::OutputCheck;
 use crate::numbers::{compare, equal};
 use crate::results::{CheckFinding, shown, value_looked_at};
 
-/// Whether the value is what it has to be.
+/// Checks that the value is as required.
 pub(crate) fn find(
     check: &OutputCheck,
     envelope: &Value,
@@ -28,7 +28,7 @@ pub(crate) fn find(
     Ok(CheckFinding::of(missed.is_none(), reason, looked_at))
 }
 
-/// What the first condition expects that the value does not meet.
+/// The expectation of the first condition that the value does not meet.
 pub(crate) fn missed(
     check: &OutputCheck,
     value: &Value,

@@ -31,12 +31,12 @@ impl TextPattern {
         })
     }
 
-    /// Whether it matches anywhere in a text.
+    /// Returns `true` if it matches anywhere in a text.
     pub(crate) fn is_match(&self, text: &str) -> bool {
         self.regex.is_match(text)
     }
 
-    /// What it takes to look at a text, against [`MAX_MATCHING`].
+    /// The cost of looking at a text, counted against [`MAX_MATCHING`].
     pub(crate) fn cost(&self, text: &str) -> u64 {
         self.size_kib.saturating_mul(text.len() as u64)
     }

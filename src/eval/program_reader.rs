@@ -74,7 +74,7 @@ pub(crate) fn custom(reader: &mut ConfigReader<'_>, fields: &Fields<'_>) -> Opti
     })
 }
 
-/// What a program may take.
+/// The limits of a program.
 pub(crate) fn limits(reader: &mut ConfigReader<'_>, fields: &Fields<'_>) -> Option<ProgramLimits> {
     let before = reader.faults.len();
     let mut most = |name: &str, least: i64, most: i64, unit: u64| {

@@ -5,42 +5,43 @@ use std::collections::BTreeMap;
 use ktsu_ledger::Hash;
 use serde_json::Value;
 
-/// How a command ends, in the workspace.
+/// The required exit of a command in the workspace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommandCheck {
-    /// What `sh -c` runs.
+    /// The command that `sh -c` runs.
     pub command: String,
     /// The exit code that passes.
     pub exit_code: i32,
-    /// What it may take.
+    /// Its limits.
     pub limits: ProgramLimits,
 }
 
-/// What a script says about the run.
+/// A check that a script makes of the run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CustomCheck {
     /// The file, from the folder of the spec, and never outside of it.
     pub script: String,
-    /// Whether it can only read the workspace: it runs beside it (`host`), not within it (`sandbox`).
+    /// True if it can only read the workspace: it runs beside it (`host`), not within it
+    /// (`sandbox`).
     pub reads_only: bool,
-    /// What it may take.
+    /// Its limits.
     pub limits: ProgramLimits,
 }
 
-/// What a query of a database gives: the first column of the first row.
+/// The required result of a query of a database: the first column of the first row.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SqlCheck {
     /// The name of the database.
     pub service: String,
     /// A single query that reads.
     pub query: String,
-    /// What it gives.
+    /// The value that it has to give.
     pub equals: Value,
-    /// What it may take.
+    /// Its limits.
     pub limits: ProgramLimits,
 }
 
-/// What a program may take, where a file says so.
+/// The limits of a program, where a file has them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ProgramLimits {
     /// From its start to its end.
@@ -56,7 +57,7 @@ pub struct ProgramLimits {
 /// Runs programs beside the files of a workspace. An implementation bounds what they take and what
 /// they print.
 pub trait Programs {
-    /// Where a program finds what it is given.
+    /// The places where a program finds what it is given.
     fn places(&self) -> ProgramPlaces;
 
     /// Runs a program to its end.
@@ -65,7 +66,8 @@ pub trait Programs {
     /// Why it was not run, in words for people.
     fn run(&self, program: &CheckProgram<'_>) -> Result<ProgramRun, String>;
 
-    /// Whether the person wants to stop: programs were ended for that, and what was found says nothing.
+    /// Returns `true` if the person wants to stop: programs were ended for that, and what was found
+    /// says nothing.
     fn is_interrupted(&self) -> bool;
 }
 
@@ -78,11 +80,11 @@ pub struct ProgramPlaces {
     pub audit_log: String,
     /// The file with the trace.
     pub trace: String,
-    /// Where databases are, by name.
+    /// The addresses of databases, by name.
     pub databases: BTreeMap<String, DatabasePlace>,
 }
 
-/// Where a database is.
+/// The address of a database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DatabasePlace {
     /// The folder with its socket, as PostgreSQL has it, or the name of the host.
@@ -102,7 +104,7 @@ pub enum CheckProgram<'p> {
     Query(&'p SqlCheck),
     /// A script.
     Script {
-        /// Which.
+        /// The check that has the script.
         check: &'p CustomCheck,
         /// Its standard input.
         input: &'p str,
@@ -113,14 +115,14 @@ pub enum CheckProgram<'p> {
     },
 }
 
-/// How a program ended.
+/// The end of a program, and its output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProgramRun {
     /// Its exit code, or the limit that it met, in words.
     pub end: Result<i32, String>,
     /// The end of its output.
     pub output: Vec<u8>,
-    /// How many bytes of output there were.
+    /// The number of bytes of output.
     pub output_bytes: u64,
     /// The end of its standard error, where that is apart.
     pub errors: Vec<u8>,

@@ -1,4 +1,4 @@
-//! What is recorded of an eval: its events, the fold that reads them, and judging it again.
+//! The record of an eval: its events, the fold that reads them, and judging it again.
 //!
 //! ```text
 //! spec, results ─EvalWriter─▶ events ─▶ frames ─EvalRecord::of─▶ EvalRecord ─judge_again─▶ JudgedAgain
@@ -34,11 +34,11 @@ const JUDGE: &str = "llm_as_judge";
 /// An eval, as its frames have it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EvalRecord {
-    /// What it was asked to check.
+    /// The first event, with what it was asked to check.
     pub started: EvalStarted,
-    /// When.
+    /// The time at which it began.
     pub at: Timestamp,
-    /// What was judged, in order.
+    /// The runs that were judged, in order.
     pub runs: Vec<JudgedRun>,
     /// The verdicts on scenarios with several replicas, in order.
     pub aggregated: Vec<ScenarioAggregated>,
@@ -57,17 +57,17 @@ pub struct EvalRecord {
 pub struct JudgedRun {
     /// The number of the frame that says what was checked.
     pub seq: u64,
-    /// What was checked.
+    /// The event that says what was checked.
     pub started: ScenarioStarted,
     /// The results, each with the number of its frame.
     pub results: Vec<(u64, CheckResult)>,
-    /// What models replied to its checks.
+    /// The replies of models to its checks.
     pub replies: JudgeReplies,
     /// The verdict; none as long as it is under way.
     pub finished: Option<ScenarioFinished>,
 }
 
-/// What is wrong with the record of an eval.
+/// A fault in the record of an eval.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("frame {seq}: {reason}")]
 pub struct RecordFault {
@@ -77,18 +77,18 @@ pub struct RecordFault {
     pub reason: &'static str,
 }
 
-/// What judging a scenario again showed.
+/// The result of judging a scenario again.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct JudgedAgain {
-    /// How many checks gave the recorded result.
+    /// The number of checks that gave the recorded result.
     pub judged: u64,
     /// The types of checks that rest on more than the run.
     pub not_covered: BTreeSet<&'static str>,
-    /// Whether another version of ktsu judged: the words of its reasons were not compared.
+    /// True if another version of ktsu judged: the words of its reasons were not compared.
     pub is_of_another_version: bool,
 }
 
-/// What [`EvalStarted::checks`] says.
+/// The content of [`EvalStarted::checks`].
 #[derive(Deserialize)]
 struct RecordedSpec {
     checks: Vec<RecordedCheck>,
@@ -229,7 +229,7 @@ impl EvalWriter {
         events
     }
 
-    /// How the scenarios so far ended.
+    /// The totals of the scenarios so far.
     pub fn totals(&self) -> EvalFinished {
         self.tally.totals()
     }
@@ -407,12 +407,12 @@ impl EvalRecord {
         }
     }
 
-    /// How the scenarios so far ended.
+    /// The totals of the scenarios so far.
     pub fn totals(&self) -> EvalFinished {
         self.finished.unwrap_or_else(|| self.tally.totals())
     }
 
-    /// What its checks used of models.
+    /// The usage of models by its checks.
     pub fn usage(&self) -> Usage {
         self.open.usage()
     }
@@ -424,7 +424,8 @@ impl EvalRecord {
         self.open.of(place, &run)
     }
 
-    /// Whether what it runs is what a spec has it run. One that runs nothing checks recorded runs.
+    /// Returns `true` if what it runs is what a spec has it run. One that runs nothing checks
+    /// recorded runs.
     fn is_suite_of(&self, spec: &EvalSpec) -> bool {
         let Some(ours) = &self.started.suite else {
             return true;

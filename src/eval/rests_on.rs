@@ -1,4 +1,4 @@
-//! What the results of checks rest on, and so who can make them again.
+//! The basis of the results of checks, and so who can make them again.
 
 use ktsu_ledger::event::{CheckResult, EvalStatus};
 
@@ -6,14 +6,14 @@ use crate::model_judge::check::JudgeInput;
 use crate::model_judge::finding::JudgeReplies;
 use crate::spec::{CheckKind, Invariant};
 
-/// What the result of a check rests on.
+/// The basis of the result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RestsOn {
     /// The run and the eval alone.
     Record,
     /// Replies that the eval has, to a question about what it does not have.
     Both,
-    /// What neither has.
+    /// Data that neither has.
     Else,
 }
 
@@ -42,7 +42,7 @@ pub(crate) fn rests_on(
     }
 }
 
-/// Whether a model is said to have judged, and was not asked.
+/// Returns `true` if a model is said to have judged, and was not asked.
 pub(crate) fn is_made_up(invariant: &Invariant, result: &CheckResult) -> bool {
     matches!(invariant.check, CheckKind::Judge(_)) && result.status != EvalStatus::Error
 }

@@ -1,4 +1,4 @@
-//! What checks found, in the form in which it is recorded.
+//! The findings of checks, in the form in which they are recorded.
 
 use ktsu_ledger::event::{EvalStatus, LookedAt};
 use ktsu_ledger::{CanonicalJson, Hash};
@@ -41,7 +41,7 @@ fn digest(value: &Value) -> Hash {
     Hash::of(text.as_str().as_bytes())
 }
 
-/// What a check found, before its place in the spec is added.
+/// The finding of a check, before its place in the spec is added.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct CheckFinding {
     pub(crate) status: EvalStatus,
@@ -83,7 +83,7 @@ pub(crate) fn shown(value: &Value) -> String {
     shortened(&value.to_string(), MAX_VALUE_CHARS)
 }
 
-/// What a program printed, as reasons show it: its lines, with everything in them visible.
+/// The output of a program, as reasons show it: its lines, with everything in them visible.
 pub(crate) fn printed(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let mut shown = String::with_capacity(text.len());

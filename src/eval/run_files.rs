@@ -1,4 +1,5 @@
-//! What scripts read about a run: its trace and its audit log, each a line of JSON for each entry.
+//! Files about a run that scripts read: its trace and its audit log, each a line of JSON for each
+//! entry.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +37,7 @@ impl Lines {
     }
 }
 
-/// What frames before have said, for the spans of a trace.
+/// Facts from earlier frames, for the spans of a trace.
 #[derive(Default)]
 struct Spans {
     /// The id of the first frame.
@@ -235,7 +236,8 @@ pub(crate) fn audit(frames: &[FrameView], services: Option<&ServiceRecords>) -> 
     lines.finish()
 }
 
-/// Whether a webhook went to a service that keeps what it receives: that has an entry of its own.
+/// Returns `true` if a webhook went to a service that keeps what it receives: that has an entry of
+/// its own.
 fn is_kept(target: &Value, services: Option<&ServiceRecords>) -> bool {
     let target = target.as_str().and_then(service_of);
     let name = target.and_then(|(name, _)| name.strip_prefix("services.")?.strip_suffix(".url"));

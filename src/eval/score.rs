@@ -5,7 +5,7 @@ use ktsu_ledger::event::{CheckResult, EvalStatus};
 /// The verdict on a scenario.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ScenarioVerdict {
-    /// How it ended.
+    /// The status of the scenario.
     pub status: EvalStatus,
     /// The composite score, rounded to 12 decimals. A check that could not be made counts as 0.
     pub composite: f64,
@@ -53,7 +53,8 @@ fn composite(ordered: &[&CheckResult]) -> Option<f64> {
     })
 }
 
-/// Whether every gate has score 1: a scenario fails without, whatever its threshold (seed 003).
+/// Returns `true` if every gate has score 1: a scenario fails without, whatever its threshold (seed
+/// 003).
 fn meets_gates(ordered: &[&CheckResult]) -> bool {
     let mut gates = ordered.iter().filter(|result| result.gate);
     gates.all(|gate| gate.score.get() >= 1.0)

@@ -16,7 +16,7 @@ use crate::run_files;
 /// The score from which a number alone passes.
 const PASSES_FROM: f64 = 0.5;
 
-/// What a script says.
+/// The verdict of a script.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Said {
     pub(crate) passed: bool,
@@ -24,7 +24,7 @@ pub(crate) struct Said {
     pub(crate) reason: String,
 }
 
-/// What a script finds.
+/// Runs a script, and returns its finding.
 pub(crate) fn find(
     check: &CustomCheck,
     workspace: Option<&dyn Workspace>,
@@ -91,7 +91,7 @@ fn context(frames: &[FrameView], places: &ProgramPlaces) -> Value {
     })
 }
 
-/// Where a database is.
+/// The address of a database, as scripts get it.
 fn place_of(place: &DatabasePlace) -> Value {
     let mut shown = json!({"host": place.host, "port": place.port});
     if let Some(socket) = &place.socket {
@@ -100,7 +100,8 @@ fn place_of(place: &DatabasePlace) -> Value {
     shown
 }
 
-/// What a script printed: `{passed, score, reason, details}`, or a boolean or a number alone.
+/// The verdict that a script printed: `{passed, score, reason, details}`, or a boolean or a number
+/// alone.
 fn said(ran: &ProgramRun) -> Result<Said, String> {
     if ran.output_bytes > ran.output.len() as u64 {
         return Err(format!(

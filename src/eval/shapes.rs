@@ -50,7 +50,7 @@ pub const EVAL: MapShape = MapShape::new(
 )
 .any_of(&["invariants", "forbidden"]);
 
-/// Where runs of a suite end.
+/// The limits of the runs of a suite.
 pub(crate) const LIMITS: MapShape = MapShape::new(
     "limits",
     &[
@@ -61,7 +61,7 @@ pub(crate) const LIMITS: MapShape = MapShape::new(
 )
 .any_of(&["cost_usd", "timeout"]);
 
-/// What is run.
+/// The subject of a suite.
 pub(crate) const SUBJECT: MapShape = MapShape::new(
     "the subject",
     &[
@@ -128,7 +128,7 @@ pub(crate) const HTTP_MOCK_SERVICE: MapShape = MapShape::new(
     ],
 );
 
-/// What fits some requests, and how they are replied to.
+/// A route: the requests that it fits, and the reply to them.
 pub(crate) const MOCK_ROUTE: MapShape = MapShape::new(
     "the route",
     &[
@@ -146,7 +146,7 @@ pub(crate) const MOCK_ROUTE: MapShape = MapShape::new(
     ],
 );
 
-/// What may become of effects.
+/// The values of `effects`.
 pub(crate) const EFFECTS: [&str; 2] = ["execute", "suppress"];
 
 /// The keys of a file that only other commands use.
@@ -187,7 +187,7 @@ pub(crate) const SCORING: MapShape = MapShape::new(
     ],
 );
 
-/// How the verdicts of replicas can be combined, with a number.
+/// The aggregations of the verdicts of replicas that have a number.
 pub(crate) const AGGREGATION: MapShape = MapShape::new(
     "replica_aggregation",
     &[
@@ -208,7 +208,7 @@ pub(crate) const ESTIMATE: MapShape = MapShape::new(
 
 const REPLICAS: FieldType = Integer(1, MAX_REPLICAS as i64);
 
-/// How the verdicts of replicas can be combined, where no number is needed.
+/// The aggregations of the verdicts of replicas that need no number.
 pub(crate) const AGGREGATIONS: [&str; 4] = ["all", "any", "majority", "mean"];
 
 pub(crate) const INVARIANT: MapShape = MapShape::new(
@@ -397,7 +397,7 @@ pub(crate) const COMMAND_EXIT: MapShape = MapShape::new(
 
 const OWN_LIMITS: KeyShape = optional("limits", Map(&PROGRAM_LIMITS)).doc("What it may take");
 
-/// What a program of a check may take.
+/// The limits of a program of a check.
 pub(crate) const PROGRAM_LIMITS: MapShape = MapShape::new(
     "limits",
     &[

@@ -31,14 +31,14 @@ pub struct EvalSpec {
     pub invariants: Vec<Invariant>,
     /// The composite at which a scenario passes.
     pub pass_threshold: f64,
-    /// What is run to be checked; none if the file only checks.
+    /// The suite that is run to be checked; none if the file only checks.
     pub suite: Option<Suite>,
-    /// What the file says, as an eval records it: `{checks: [{check, gate, index, name, weight}],
-    /// pass_threshold}`.
+    /// The content of the file, as an eval records it: `{checks: [{check, gate, index, name,
+    /// weight}], pass_threshold}`.
     pub as_json: CanonicalJson,
 }
 
-/// What has to hold once a run has finished.
+/// A condition that has to hold once a run has finished.
 #[derive(Debug, Clone)]
 pub struct Invariant {
     /// Its place in the file, from 0.
@@ -49,15 +49,15 @@ pub struct Invariant {
     pub description: Option<String>,
     /// Its weight in the composite.
     pub weight: f64,
-    /// Whether a score below 1 makes the composite 0.
+    /// True if a score below 1 makes the composite 0.
     pub gate: bool,
-    /// How it is checked.
+    /// Its check.
     pub check: CheckKind,
     /// The same, as the file has it.
     pub(crate) written: Value,
 }
 
-/// How an invariant is checked.
+/// The check of an invariant.
 #[derive(Debug, Clone)]
 pub enum CheckKind {
     /// A value of the envelope.
@@ -70,24 +70,24 @@ pub enum CheckKind {
     FileExists(String),
     /// A file is not there.
     FileAbsent(String),
-    /// What a file holds.
+    /// The content of a file.
     FileContent(Box<Content>),
-    /// How a command ends.
+    /// The exit of a command.
     CommandExit(Box<CommandCheck>),
-    /// What a script says.
+    /// The verdict of a script.
     Custom(Box<CustomCheck>),
-    /// What a model says.
+    /// The verdict of a model.
     Judge(Box<JudgeCheck>),
-    /// What a query of a database gives.
+    /// The result of a query of a database.
     Sql(Box<SqlCheck>),
-    /// What an HTTP server of a suite received.
+    /// The requests that an HTTP server of a suite received.
     HttpMock(Box<MockCheck>),
 }
 
-/// What has to hold of the frames.
+/// A condition on the frames.
 #[derive(Debug, Clone)]
 pub enum TraceCheck {
-    /// How many frames match.
+    /// The number of frames that match.
     Count(FrameFilter, CountRange),
     /// No frame matches.
     None(FrameFilter),
@@ -99,11 +99,11 @@ pub enum TraceCheck {
     All(FrameFilter, Expression),
     /// Every call of these tools was approved before it was sent.
     ApprovedTools(ToolPattern),
-    /// Which tools were called.
+    /// The tools that were called.
     ToolsUsed(ToolUse),
-    /// What the run cost, in millionths of a US dollar.
+    /// The cost of the run, in millionths of a US dollar.
     Cost(CountRange),
-    /// How many model calls there are.
+    /// The number of model calls.
     ModelCalls(CountRange),
     /// The most milliseconds that the run was at work.
     Duration(u64),
@@ -113,7 +113,7 @@ pub enum TraceCheck {
 #[derive(Debug, Clone)]
 pub struct ToolPattern(pub(crate) Glob);
 
-/// Which tools may and have to be called.
+/// The tools that may be called, and those that have to be called.
 #[derive(Debug, Clone, Default)]
 pub struct ToolUse {
     /// Only these.
@@ -135,7 +135,7 @@ pub struct CountRange {
     pub equals: Option<u64>,
 }
 
-/// What a file has to hold. All given conditions must hold.
+/// Conditions on the content of a file. All given conditions must hold.
 #[derive(Debug, Clone)]
 pub struct Content {
     /// The file, within the workspace.
@@ -144,12 +144,12 @@ pub struct Content {
     pub contains: Option<String>,
     /// Text that it does not have.
     pub not_contains: Option<String>,
-    /// What matches within it.
+    /// A pattern that matches within it.
     pub(crate) pattern: Option<TextPattern>,
 }
 
 impl EvalSpec {
-    /// Whether any check needs the folder that a run left.
+    /// Returns `true` if any check needs the folder that a run left.
     pub fn needs_workspace(&self) -> bool {
         self.invariants.iter().any(|one| match &one.check {
             CheckKind::Judge(check) => matches!(check.input, JudgeInput::Workspace),
@@ -188,12 +188,12 @@ impl EvalSpec {
         self.judges().map(|(_, check)| &*check.group).collect()
     }
 
-    /// Whether any check asks a model.
+    /// Returns `true` if any check asks a model.
     pub fn asks_models(&self) -> bool {
         self.judges().next().is_some()
     }
 
-    /// Whether any check looks at what a service received.
+    /// Returns `true` if any check looks at what a service received.
     pub fn looks_at_services(&self) -> bool {
         let mut checks = self.invariants.iter().map(|one| &one.check);
         checks.any(|check| check.receiver().is_some())
@@ -207,7 +207,7 @@ impl EvalSpec {
         all.find(|one| is_of_suite(&one.check))
     }
 
-    /// Whether any check runs a program.
+    /// Returns `true` if any check runs a program.
     pub fn runs_programs(&self) -> bool {
         let mut checks = self.invariants.iter().map(|one| &one.check);
         checks.any(CheckKind::runs_program)
@@ -215,7 +215,7 @@ impl EvalSpec {
 }
 
 impl CheckKind {
-    /// Whether it runs a program, whose output may hold anything.
+    /// Returns `true` if it runs a program, whose output may hold anything.
     pub fn runs_program(&self) -> bool {
         matches!(self, Self::CommandExit(_) | Self::Custom(_) | Self::Sql(_))
     }
@@ -259,7 +259,7 @@ impl CheckKind {
 }
 
 impl CountRange {
-    /// Whether a count is within the bounds.
+    /// Returns `true` if a count is within the bounds.
     pub fn has(&self, count: u64) -> bool {
         self.min.is_none_or(|min| count >= min)
             && self.max.is_none_or(|max| count <= max)

@@ -92,7 +92,7 @@ fn spec(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<EvalSpec> {
     reader.faults.iter().all(is_good).then_some(spec)
 }
 
-/// What a spec says, as an eval records it.
+/// The content of a spec, as an eval records it.
 fn as_json(spec: &EvalSpec) -> Result<CanonicalJson, JsonError> {
     let checks = spec.invariants.iter().map(|one| {
         json!({"check": one.written, "gate": one.gate, "index": one.index, "name": one.name,
@@ -324,7 +324,7 @@ fn scoring(reader: &mut ConfigReader<'_>, node: &YamlNode, spec: &mut EvalSpec) 
     }
 }
 
-/// How the verdicts of replicas are combined.
+/// The aggregation of the verdicts of replicas.
 fn aggregation(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<ReplicaAggregation> {
     use ReplicaAggregation::{All, Any, AtLeast, Majority, Mean, PassAt, PassHat};
     if matches!(node.data, YamlValue::Text(_)) {

@@ -13,7 +13,7 @@ use crate::results::{CheckFinding, printed, shortened, shown, value_looked_at};
 /// The most characters of a number in a reason.
 const MAX_NUMBER_CHARS: usize = 200;
 
-/// Whether a query gives what it has to.
+/// Checks that a query gives what it has to.
 pub(crate) fn find(
     check: &SqlCheck,
     workspace: Option<&dyn Workspace>,
@@ -58,7 +58,7 @@ fn value(ran: &ProgramRun) -> Result<Option<String>, String> {
     Ok((!text.is_empty()).then(|| text.to_owned()))
 }
 
-/// Whether a value is the one that is expected, and what it is, in words.
+/// True if a value is the one that is expected, and the value in words.
 fn compared(text: &str, expected: &Value) -> Result<(bool, String), CheckError> {
     // A number may have more digits than numbers of JSON have here.
     if text.starts_with(|c: char| c == '-' || c.is_ascii_digit()) {

@@ -20,22 +20,22 @@ pub(crate) const MAX_PARAMS: usize = 64 << 20;
 /// The most checks of all scenarios together.
 pub(crate) const MAX_CHECKS: usize = 100_000;
 
-/// What `ktsu eval run` runs: a subject, once for each combination of the matrix.
+/// The runs that `ktsu eval run` makes: a subject, once for each combination of the matrix.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Suite {
-    /// What is run.
+    /// The subject of the runs.
     pub subject: EvalSubject,
-    /// What varies, in the order of the file, each with its values.
+    /// The axes of the matrix, in the order of the file, each with its values.
     pub(crate) matrix: Vec<(Axis, Vec<Value>)>,
-    /// How often each combination runs.
+    /// The number of runs of each combination.
     pub replicas: u32,
-    /// How the verdicts of replicas are combined.
+    /// The aggregation of the verdicts of replicas.
     pub(crate) aggregation: ReplicaAggregation,
     /// Answers to what waits for people; none if nothing is answered.
     pub people: Option<Answers>,
-    /// How long and how dear runs may be.
+    /// Limits on the time and the cost of runs.
     pub limits: SuiteLimits,
-    /// Whether webhooks are sent, and what else reaches the outside world.
+    /// True if webhooks are sent, and other effects reach the outside world.
     pub executes_effects: bool,
     /// The folder of each run, if runs have one.
     pub workspace: Option<SuiteWorkspace>,
@@ -43,7 +43,7 @@ pub struct Suite {
     pub services: SuiteServices,
 }
 
-/// Where runs of a suite end; none of what is absent.
+/// The limits of the runs of a suite; none of what is absent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SuiteLimits {
     /// The most milliseconds of a run.
@@ -52,7 +52,7 @@ pub struct SuiteLimits {
     pub cost_micro_usd: Option<u64>,
 }
 
-/// What is run.
+/// The subject of a suite.
 #[derive(Debug, Clone, PartialEq)]
 pub enum EvalSubject {
     /// A workflow of the kit: its default one, if it is not named.
@@ -66,12 +66,12 @@ pub enum EvalSubject {
     Run(String),
 }
 
-/// What varies from scenario to scenario.
+/// An axis of the matrix: something that varies from scenario to scenario.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Axis {
     /// A param.
     Param(String),
-    /// What is used in place of a model group.
+    /// A model group that the values replace.
     Group(String),
 }
 
@@ -87,13 +87,13 @@ pub struct Scenario {
 }
 
 impl Suite {
-    /// How many scenarios there are; none if they are too many to be counted.
+    /// The number of scenarios; none if they are too many to be counted.
     pub(crate) fn count(&self) -> Option<usize> {
         let mut counts = self.matrix.iter().map(|(_, values)| values.len());
         counts.try_fold(1_usize, usize::checked_mul)
     }
 
-    /// How many bytes the params of all scenarios have at most, as JSON.
+    /// The most bytes that the params of all scenarios have, as JSON.
     pub(crate) fn params_size(&self) -> usize {
         let given = match &self.subject {
             EvalSubject::Workflow { params, .. } => params.iter().map(|(_, it)| size(it)).sum(),
@@ -142,12 +142,12 @@ impl Suite {
         groups.collect()
     }
 
-    /// How many runs there are, those of replicas among them; none if they are too many to be counted.
+    /// The number of runs, those of replicas among them; none if they are too many to be counted.
     pub(crate) fn runs(&self) -> Option<usize> {
         self.count()?.checked_mul(self.replicas as usize)
     }
 
-    /// How much it runs, as an eval records it: all scenarios, or those of one name only.
+    /// The extent of the suite, as an eval records it: all scenarios, or those of one name only.
     pub fn recorded(&self, only: Option<&str>) -> EvalSuite {
         let scenarios = match only {
             None => self.count(),

@@ -19,13 +19,13 @@ use crate::suite::{
 use crate::surroundings::SuiteServices;
 use crate::surroundings_reader;
 
-/// What names of the matrix begin with that are params.
+/// The prefix of the names of the matrix that are params.
 const OF_PARAMS: &str = "params.";
 
-/// What names of the matrix begin with that are model groups.
+/// The prefix of the names of the matrix that are model groups.
 const OF_GROUPS: &str = "model.";
 
-/// What is run; none if the file only checks.
+/// The suite that is run; none if the file only checks.
 pub(crate) fn suite(reader: &mut ConfigReader<'_>, fields: &Fields<'_>) -> Option<Suite> {
     let matrix = fields.read("matrix", |node| matrix(reader, node));
     let replicas = fields.read("replicas", |node| {
@@ -171,7 +171,7 @@ fn matrix(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<Vec<(Axis, V
     Some(matrix)
 }
 
-/// What a key of the matrix varies.
+/// The axis that a key of the matrix names.
 fn axis(key: &str) -> Option<Axis> {
     let of = |begin: &str| {
         let name = key.strip_prefix(begin)?;

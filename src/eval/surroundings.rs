@@ -1,4 +1,4 @@
-//! What each run of a suite has for itself: a folder, and programs that serve it.
+//! The surroundings of each run of a suite: a folder, and programs that serve it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,10 +13,10 @@ pub const WORKSPACE: &str = "workspace";
 /// The reference in commands of services that stands for the folder that they can read.
 pub const PROGRAM: &str = "program";
 
-/// What references in commands of services begin with that stand for params of the scenario.
+/// The prefix of references in commands of services to params of the scenario.
 pub const PARAMS: &str = "params.";
 
-/// What references begin with that stand for something of a service.
+/// The prefix of references to something of a service.
 pub(crate) const SERVICES: &str = "services.";
 
 /// The most services of a suite.
@@ -27,9 +27,9 @@ pub(crate) const MAX_SERVICES: usize = 16;
 pub struct SuiteWorkspace {
     /// The folder that each run gets a copy of, from the folder of the spec; an empty one if absent.
     pub from: Option<String>,
-    /// What `sh -c` runs in it, once, before it is copied.
+    /// The command that `sh -c` runs in it, once, before it is copied.
     pub setup: Option<String>,
-    /// What that may take.
+    /// The limits of that command.
     pub limits: ProgramLimits,
 }
 
@@ -41,13 +41,13 @@ pub struct ToolService {
     pub command: Vec<String>,
     /// A folder that it can read, from the folder of the spec.
     pub from: Option<String>,
-    /// What each of its processes may take.
+    /// The limits of each of its processes.
     pub limits: ProgramLimits,
     /// The tool servers of the kit that it is used in place of, by their own names.
     pub servers: Vec<String>,
 }
 
-/// What a database is.
+/// The kind of a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DatabaseKind {
     /// PostgreSQL.
@@ -59,11 +59,11 @@ pub enum DatabaseKind {
 /// A database server beside each run, whose data are prepared once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DatabaseService {
-    /// What it is.
+    /// Its kind.
     pub kind: DatabaseKind,
     /// Files of SQL that are run, in order, from the folder of the spec, and never outside of it.
     pub init: Vec<String>,
-    /// What each server may take, and what preparing the data may take.
+    /// The limits of each server, and of preparing the data.
     pub limits: ProgramLimits,
 }
 
@@ -81,7 +81,7 @@ pub struct SuiteServices {
 }
 
 impl SuiteServices {
-    /// Whether there are none.
+    /// Returns `true` if there are none.
     pub fn is_empty(&self) -> bool {
         self.tools.is_empty()
             && self.databases.is_empty()

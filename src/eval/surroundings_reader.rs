@@ -228,8 +228,8 @@ pub(crate) fn check_uses(reader: &mut ConfigReader<'_>, fields: &Fields<'_>, spe
     }
 }
 
-/// What is wrong with the service that a check looks at: the key of the check that names it, words, and the
-/// service that it needs.
+/// The fault in the service that a check looks at: the key of the check that names it, words, and
+/// the service that it needs.
 fn wrong_use(
     check: &CheckKind,
     services: &SuiteServices,

@@ -1,4 +1,4 @@
-//! Where an eval is: which run is judged next, and how the scenarios so far ended.
+//! The progress of an eval: the run that is judged next, and the totals of the scenarios so far.
 
 use ktsu_ledger::event::{
     EvalFinished, EvalStatus, EvalSuite, ReplicaTotals, ScenarioAggregated, ScenarioFinished, Score,
@@ -96,12 +96,12 @@ impl Tally {
         self.verdicts.iter().copied()
     }
 
-    /// How the scenarios so far ended.
+    /// The totals of the scenarios so far.
     pub(crate) fn totals(&self) -> EvalFinished {
         self.totals
     }
 
-    /// Whether every scenario has a verdict.
+    /// Returns `true` if every scenario has a verdict.
     pub(crate) fn is_whole(&self) -> bool {
         let expected = self.suite.as_ref().map(|suite| suite.scenarios);
         self.open.is_empty() && expected.is_none_or(|expected| expected == self.totals.scenarios)

@@ -16,7 +16,7 @@ const TOOL_CALLED: &str = "tool.called";
 
 type Found = Result<CheckFinding, CheckError>;
 
-/// Whether the frames are as they have to be.
+/// Checks that the frames are as required.
 pub(crate) fn find(check: &TraceCheck, envelope: &Value, bench: &mut Bench<'_, '_>) -> Found {
     match check {
         TraceCheck::Count(filter, range) => count(filter, range, bench),
@@ -32,7 +32,7 @@ pub(crate) fn find(check: &TraceCheck, envelope: &Value, bench: &mut Bench<'_, '
     }
 }
 
-/// Whether no frame matches.
+/// Checks that no frame matches.
 pub(crate) fn none(filter: &FrameFilter, bench: &mut Bench<'_, '_>) -> Found {
     let matches = bench.matches(filter)?;
     let reason = match matches.first() {
@@ -51,7 +51,8 @@ fn count(filter: &FrameFilter, range: &CountRange, bench: &mut Bench<'_, '_>) ->
     Ok(CheckFinding::of(holds, reason, frames_looked_at(&matches)))
 }
 
-/// Whether every match of one filter comes before the first match of another, or after the last.
+/// Checks that every match of one filter comes before the first match of another, or after the
+/// last.
 fn order(
     filter: &FrameFilter,
     other: &FrameFilter,
@@ -182,7 +183,7 @@ fn model_calls(range: &CountRange, bench: &mut Bench<'_, '_>) -> Found {
     Ok(CheckFinding::of(range.has(calls), reason, looked_at))
 }
 
-/// Whether the run was at work for no longer, as its envelope has it.
+/// Checks that the run was at work for at most this long, as its envelope has it.
 fn duration(most_ms: u64, envelope: &Value) -> Found {
     let spent = envelope.pointer("/totals/duration_ms").cloned();
     let spent = spent.unwrap_or_default();

@@ -28,7 +28,7 @@ pub const FORMAT: u32 = 1;
 pub const MANIFEST: &str = "manifest.json";
 /// The hashed bytes.
 pub const FRAMES: &str = "frames.jsonl";
-/// Where each of them stands.
+/// The table of the places of the frames.
 pub const PLACES: &str = "frames.csv";
 /// The first line of [`PLACES`].
 pub const COLUMNS: &str = "position,stream,seq,hash";
@@ -41,7 +41,7 @@ pub const MAX_JSON: usize = 256 * 1024 * 1024;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
-    /// Whether every run of the ledger is meant to be here.
+    /// True if every run of the ledger is meant to be here.
     pub all: bool,
     /// Name and version of the engine that made it.
     pub engine: String,
@@ -49,9 +49,9 @@ pub struct Manifest {
     pub files: BTreeMap<String, FileEntry>,
     /// [`FORMAT`].
     pub format: u32,
-    /// Which ledger.
+    /// The name of the ledger.
     pub origin: String,
-    /// What was asked for.
+    /// The runs that were asked for.
     pub runs: Vec<String>,
     /// Every stream that is here, and how much of it.
     pub streams: BTreeMap<String, Range>,
@@ -63,9 +63,9 @@ pub struct Manifest {
 pub struct FileEntry {
     /// BLAKE3.
     pub blake3: String,
-    /// How long it is.
+    /// The number of its bytes.
     pub bytes: u64,
-    /// Whether it can be made again from the others, and shows nothing by itself.
+    /// True if it can be made again from the others, and shows nothing by itself.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub derived: bool,
     /// SHA-256.
@@ -78,7 +78,7 @@ pub struct FileEntry {
 pub struct Range {
     /// The number of the first.
     pub first: u64,
-    /// How many.
+    /// The number of frames.
     pub frames: u64,
     /// The hash of the last.
     pub head: Hash,
@@ -92,18 +92,19 @@ pub struct Tree {
     pub format: u32,
     /// The parts that are left out, in the order of the walk.
     pub hashes: Vec<Node>,
-    /// How many frames the tree is over: the last checkpoint's size; 0 where there is none.
+    /// The number of frames that the tree is over: the last checkpoint's size; 0 where there is
+    /// none.
     pub size: u64,
 }
 
-/// What the manifest says of a file.
+/// The entry of the manifest for a file.
 pub fn describe(name: &str, bytes: &[u8]) -> FileEntry {
     let mut describing = FileDigester::default();
     describing.take(bytes);
     describing.finish(name)
 }
 
-/// What the manifest says of a file that comes in pieces.
+/// Makes the entry of the manifest for a file that comes in pieces.
 #[derive(Default)]
 pub struct FileDigester {
     blake3: blake3::Hasher,
@@ -140,7 +141,7 @@ pub struct PositionedFrame {
     pub frame: Frame,
 }
 
-/// What a file beside the frames repeats.
+/// The part of a frame that a file beside the frames repeats.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Extract {
     /// A text that stands in a frame.
@@ -149,8 +150,8 @@ pub enum Extract {
     Blob(Hash),
 }
 
-/// What stands in a frame and is put beside the frames for people and their tools: `checkpoints/`,
-/// `keys/`, `config/`. A verifier makes it again and compares.
+/// The parts of a frame that are put beside the frames for people and their tools: `checkpoints/`,
+/// `keys/`, `config/`. A verifier makes them again and compares.
 pub fn extracts(origin: &str, placed: &PositionedFrame) -> Vec<(String, Extract)> {
     let mut files = Vec::new();
     let mut text = |name: String, text: String| {
@@ -192,7 +193,7 @@ pub fn frame_index(frames: &[PositionedFrame]) -> String {
     text
 }
 
-/// How much of each stream there is.
+/// The range of frames of each stream.
 pub fn ranges(frames: &[PositionedFrame]) -> BTreeMap<String, Range> {
     let mut ranges: BTreeMap<String, Range> = BTreeMap::new();
     for PositionedFrame { frame, .. } in frames {

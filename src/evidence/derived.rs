@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::archive::PositionedFrame;
 
-/// What the timeline lets a browser do: nothing but show it.
+/// The policy of the timeline for a browser: to show it, and nothing else.
 const POLICY: &str = "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; \
                       style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'\">\n";
 
@@ -35,7 +35,7 @@ pub(super) fn without_policy(text: &str) -> String {
     text.replacen(POLICY, "", 1)
 }
 
-/// What model calls cost, per stream.
+/// The costs of model calls, per stream.
 fn costs(frames: &[PositionedFrame]) -> String {
     let mut sums: BTreeMap<&str, [u64; 4]> = BTreeMap::new();
     for placed in frames {
@@ -61,8 +61,8 @@ fn costs(frames: &[PositionedFrame]) -> String {
     text
 }
 
-/// Who changed what: forks, overlays, what was replaced of outcomes, resumptions, what was posted, and
-/// raised budgets, with the person and how we know them.
+/// The changes by people: forks, overlays, what was replaced of outcomes, resumptions, what was
+/// posted, and raised budgets, with the person and how we know them.
 fn changes(frames: &[PositionedFrame]) -> String {
     let mut text = "position,stream,seq,at,type,by,auth,what,reason\n".to_owned();
     for PositionedFrame { position, frame } in frames {
@@ -115,7 +115,7 @@ fn replaced(frame: &Frame, data: &Value) -> Option<String> {
     (in_blob || !fields.is_empty()).then(|| fields.join(" "))
 }
 
-/// Which post an event is of, and what it is about.
+/// The post that an event is of, and what it is about.
 fn posted(data: &Value) -> String {
     let post = data.pointer("/post/n").map(|n| format!("post {n}"));
     let names = ["/type", "/id"].map(|path| data.pointer(path).and_then(Value::as_str));
@@ -123,7 +123,7 @@ fn posted(data: &Value) -> String {
     post.into_iter().chain(names).collect::<Vec<_>>().join(" ")
 }
 
-/// Who approved what, of calls and of outcomes: a line for each word of a person, and one for each
+/// The approvals of calls and of outcomes: a line for each word of a person, and one for each
 /// question without any.
 fn approvals(frames: &[PositionedFrame]) -> String {
     let mut text =
@@ -168,7 +168,7 @@ fn approvals(frames: &[PositionedFrame]) -> String {
     text
 }
 
-/// What a question is about: the columns from its id to the frame that carried it out.
+/// The subject of a question: the columns from its id to the frame that carried it out.
 fn about(record: &PersonRequest) -> String {
     let (kind, call, proposer, executed) = match record {
         PersonRequest::Approval(asked) => {
@@ -201,7 +201,7 @@ fn as_str(kind: ApprovalKind) -> &'static str {
     }
 }
 
-/// What was called, with which arguments, on which approval, and what came of it.
+/// The tool calls, with their arguments, approvals and outcomes.
 fn tools(frames: &[PositionedFrame]) -> String {
     let mut ends: BTreeMap<(&str, u64), (u64, String, String)> = BTreeMap::new();
     for PositionedFrame { frame, .. } in frames {

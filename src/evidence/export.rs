@@ -37,14 +37,14 @@ pub(super) const VERIFIER: [(&str, &str); 14] = [
     ("verify_world.py", include_str!("verify_world.py")),
 ];
 
-/// What to export.
+/// A selection of what to export.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ExportSelection {
     /// Every run, within the times below.
     pub all: bool,
     /// These runs and branches.
     pub streams: Vec<StreamId>,
-    /// Whether verdicts about what is selected belong to it; one that is named does anyway.
+    /// True if verdicts about what is selected belong to it; one that is named does anyway.
     pub evals: bool,
     /// Only runs that began then or later, as frames write times; any beginning of one serves.
     pub from: Option<String>,
@@ -52,7 +52,7 @@ pub struct ExportSelection {
     pub to: Option<String>,
 }
 
-/// Why there is no archive.
+/// The reason why there is no archive.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ExportError {
     /// The store failed.
@@ -63,7 +63,7 @@ pub enum ExportError {
     Damaged(String),
 }
 
-/// What was put into an archive.
+/// An archive, and counts of what was put into it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ExportedArchive {
     /// The archive.
@@ -72,7 +72,7 @@ pub struct ExportedArchive {
     pub frames: u64,
     /// Runs and branches in it.
     pub streams: u64,
-    /// How many of the frames no signed checkpoint covers, the last checkpoint's own apart.
+    /// The number of frames that no signed checkpoint covers, the last checkpoint's own apart.
     pub unsigned: u64,
 }
 
@@ -219,8 +219,8 @@ fn parents(reader: &dyn Reader, stream: &StreamId) -> Result<BTreeSet<StreamId>,
     }
 }
 
-/// Whether also frames behind the first name streams that it hangs from: what runs keep with `ktsu/kv`
-/// follows from each of them, and an eval from every run that it judges.
+/// Returns `true` if also frames behind the first name streams that it hangs from: what runs keep
+/// with `ktsu/kv` follows from each of them, and an eval from every run that it judges.
 pub(super) fn names_others_later(stream: &StreamId) -> bool {
     matches!(stream.kind(), "kv" | "eval")
 }
@@ -239,7 +239,7 @@ pub(super) fn referenced_streams(frame: &Frame) -> Vec<StreamId> {
     named
 }
 
-/// What was found in the ledger.
+/// The result of scanning the ledger.
 struct ScannedLedger {
     origin: String,
     frames: Vec<PositionedFrame>,

@@ -99,7 +99,7 @@ pub fn each(reader: &dyn Reader, take: &mut dyn FnMut(u64, &StoreEvent)) -> Resu
     }
 }
 
-/// How many frames a ledger has: the last position.
+/// The number of frames of a ledger: the last position.
 ///
 /// # Errors
 /// [`StoreError`].

@@ -37,14 +37,14 @@ const MAX_WAITING_BYTES: usize = 64 * 1024 * 1024;
 const MAX_UNSIGNED_FRAMES: u64 = 1_000;
 /// The least time between two checkpoints: what ends in between is covered by one.
 const MIN_CHECKPOINT_INTERVAL: Duration = Duration::from_millis(100);
-/// How long it leaves alone what is appended, so that not every append wakes a thread.
+/// The time for which it leaves alone what is appended, so that not every append wakes a thread.
 const BATCH_INTERVAL: Duration = Duration::from_millis(10);
-/// How many heads one entry holds: far below what a transaction holds.
+/// The most heads that one entry holds: far below what a transaction holds.
 const MAX_HEADS_PER_ENTRY: usize = 1_000;
-/// How many frames one look at the ledger reads.
+/// The number of frames that one look at the ledger reads.
 const PAGE: usize = 1_000;
 
-/// What the notary is told.
+/// A message to the notary.
 enum NotaryMessage {
     /// Frames were appended; without their entries where too much waits.
     Appended { frames: u64, entries: Vec<Entry> },
@@ -52,31 +52,31 @@ enum NotaryMessage {
     Finish,
 }
 
-/// How the notary is.
+/// The status of the notary.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NotaryStatus {
-    /// How many frames the last checkpoint is over.
+    /// The number of frames that the last checkpoint is over.
     pub signed_frames: u64,
-    /// Why the last attempt to sign failed, if it did.
+    /// The reason why the last attempt to sign failed, if it did.
     pub signing: Option<String>,
-    /// Why the last attempt to hand a checkpoint over failed, if it did.
+    /// The reason why the last attempt to hand a checkpoint over failed, if it did.
     pub witness: Option<String>,
-    /// Whether there is a witness.
+    /// True if there is a witness.
     pub has_witness: bool,
 }
 
 /// The [`NotaryStatus`], shared with those who report it.
 pub type SharedStatus = Arc<Mutex<NotaryStatus>>;
 
-/// What a notary works with.
+/// The parts that a notary works with.
 pub struct NotaryParts {
-    /// Where it reads what it was not given.
+    /// The readers for what it was not given.
     pub readers: ReaderPool,
-    /// Where it writes.
+    /// The stream that it writes to.
     pub store: Arc<StoreStream>,
-    /// What it signs with; or why there is nothing.
+    /// The key that it signs with; or the reason why there is none.
     pub key: Result<SigningKey, String>,
-    /// Where checkpoints go beside the ledger.
+    /// The witness that gets checkpoints beside the ledger.
     pub witness: Option<Witness>,
 }
 
@@ -99,7 +99,7 @@ impl Default for Feed {
 }
 
 impl Feed {
-    /// What the appender calls: hands the entries over as they are.
+    /// The function that the appender calls: it hands the entries over as they are.
     pub fn on_commit(&self) -> OnCommit {
         let (sender, waiting) = (self.sender.clone(), Arc::clone(&self.waiting));
         Box::new(move |commit: Commit| {
@@ -185,7 +185,7 @@ impl Notary {
         *self.hold.lock() = None;
     }
 
-    /// How it is.
+    /// The status of the notary.
     pub fn status(&self) -> SharedStatus {
         Arc::clone(&self.shown)
     }
@@ -217,7 +217,7 @@ struct NotaryWorker {
     feed: Feed,
     parts: NotaryParts,
     shown: SharedStatus,
-    /// How many frames the ledger has, as far as the appender has told.
+    /// The number of frames of the ledger, as far as the appender has reported.
     appended: u64,
     tree: Frontier,
     origin: String,
@@ -226,11 +226,11 @@ struct NotaryWorker {
     /// The runs whose last head says that they ended, and how: frames behind it need another, or
     /// they could be cut off again without a trace.
     closed: BTreeMap<StreamId, String>,
-    /// Whether there are frames that no checkpoint covers, beside the last checkpoint's own.
+    /// True if there are frames that no checkpoint covers, beside the last checkpoint's own.
     uncovered: bool,
     due: bool,
     finish: bool,
-    /// Whether a frame was missed: nothing is signed any more until the next start.
+    /// True if a frame was missed: nothing is signed any more until the next start.
     broken: bool,
     last: Option<Instant>,
     /// The last number of the `store` stream that was hashed.
@@ -336,7 +336,7 @@ impl NotaryWorker {
         true
     }
 
-    /// How long to wait at the most: until a checkpoint may be made, or a witness asked again.
+    /// The longest time to wait: until a checkpoint may be made, or a witness asked again.
     fn pause(&self) -> Option<Duration> {
         let retry = self.parts.witness.as_ref().and_then(Witness::pause);
         let due = self.due.then(|| {
@@ -539,9 +539,9 @@ impl NotaryWorker {
     }
 }
 
-/// What the next head of a stream is to say, if there is to be one: after the end that was headed
-/// last, the one that waits for its head, and the row (open, status), which is there where it has
-/// changed.
+/// The status that the next head of a stream names, if there is to be one: after the end that was
+/// headed last, the one that waits for its head, and the row (open, status), which is there where
+/// it has changed.
 fn head_of(
     closed: Option<&String>,
     waiting: Option<&String>,

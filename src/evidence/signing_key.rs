@@ -17,7 +17,7 @@ pub const VARIABLE: &str = "KTSU_SIGNING_KEY";
 /// 32 bytes that nobody sees.
 type Seed = Zeroizing<[u8; 32]>;
 
-/// Why there is no key. It never quotes one.
+/// The reason why there is no key. It never quotes one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct SigningKeyError(String);
@@ -27,7 +27,7 @@ pub fn path(ledger: &Path) -> PathBuf {
     file::sibling_path(ledger, ".signing-key")
 }
 
-/// Where a new key waits until the ledger knows it.
+/// The path of a new key until the ledger knows it.
 fn next_path(ledger: &Path) -> PathBuf {
     file::sibling_path(ledger, ".signing-key.next")
 }

@@ -17,17 +17,17 @@ const MAX_NAME: usize = 100;
 /// The largest file: what eleven octal digits say.
 const MAX_SIZE: u64 = 0o777_7777_7777;
 
-/// Why bytes are not such an archive.
+/// The reason why bytes are not such an archive.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("not an archive of evidence: {what}, at byte {at}")]
 pub struct ReadArchiveError {
-    /// What is wrong.
+    /// The fault.
     pub what: &'static str,
-    /// Where.
+    /// The byte at which it was found.
     pub at: u64,
 }
 
-/// Whether a name leads nowhere but into the archive.
+/// Returns `true` if a name is a plain path within the archive.
 pub fn is_name(name: &str) -> bool {
     let part = |part: &str| {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
@@ -94,12 +94,12 @@ pub fn read(bytes: &[u8]) -> Result<Files, ReadArchiveError> {
     Ok(archive.places.iter().filter_map(file).collect())
 }
 
-/// Where a file stands in an archive.
+/// The place of a file in an archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileSpan {
     /// Its first byte.
     pub begin: u64,
-    /// How many there are.
+    /// The number of its bytes.
     pub size: u64,
 }
 
@@ -114,7 +114,7 @@ pub struct Archive<'a> {
     places: BTreeMap<String, FileSpan>,
 }
 
-/// How much of a file is read at once.
+/// The number of bytes of a file that are read at once.
 const CHUNK_BYTES: usize = 64 * 1024;
 
 impl<'a> Archive<'a> {
@@ -171,7 +171,7 @@ impl<'a> Archive<'a> {
         self.places.keys().map(String::as_str)
     }
 
-    /// Where a file stands.
+    /// The place of a file.
     pub fn place(&self, name: &str) -> Option<FileSpan> {
         self.places.get(name).copied()
     }
@@ -227,7 +227,7 @@ fn part(source: &mut dyn ArchiveSource, begin: u64, length: usize) -> io::Result
     Ok(bytes)
 }
 
-/// What a header says: everything else in it follows from name and size.
+/// The name and the size in a header: everything else in it follows from them.
 fn named(block: &[u8]) -> Result<(String, u64), &'static str> {
     let name: &[u8] = block.split(|byte| *byte == 0).next().unwrap_or_default();
     let name = std::str::from_utf8(name).ok().filter(|name| is_name(name));
@@ -250,13 +250,13 @@ pub struct Lines<'s, 'a> {
     begin: u64,
     at: u64,
     end: u64,
-    /// What was read before `at`.
+    /// The bytes that were read before `at`.
     piece: Vec<u8>,
     looked_at: usize,
 }
 
 impl Lines<'_, '_> {
-    /// Whether something stands behind the last end of a line.
+    /// Returns `true` if there is something behind the last end of a line.
     pub fn is_cut(&self) -> bool {
         self.begin != self.end
     }

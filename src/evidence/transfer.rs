@@ -216,10 +216,10 @@ fn parents(stream: &StreamId, records: &[Record]) -> BTreeSet<StreamId> {
     parents
 }
 
-/// What is to be appended, checked already.
+/// The entries to be appended, checked already.
 #[derive(Debug, Default)]
 pub struct ImportPlan {
-    /// What is new here.
+    /// The entries that are new here.
     pub entries: Vec<Entry>,
     /// Frames in them.
     pub frames: u64,
@@ -325,10 +325,10 @@ type ParsedExport = (
     BTreeMap<Hash, CanonicalJson>,
 );
 
-/// How much of a line is shown where it is wrong.
+/// The most bytes of a line that are shown where it is wrong.
 const MAX_EXCERPT_BYTES: usize = 200;
 
-/// What is wrong with a line: its number, why, and its beginning.
+/// The words about a line that is wrong: its number, the reason, and its beginning.
 fn wrong(number: usize, line: &[u8], why: &dyn std::fmt::Display) -> String {
     let shown = line.get(..MAX_EXCERPT_BYTES).unwrap_or(line);
     let more = if shown.len() < line.len() { "…" } else { "" };

@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-/// How long after a failure the witness is asked again.
+/// The time after a failure until the witness is asked again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(30);
-/// How long a command may take.
+/// The longest time that a command may take.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Where checkpoints go.
+/// The place where checkpoints go.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WitnessTarget {
     /// `file:PATH`: appended to.
@@ -67,7 +67,7 @@ pub struct Witness {
     post: PostNote,
     waiting: Option<String>,
     failed: Option<Instant>,
-    /// Whether the last one to fail took all the time there is.
+    /// True if the last hand-over that failed took all the time that it may take.
     hung: bool,
 }
 
@@ -98,7 +98,7 @@ impl Witness {
         }
     }
 
-    /// How long to wait before trying again, if there is anything to try.
+    /// The time to wait before trying again, if there is anything to try.
     pub fn pause(&self) -> Option<Duration> {
         let failed = self.failed.filter(|_| self.waiting.is_some())?;
         Some(RETRY_INTERVAL.saturating_sub(failed.elapsed()))

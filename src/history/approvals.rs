@@ -1,4 +1,4 @@
-//! What people are asked across runs: pending calls and reviews, and decisions.
+//! The requests to people across runs: pending calls and reviews, and decisions.
 
 use std::fmt;
 use std::str::FromStr;
@@ -68,7 +68,7 @@ pub fn suspensions_of_run(
     Ok(person_requests::suspensions(&frames(reader, stream)?))
 }
 
-/// What people are or were asked in a run, in order.
+/// The requests to people in a run, open and closed, in order.
 ///
 /// # Errors
 /// [`StoreError`].

@@ -22,7 +22,7 @@ pub struct CheckedRun {
     pub head: Hash,
 }
 
-/// Why a run cannot be checked.
+/// The reason why a run cannot be checked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CheckedRunError {
     /// It cannot be read.

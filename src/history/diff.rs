@@ -8,7 +8,7 @@ use ktsu_projections::world::comparison::PatchedEntry;
 use ktsu_projections::world::{WorldComparison, WorldDiff};
 use serde::Serialize;
 
-/// What differs between two recorded runs.
+/// The differences between two recorded runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RunComparison {
     /// Their frames, steps and envelopes.
@@ -17,12 +17,12 @@ pub struct RunComparison {
     /// Their worlds, as their last frames left them; absent unless both load worlds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub world: Option<WorldDiff>,
-    /// What differs in the objects, then in the relations, that both worlds have.
+    /// The differences in the objects, then in the relations, that both worlds have.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub world_changes: Vec<PatchedEntry>,
 }
 
-/// Why two recorded runs cannot be compared.
+/// The reason why two recorded runs cannot be compared.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DiffError {
     /// The store failed, or one of them cannot be read.

@@ -1,4 +1,4 @@
-//! What steps and responders tell other systems, as subscribers to topics get it.
+//! The messages of steps and responders to other systems, as subscribers to topics get them.
 
 use std::borrow::Cow;
 
@@ -36,8 +36,8 @@ pub fn topic_of(frame: &AppendedFrame) -> Option<String> {
     (!head.data.suppressed).then(|| head.data.topic.into_owned())
 }
 
-/// What a frame tells: `{at, frame, payload, run_id, topic}`, and who tells it: `step`, with `scope`
-/// and `item` where there are any, or `responder`. JSON.
+/// The message of a frame: `{at, frame, payload, run_id, topic}`, and its sender: `step`, with
+/// `scope` and `item` where there are any, or `responder`. JSON.
 ///
 /// # Errors
 /// [`StoreError`]; [`StoreError::Damaged`] if its payload is not where the frame says.

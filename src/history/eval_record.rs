@@ -6,7 +6,7 @@ use ktsu_ledger::event::{EvalEvent, ScenarioStarted};
 use ktsu_ledger::store::{Reader, StoreError};
 use ktsu_ledger::{Event, StreamId};
 
-/// Why an eval cannot be shown.
+/// The reason why an eval cannot be shown.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EvalReadError {
     /// The store failed.
@@ -30,7 +30,8 @@ pub fn record(
     EvalRecord::read(frames.map(|frame| Ok::<_, EvalReadError>(frame?)), held)
 }
 
-/// What was checked, with the contents of folders and services; none if this is no such frame.
+/// The event that says what was checked, with the contents of folders and services; none if this is
+/// no such frame.
 ///
 /// # Errors
 /// [`StoreError`].

@@ -22,15 +22,15 @@ pub use super::judge_usage::JudgeUsage;
 pub use super::making_checks::{BesideRun, CheckedScenario, check, check_read};
 pub use super::tool_outcomes::ToolOutcomes;
 
-/// What the ids of evals begin with.
+/// The prefix of the ids of evals.
 pub const EVAL: &str = "eval_";
 
 /// An eval, as commands and responses show it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EvalReport {
-    /// When it was made.
+    /// The time at which it was made.
     pub at: String,
-    /// Who asked for it.
+    /// The person who asked for it.
     pub by: String,
     /// The version of ktsu that judged.
     pub engine: String,
@@ -40,7 +40,7 @@ pub struct EvalReport {
     pub eval_id: String,
     /// Scenarios that failed.
     pub failed: u64,
-    /// What its checks used of models; absent if none was asked.
+    /// The usage of models by its checks; absent if none was asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub judges: Option<JudgeUsage>,
     /// Scenarios some of whose replicas passed and some failed; each counts among the others, too.
@@ -48,15 +48,15 @@ pub struct EvalReport {
     pub flaky: u64,
     /// Scenarios that passed.
     pub passed: u64,
-    /// How replicas ended, where scenarios have several.
+    /// The counts of how replicas ended, where scenarios have several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<ReplicaTotals>,
     /// `none` if programs of checks ran without a sandbox.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<String>,
-    /// What was checked.
+    /// The scenarios that were checked.
     pub scenarios: Vec<ScenarioReport>,
-    /// What it was checked by.
+    /// The spec that it was checked by.
     pub spec: SpecReport,
     /// `passed`, `failed`, `error`, or `running`.
     pub status: String,
@@ -90,19 +90,19 @@ pub struct RunVerdict {
     /// The composite score; absent as long as it is under way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub composite: Option<Score>,
-    /// Why no check was made: `waiting`, `timeout` or `not_kept`.
+    /// The reason why no check was made: `waiting`, `timeout` or `not_kept`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// How many frames the run had.
+    /// The number of frames of the run.
     pub frames: u64,
     /// The hash of the last of them.
     pub head: Hash,
     /// The composite at which it passes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pass_threshold: Option<Score>,
-    /// Whether it passes.
+    /// True if it passes.
     pub passed: bool,
-    /// What every check found.
+    /// The result of every check.
     pub results: Vec<CheckResult>,
     /// The run.
     pub run_id: String,
@@ -119,9 +119,9 @@ pub struct ReplicasVerdict {
     /// The estimated probability, where the aggregation has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub estimate: Option<Score>,
-    /// Whether some replicas passed and some failed.
+    /// True if some replicas passed and some failed.
     pub flaky: bool,
-    /// Whether it passes.
+    /// True if it passes.
     pub passed: bool,
     /// The replicas, in order.
     pub replicas: Vec<RunVerdict>,
@@ -154,7 +154,7 @@ impl ScenarioReport {
         }
     }
 
-    /// Whether some replicas passed and some failed.
+    /// True if some replicas passed and some failed.
     pub fn is_flaky(&self) -> bool {
         matches!(self, Self::Replicas(all) if all.flaky)
     }
@@ -168,7 +168,7 @@ impl ScenarioReport {
 }
 
 impl EvalReport {
-    /// What the record of an eval says.
+    /// The report on the record of an eval.
     pub fn of(stream: &StreamId, record: EvalRecord) -> Self {
         let (totals, is_finished) = (record.totals(), record.finished.is_some());
         let judges = JudgeUsage::of(record.usage());
@@ -296,7 +296,8 @@ fn summary(reader: &dyn Reader, stream: &StreamId) -> Result<Option<EvalReport>,
     Ok(Some(report))
 }
 
-/// What the first and last two frames of an eval of one run say; none if they say something else.
+/// The report on an eval of one run, by its first and last two frames; none if they say something
+/// else.
 fn ends(reader: &dyn Reader, stream: &StreamId) -> Result<Option<EvalReport>, StoreError> {
     let Some(tail) = reader.tail(stream)? else {
         return Ok(None);
@@ -379,9 +380,10 @@ const MAX_JUDGED: u64 = 100_000_000;
 pub(crate) struct EvalVerifier {
     /// The run that was read last, and how many of its frames.
     last: Option<(StreamId, u64, CheckedRun)>,
-    /// How much may still be judged.
+    /// The amount of work that judging may still take.
     left: u64,
-    /// What was not judged again, and why: by the first eval, and how many there are.
+    /// The reasons why verdicts were not judged again: for each the first eval, and how many there
+    /// are.
     not_covered: BTreeMap<&'static str, (String, u64)>,
 }
 
@@ -394,7 +396,7 @@ impl EvalVerifier {
         }
     }
 
-    /// What is wrong with an eval: its frames, or its verdicts.
+    /// The problem with an eval: with its frames, or its verdicts.
     pub(crate) fn problem(
         &mut self,
         reader: &dyn Reader,
@@ -426,7 +428,7 @@ impl EvalVerifier {
         Some(problem(Some(fault.seq), fault.reason.to_owned()))
     }
 
-    /// What was not judged again, in words.
+    /// The verdicts that were not judged again, in words.
     pub(crate) fn not_covered(self) -> impl Iterator<Item = String> {
         self.not_covered.into_iter().map(|(why, (first, count))| {
             let more = match count {
@@ -503,14 +505,15 @@ impl EvalVerifier {
     }
 }
 
-/// What services received of a run that an eval judged, which its record does not hold.
+/// The records of what services received of a run that an eval judged: the record of the eval does
+/// not hold them.
 fn received(reader: &dyn Reader, eval: &StreamId, judged: &JudgedRun) -> Option<ServiceRecords> {
     // What cannot be read is reported of the frame itself.
     let started = started(reader, eval, judged.seq).ok()??;
     started.services.as_ref().map(ServiceRecords::of)
 }
 
-/// What is wrong with a judged run, at its first frame.
+/// A fault of a judged run, at its first frame.
 fn of(judged: &JudgedRun, reason: &'static str) -> RecordFault {
     RecordFault {
         seq: judged.seq,

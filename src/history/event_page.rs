@@ -37,7 +37,7 @@ pub struct AppendedPage {
     pub frames: Vec<AppendedFrame>,
     /// The position after the last frame that was looked at, frames of other streams included.
     pub next: u64,
-    /// Whether there was nothing to look at.
+    /// True if there was nothing to look at.
     pub is_end: bool,
 }
 
@@ -84,7 +84,7 @@ impl AppendedFrame {
     }
 }
 
-/// What is read of a body: as little as is needed to choose frames.
+/// The part of a body that is read: as little as is needed to choose frames.
 #[derive(Deserialize)]
 struct FrameHead<'a> {
     #[serde(borrow, rename = "type")]
@@ -164,7 +164,7 @@ fn ancestry<'a>(
     Ok(path)
 }
 
-/// What is wrong with a frame, or with reading what belongs to it.
+/// The fault of a frame, or of reading what belongs to it.
 enum FrameFault {
     Words(&'static str),
     Store(StoreError),

@@ -8,7 +8,7 @@ use super::approvals::each_row;
 use super::evals::EVAL;
 use super::frame_page::{self, FrameSelection, PageLimit};
 
-/// What was found.
+/// The result of a search for a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RunMatch {
     /// One run, and the scope below it that was asked for (`R/call` asks for `call`).
@@ -34,13 +34,13 @@ pub fn removal_in_words(removed: &RemovedStream) -> String {
     format!("{name} was removed on {day} by {reason}; it was {status}, with {frames}")
 }
 
-/// What is left to do about a run that was removed.
+/// A hint for a run that was removed.
 pub const REMOVED_HINT: &str =
     "an archive that was exported before still verifies: ktsu evidence verify FILE";
 
 /// The fewest characters of an id that are worth a search.
 const MIN_ID_CHARS: usize = 3;
-/// How many candidates are named.
+/// The most candidates that are named.
 const MAX_CANDIDATES: usize = 5;
 
 /// Finds an eval by its id, or by a unique beginning or end of it.
@@ -71,7 +71,7 @@ fn exactly(reader: &dyn Reader, stream: StreamId) -> Result<Option<RunMatch>, St
     Ok(removed.map(|removed| RunMatch::Removed(Box::new(removed))))
 }
 
-/// Whether a name begins or ends like this, with or without what says its kind.
+/// Returns `true` if a name begins or ends like this, with or without the prefix of its kind.
 fn is_like(name: &str, kinds: &[&str], asked: &str) -> bool {
     let bare = kinds.iter().find_map(|kind| name.strip_prefix(kind));
     let bare = bare.unwrap_or(name);
@@ -106,7 +106,7 @@ pub fn run(reader: &dyn Reader, asked: &str) -> Result<RunMatch, StoreError> {
     }
 }
 
-/// Whether a run has an inline child at a path: all its frames are in that scope.
+/// Returns `true` if a run has an inline child at a path: all its frames are in that scope.
 fn has_scope(reader: &dyn Reader, stream: &StreamId, scope: &str) -> Result<bool, StoreError> {
     if scope.is_empty() {
         return Ok(true);

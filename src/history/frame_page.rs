@@ -17,7 +17,7 @@ pub const MAX_FRAMES: usize = 10_000;
 /// The most bytes on a page, except where one frame has more (decision H4).
 pub const MAX_BYTES: usize = 8 * 1024 * 1024;
 
-/// How much a page may hold.
+/// The most that a page may hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PageLimit {
     /// Frames.
@@ -36,7 +36,7 @@ impl PageLimit {
     }
 }
 
-/// Which frames of a stream are read, and how they are shown.
+/// A selection of the frames of a stream, and how they are shown.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FrameSelection {
     /// Only frames of this inline child and of those inside it; empty for the whole run.
@@ -68,7 +68,7 @@ impl FrameSelection {
 pub struct FramePage {
     /// Numbers and texts, in order.
     pub frames: Vec<(u64, String)>,
-    /// Where the next page begins, if there is more.
+    /// The beginning of the next page, if there is more.
     pub next: Option<u64>,
     /// The number after the last frame that was looked at.
     pub after: u64,
@@ -127,7 +127,7 @@ pub fn page(
     }
 }
 
-/// How many frames are looked at for what a frame rests on.
+/// The most frames that are looked at for what a frame rests on.
 const MAX_CAUSES: usize = 64;
 
 /// The end of the task that a frame about its outcome rests on, with all its values.
@@ -157,7 +157,7 @@ pub fn end_of_task(
     Ok(None)
 }
 
-/// Whether a frame's scope is a scope or lies inside it.
+/// Returns `true` if a frame's scope is a scope or lies inside it.
 pub fn is_within(scope: &str, outer: &str) -> bool {
     outer.is_empty()
         || scope

@@ -11,14 +11,14 @@ const MAX_TYPES: usize = 32;
 const MAX_SHOWN: usize = 64;
 /// The most names that an error suggests.
 const MAX_NAMED: usize = 6;
-/// What the types of events begin with that kits name.
+/// The prefix of the types of events that kits name.
 const OF_KITS: &str = "x.";
 
 /// Types of frames; all if there are none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FrameTypes(BTreeSet<String>);
 
-/// Why a name is not one of a type.
+/// The reason why a name is not one of a type.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FrameTypesError {
     /// More than can be asked for.
@@ -27,7 +27,7 @@ pub enum FrameTypesError {
     /// There is no such type.
     #[error("there is no type of frames {given:?}")]
     Unknown {
-        /// What was given, shortened.
+        /// The given name, shortened.
         given: String,
         /// Types that may be meant.
         near: Vec<&'static str>,
@@ -35,7 +35,7 @@ pub enum FrameTypesError {
 }
 
 impl FrameTypesError {
-    /// What to type instead.
+    /// A suggestion of what to type instead.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::TooMany => None,
@@ -67,7 +67,7 @@ impl FrameTypes {
         Ok(Self(types))
     }
 
-    /// Whether frames of a type are wanted.
+    /// Returns `true` if frames of a type are wanted.
     pub fn has(&self, kind: &str) -> bool {
         self.0.is_empty() || self.0.contains(kind)
     }

@@ -8,9 +8,10 @@ use ktsu_ledger::{Event, StreamId};
 /// The most streams between one and the run that it comes from; more are damage.
 const MAX_ORIGINS: usize = 10_000;
 
-/// Whether the frames of a stream are held back. Those of a branch are if those of its parent are,
-/// unless it was forked to execute effects; those of a recompute are if those of its run are,
-/// and if that run is in this ledger. Where a beginning is gone or cannot be read, they are.
+/// Returns `true` if the frames of a stream are held back. Those of a branch are if those of its
+/// parent are, unless it was forked to execute effects; those of a recompute are if those of its
+/// run are, and if that run is in this ledger. Where a beginning is gone or cannot be read, they
+/// are.
 ///
 /// # Errors
 /// [`StoreError`].

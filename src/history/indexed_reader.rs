@@ -23,12 +23,12 @@ use ktsu_run_index::{self as rows, ListedRun};
 #[derive(Debug)]
 pub struct IndexedReader<R> {
     reader: R,
-    /// Whether the index was looked at.
+    /// True if the index was looked at.
     index_checked: Cell<bool>,
-    /// Whether damage is looked for before the first list.
+    /// True if damage is looked for before the first list.
     searches: bool,
     damage: Damage,
-    /// What stands for the index, where it is not whole.
+    /// The replacement of the index, where it is not whole.
     rebuilt: RefCell<Option<MemoryStore>>,
 }
 
@@ -72,7 +72,7 @@ impl<R: Reader> IndexedReader<R> {
         question(&self.make()?)
     }
 
-    /// What stands for the index, if something must.
+    /// The replacement of the index, if one is needed.
     fn rebuilt_if_needed(&self) -> Result<Option<MemoryStore>, StoreError> {
         if let Some(made) = &*self.rebuilt.borrow() {
             return Ok(Some(made.clone()));

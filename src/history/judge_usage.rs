@@ -1,9 +1,9 @@
-//! What the checks of an eval used of models.
+//! The usage of models by the checks of an eval.
 
 use ktsu_projections::usage::Usage;
 use serde::{Deserialize, Serialize};
 
-/// What checks used of models. The runs that they judge have none of it.
+/// The usage of models by checks. The runs that they judge have none of it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JudgeUsage {
     /// Millionths of a US dollar.

@@ -1,4 +1,4 @@
-//! What recorded runs would do under the definitions of another kit.
+//! A comparison of recorded runs with the definitions of another kit.
 //!
 //! Nothing is called: calls without a recorded answer are reported, and stay unanswered.
 
@@ -26,11 +26,11 @@ pub struct KitComparison {
     pub run_id: String,
     /// Its workflow.
     pub workflow: String,
-    /// What would go otherwise, in the order of history.
+    /// The divergences, in the order of history.
     pub divergences: Vec<Divergence>,
 }
 
-/// Why a run cannot be held against a kit.
+/// The reason why a run cannot be compared with a kit.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KitComparisonError {
     /// It cannot be read, or does not follow from its own inputs.
@@ -44,7 +44,7 @@ pub enum KitComparisonError {
     NotRehearsed(#[from] SimulationError),
 }
 
-/// Which runs are meant.
+/// A selection of runs.
 #[derive(Debug, Clone, Default)]
 pub struct RunSelection {
     /// Of this workflow only.

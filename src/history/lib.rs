@@ -56,7 +56,7 @@ pub use ktsu_workflow::current_output::fold;
 
 use ktsu_run_index::{ListedRun, check_end};
 
-/// Why a recorded run cannot be shown.
+/// The reason why a recorded run cannot be shown.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RunReadError {
     /// The store failed.

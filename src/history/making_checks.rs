@@ -14,13 +14,13 @@ use super::tool_outcomes::ToolOutcomes;
 /// The results of all checks of a run.
 #[derive(Debug, Clone)]
 pub struct CheckedScenario {
-    /// What was checked.
+    /// The event that says what was checked.
     pub started: ScenarioStarted,
-    /// What was found, in the order of the spec.
+    /// The results of the checks, in the order of the spec.
     pub results: Vec<CheckResult>,
     /// The envelope of the run.
     pub envelope: Value,
-    /// How its tool calls ended.
+    /// The outcomes of its tool calls.
     pub tools: ToolOutcomes,
 }
 
@@ -42,14 +42,14 @@ pub fn check(
     Ok(check_read(checked, run, invariants, beside))
 }
 
-/// What is checked of a run beside its record.
+/// The things beside the record of a run that are checked.
 #[derive(Clone, Copy, Default)]
 pub struct BesideRun<'b> {
     /// The files it left.
     pub workspace: Option<&'b dyn Workspace>,
-    /// What services of the suite received.
+    /// The records of what services of the suite received.
     pub services: Option<&'b ServiceRecords>,
-    /// What models replied.
+    /// The replies of models.
     pub replies: Option<&'b JudgeReplies>,
 }
 

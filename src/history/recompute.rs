@@ -24,7 +24,8 @@ pub struct RecomputeReport {
     /// One for each task of an agent, and each question of a responder; empty as long as it is under
     /// way.
     pub tasks: Vec<ComparedTask>,
-    /// Which objects would differ; absent unless the run loads worlds and the recompute is compared.
+    /// The objects that would differ; absent unless the run loads worlds and the recompute is
+    /// compared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub world: Option<RecomputedWorld>,
 }
@@ -62,8 +63,8 @@ pub fn recomputed(
     }))
 }
 
-/// What the new replies would make of the world of the run. It is decided whenever it is asked for, and
-/// recorded nowhere.
+/// The world of the run as the new replies would make it. It is decided whenever it is asked for,
+/// and recorded nowhere.
 fn world(
     reader: &dyn Reader,
     of: &RecomputeOf,

@@ -22,15 +22,15 @@ pub struct ReplayReport {
     pub run_id: String,
     /// The status it comes to.
     pub status: RunStatus,
-    /// How many frames it has.
+    /// The number of its frames.
     pub frames: u64,
-    /// How many of them are inputs.
+    /// The number of inputs among them.
     pub inputs: u64,
     /// The hash of the last one, which covers all before it.
     pub head: Hash,
 }
 
-/// Why a run was not replayed to its end.
+/// The reason why a run was not replayed to its end.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RunReplayError {
     /// It cannot be read: a frame or a blob is missing or damaged.

@@ -10,10 +10,10 @@ use utoipa::ToSchema;
 /// See the module documentation.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct SteeringState {
-    /// Who paused it, while it is paused.
+    /// The command that paused it, while it is paused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub paused: Option<SteeringView>,
-    /// Who ended it.
+    /// The command that ended it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cancelled: Option<SteeringView>,
 }

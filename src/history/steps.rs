@@ -33,7 +33,7 @@ pub struct RunTimeline {
     pub version: String,
     /// The run's status.
     pub status: RunStatus,
-    /// Why it failed.
+    /// The error with which it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<ErrorView>,
     /// That people paused or cancelled it.
@@ -41,11 +41,11 @@ pub struct RunTimeline {
     pub steered: SteeringState,
     /// Milliseconds since the run was created.
     pub after_ms: u64,
-    /// What all of it used.
+    /// The usage of all of it.
     pub totals: UsageView,
     /// Every step, in file order.
     pub steps: Vec<StepTimeline>,
-    /// What responders did, in a run that loads worlds.
+    /// The activity of responders, in a run that loads worlds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub world: Option<WorldTimeline>,
 }
@@ -60,7 +60,7 @@ pub struct StepTimeline {
     pub kind: String,
     /// Its status.
     pub status: ShownStatus,
-    /// Which attempt this is, once there is one.
+    /// The number of the attempt, once there is one.
     pub attempt: u32,
     /// The steps beside it that it followed from, by id.
     pub after: Vec<String>,
@@ -73,24 +73,24 @@ pub struct StepTimeline {
     /// The step by whose definition it runs, if it was resumed to one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resume_step: Option<String>,
-    /// Why it was skipped.
+    /// The reason why it was skipped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub skip_reason: Option<String>,
-    /// Why it failed.
+    /// The error with which it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<ErrorView>,
     /// For agent steps: whether an agent looked at its draft once more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reflected: Option<bool>,
-    /// What its agent said beside its output.
+    /// The remarks of its agent beside its output.
     #[serde(flatten)]
     pub said: AgentRemarks,
-    /// How its items ended.
+    /// The counts of how its items ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub counts: Option<ItemCountsView>,
-    /// What it used.
+    /// Its usage.
     pub metrics: UsageView,
-    /// What left the process on its behalf, and what came of it.
+    /// The calls that left the process on its behalf, and their outcomes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub calls: Vec<TimelineEntry>,
     /// The items that were started, by index.
@@ -99,7 +99,7 @@ pub struct StepTimeline {
     /// The child it runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub child: Option<Box<RunTimeline>>,
-    /// What its commands ran, in the order of items, commands and inputs.
+    /// The workflows that its commands ran, in the order of items, commands and inputs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub invoked: Vec<RunTimeline>,
 }
@@ -111,7 +111,7 @@ pub struct ItemTimeline {
     pub id: String,
     /// `running`, `complete`, `failed` or `skipped`.
     pub status: ShownStatus,
-    /// Which attempt this is, once there is one.
+    /// The number of the attempt, once there is one.
     pub attempt: u32,
     /// The first frame about it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -122,17 +122,17 @@ pub struct ItemTimeline {
     /// Its agent's reason to skip it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub skip_reason: Option<String>,
-    /// Why it failed.
+    /// The error with which it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<ErrorView>,
-    /// Whether its agent looked at its draft once more.
+    /// True if its agent looked at its draft once more.
     pub reflected: bool,
-    /// What its agent said beside its output.
+    /// The remarks of its agent beside its output.
     #[serde(flatten)]
     pub said: AgentRemarks,
-    /// What it used.
+    /// Its usage.
     pub metrics: UsageView,
-    /// What left the process on its behalf, and what came of it.
+    /// The calls that left the process on its behalf, and their outcomes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub calls: Vec<TimelineEntry>,
 }
@@ -142,7 +142,7 @@ pub struct ItemTimeline {
 pub struct ModelAnswer {
     /// The request.
     pub request: u64,
-    /// What was asked, at a glance.
+    /// The request, at a glance.
     pub asked: String,
     /// `provider/model`.
     pub model: String,
@@ -154,7 +154,7 @@ pub struct ModelAnswer {
     pub cost_micro_usd: u64,
     /// From sending to answer, in milliseconds.
     pub duration_ms: u64,
-    /// Why there is no reply: code and message.
+    /// The reason why there is no reply: code and message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// Every model that was asked, in order, where it was not the one that answered alone. What they
@@ -175,13 +175,13 @@ pub struct TimelineEntry {
     pub after_ms: u64,
     /// At a glance.
     pub detail: String,
-    /// What a model answered.
+    /// The answer of a model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answer: Option<ModelAnswer>,
-    /// What was sent to an endpoint.
+    /// The request to an endpoint.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request: Option<WebhookRequest>,
-    /// Whether it can be left out, because other entries imply it.
+    /// True if it can be left out, because other entries imply it.
     #[serde(skip)]
     pub is_plain: bool,
 }
@@ -217,7 +217,7 @@ struct TimelineBuilder<'a> {
     lineage: &'a Lineage,
     /// Frames by scope and by step or item.
     about: BTreeMap<(String, String), Vec<&'a LineageNode>>,
-    /// What was sent to endpoints, by frame.
+    /// The requests to endpoints, by frame.
     requests: BTreeMap<u64, WebhookRequest>,
     start: Option<Timestamp>,
 }
@@ -363,7 +363,7 @@ impl TimelineBuilder<'_> {
     }
 }
 
-/// Whether a frame is part of the ordinary course of a task.
+/// Returns `true` if a frame is part of the ordinary course of a task.
 fn is_plain(event: &Event) -> bool {
     match event {
         Event::Worker(WorkerEvent::Dispatched(sent)) => sent.attempt == 1,

@@ -1,8 +1,8 @@
-//! How the tool calls of a run ended.
+//! The outcomes of the tool calls of a run.
 
 use ktsu_eval::FrameView;
 
-/// How tool calls ended that were sent.
+/// Counts of the tool calls that were sent, by how they ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ToolOutcomes {
     /// With a result.

@@ -20,11 +20,11 @@ pub struct ToolCallTrace {
     pub response: u64,
     /// The arguments.
     pub arguments: Value,
-    /// What people decided, in order: `approved by ann`.
+    /// The decisions of people, in order: `approved by ann`.
     pub people: Vec<String>,
-    /// What came of it, in words.
+    /// The outcome, in words.
     pub outcome: String,
-    /// Whether the model got an error, or nothing.
+    /// True if the model got an error, or nothing.
     pub failed: bool,
     /// The `tool.returned`.
     pub returned: Option<u64>,
@@ -71,7 +71,7 @@ impl ToolCallTrace {
     }
 }
 
-/// What people decided about a call when they were asked.
+/// The decisions of people about a call, when they were asked.
 fn decisions(record: &ApprovalRecord) -> Vec<String> {
     let votes = record.votes.iter();
     let mut words: Vec<_> = votes
@@ -83,7 +83,7 @@ fn decisions(record: &ApprovalRecord) -> Vec<String> {
     words
 }
 
-/// What came of a call, and whether the model got an error or nothing.
+/// The outcome of a call, and whether the model got an error or nothing.
 fn outcome(record: &ToolCallRecord, lineage: &Lineage) -> (String, bool) {
     let detail = |seq| lineage.node(seq).map_or("", |node| &node.detail);
     let last = record.approvals.last();

@@ -158,7 +158,7 @@ pub fn mark_missing_causes<'n>(
     Ok(())
 }
 
-/// Which frames are wanted.
+/// A selection of frames.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TraceFilter {
     /// About this step, by path: `step`, `call/inner`; what is inside it counts too.
@@ -174,12 +174,12 @@ pub struct TraceFilter {
 }
 
 impl TraceFilter {
-    /// Whether everything is wanted.
+    /// Returns `true` if every frame is wanted.
     pub fn is_all(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Whether a frame is.
+    /// Returns `true` if a frame is wanted.
     pub fn matches(&self, node: &LineageNode) -> bool {
         let kind = self.kinds.iter().map(|kind| kind.trim_end_matches('*'));
         let of_kind =
@@ -194,7 +194,7 @@ impl TraceFilter {
     }
 }
 
-/// Whether a frame is about a step, or about what is inside it.
+/// Returns `true` if a frame is about a step, or about what is inside it.
 pub fn is_about(node: &LineageNode, step: &str) -> bool {
     let step = step.strip_prefix("step.").unwrap_or(step);
     let path = path_in(&node.scope, node.step.as_deref().unwrap_or_default());

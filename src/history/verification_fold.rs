@@ -16,7 +16,7 @@ use ktsu_run_index as rows;
 
 /// The most bytes of frames whose runs are held at once.
 const MAX_BYTES: usize = 128 * 1024 * 1024;
-/// What a run takes beside its frames, about.
+/// The approximate number of bytes that a run takes beside its frames.
 const RUN_BYTES: usize = 4 * 1024;
 /// The most definitions that are held at once.
 const MAX_OUTLINES: usize = 256;

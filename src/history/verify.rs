@@ -51,7 +51,7 @@ pub fn ledger(
     }
 }
 
-/// Where every stream ends now: to be kept elsewhere, and given to a later verification.
+/// The present ends of all streams: to be kept elsewhere, and given to a later verification.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -69,7 +69,7 @@ pub fn heads(reader: &dyn Reader) -> Result<Vec<Head>, StoreError> {
     Ok(heads)
 }
 
-/// Where a stream ends, and how much of it there is.
+/// The end of a stream, and how much of it there is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct StreamEnd {
     /// The stream.
@@ -80,13 +80,13 @@ pub struct StreamEnd {
     pub seq: u64,
     /// Its frames; of a branch those it shares with what it was forked from, too.
     pub frames: u64,
-    /// How many of them it shares.
+    /// The number of frames that it shares.
     pub shared: u64,
     /// The blobs that its frames name.
     pub blobs: u64,
 }
 
-/// Where a stream ends; nothing where none of it can be read.
+/// The end of a stream; nothing where none of it can be read.
 pub fn end(reader: &dyn Reader, stream: &StreamId) -> Option<StreamEnd> {
     let tail = reader.tail(stream).ok()??;
     let path = BranchPath::of(reader, stream).ok();
@@ -111,8 +111,8 @@ pub fn end(reader: &dyn Reader, stream: &StreamId) -> Option<StreamEnd> {
     })
 }
 
-/// Whether what is wrong concerns a run: it is about the ledger, about the run itself, or about a
-/// frame that the run shares with what it was forked from.
+/// A function that returns `true` if a problem concerns a run: it is about the ledger, about the
+/// run itself, or about a frame that the run shares with what it was forked from.
 pub fn concerns(reader: &dyn Reader, stream: &StreamId) -> impl Fn(&VerifyProblem) -> bool + use<> {
     let path = BranchPath::of(reader, stream).ok();
     let own = stream.to_string();
@@ -199,14 +199,14 @@ pub(super) fn each_stream(
     }
 }
 
-/// What of a stream is known to be damaged.
+/// The part of a stream that is known to be damaged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum KnownDamage {
     Row,
     Frames,
 }
 
-/// What a run's frames say, held against its row.
+/// The result of comparing a run's frames with its row.
 enum RowCheck {
     Agrees,
     /// Rows may be deleted at any time.

@@ -43,7 +43,7 @@ pub struct WebhookRequest {
 }
 
 impl WebhookRequest {
-    /// Whether it carries a signature.
+    /// Returns `true` if it carries a signature.
     pub fn is_signed(&self) -> bool {
         SIGNATURE_HEADERS
             .iter()
@@ -132,9 +132,9 @@ struct RequestRenderer {
     state: Option<RunState>,
     definition: Option<Arc<Definition>>,
     definitions: Definitions,
-    /// Why nothing can be rendered from here on.
+    /// The reason why nothing can be rendered from here on.
     render_error: Option<String>,
-    /// How many bytes of bodies may follow.
+    /// The number of bytes of bodies that may follow.
     remaining_bytes: usize,
 }
 

@@ -1,4 +1,5 @@
-//! Why a step did not run, did not complete, or is not done yet: back to the first cause.
+//! The reasons why a step did not run, did not complete, or is not done yet: back to the first
+//! cause.
 
 mod invoked;
 mod reasons;
@@ -21,8 +22,9 @@ use ktsu_workflow::expression::provenance::{FramePointer, Provenance};
 use ktsu_workflow::expression::{EvaluatedValue, Tracker};
 use ktsu_workflow::timers;
 
-/// Why a step is where it is, or why a responder did not react. A step comes before a responder of
-/// its name, unless there is an object or a relation that the responder should have reacted to.
+/// The reasons why a step has the status it has, or why a responder did not react. A step comes
+/// before a responder of its name, unless there is an object or a relation that the responder
+/// should have reacted to.
 ///
 /// # Errors
 /// [`TraceError`] if there is neither.
@@ -48,7 +50,7 @@ pub fn why_not_of(
     story.within_bound(answer)
 }
 
-/// Why a step is where it is; `path` is seen from `within`.
+/// The reasons why a step has the status it has; `path` is seen from `within`.
 ///
 /// # Errors
 /// [`TraceError`] if there is no such step.
@@ -188,7 +190,7 @@ impl Explainer<'_, '_> {
         Ok((status, below.or(ask)))
     }
 
-    /// Whether a child that never began would have such a step.
+    /// Checks that a child that never began would have such a step.
     fn require_step(&self, scope: &str, id: &str) -> Result<(), FieldNotFoundError> {
         let outline = self.story.state().outline();
         let mut shape = outline.root().clone();
@@ -356,7 +358,7 @@ impl Explainer<'_, '_> {
         }
     }
 
-    /// What failed the run.
+    /// The step whose failure failed the run. If there is none, the failure is added as a reason.
     fn first_failure(&mut self) -> Vec<StepKey> {
         let Some(failing) = self.story.state().failing().cloned() else {
             return Vec::new();

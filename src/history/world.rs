@@ -13,7 +13,7 @@ use super::frame_page::PageLimit;
 /// The most objects and relations on a page.
 pub const MAX_ENTRIES: usize = 10_000;
 
-/// Why a recorded run has no world to show.
+/// The reason why a recorded run has no world to show.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WorldReadError {
     /// The run cannot be read.
@@ -57,7 +57,7 @@ pub struct WorldPages {
     world: World,
     /// The frame after which it was like this.
     at: u64,
-    /// How many world frames there were by then.
+    /// The number of world frames by then.
     events: u64,
     hash: String,
 }
@@ -134,7 +134,7 @@ enum Entry<'w> {
     Relation(&'w WorldRelation),
 }
 
-/// What two frames of a run do not have in common.
+/// The differences between the worlds at two frames of a run.
 ///
 /// # Errors
 /// [`WorldReadError`], of either.
@@ -207,7 +207,7 @@ impl WorldPages {
         self.page(run_id, 0, unbounded)
     }
 
-    /// What is of a type: objects, or relations.
+    /// The objects or the relations of a type.
     pub fn of_type(&self, run_id: &str, kind: &str) -> WorldView {
         let objects = self.world.of_type(kind).map(|one| self.object(one));
         let relations = self.world.relations().into_iter();

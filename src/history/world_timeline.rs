@@ -1,5 +1,5 @@
-//! What responders did in a run, as people read it first: a tree of events, who reacted to each, what
-//! was asked or run for it, and what that cost.
+//! The activity of responders in a run, as people read it first: a tree of events, who reacted to
+//! each, what was asked or run for it, and what that cost.
 //!
 //! The tree is a list with parents, since a chain of reactions may be as long as a run. Of many that are
 //! alike below one event, the first few are kept, and the others are counted.
@@ -17,13 +17,13 @@ const MAX_ALIKE: usize = 8;
 /// The most events in a tree.
 const MAX_EVENTS: usize = 2_000;
 
-/// What happened in the worlds of a run.
+/// The activity in the worlds of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct WorldTimeline {
-    /// How many world frames there are: those that a budget of events counts, the calls of models
-    /// among them.
+    /// The number of world frames: those that a budget of events counts, the calls of models among
+    /// them.
     pub events: u64,
-    /// How many times a responder reacted to something.
+    /// The number of times that a responder reacted to something.
     pub reactions: u64,
     /// The events, each behind the one it follows from, and below it.
     pub tree: Vec<WorldEntry>,
@@ -43,11 +43,11 @@ pub struct WorldEntry {
     /// The object or the relation it is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub about: Option<String>,
-    /// Who made it: a responder, `goal`, or `by NAME` for what was posted.
+    /// The maker of the event: a responder, `goal`, or `by NAME` for what was posted.
     pub actor: String,
     /// Milliseconds since the run was created.
     pub after_ms: u64,
-    /// What a responder asked or ran.
+    /// The question or the workflow of a responder.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub task: Option<WorldTaskEntry>,
     /// Responders that it triggered and that did not react.
@@ -56,12 +56,12 @@ pub struct WorldEntry {
     /// Failures below it: responder, code and message.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub failed: Vec<String>,
-    /// How many entries below it are left out, with all that is below those.
+    /// The number of entries below it that are left out, with all that is below those.
     #[serde(skip_serializing_if = "is_zero")]
     pub left_out: u64,
 }
 
-/// What a responder asked a model, or had a workflow do.
+/// A question that a responder asked a model, or a workflow that it ran.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct WorldTaskEntry {
     /// `@NAME.KEY`.
@@ -175,7 +175,7 @@ impl WorldTimelineBuilder {
         }
     }
 
-    /// What belongs to something that a responder asked or ran.
+    /// Takes a frame that belongs to something that a responder asked or ran.
     fn take_task(&mut self, frame: &Frame) {
         let root = frame.scope.split('/').next().unwrap_or_default();
         let step = frame.event.task().map_or("", |(step, _)| step);

@@ -9,10 +9,10 @@ use crate::http_mock::record::{KnownRecord, MockRequest, ServiceRecords};
 use crate::output::missed;
 use crate::results::{CheckFinding, shown, value_looked_at};
 
-/// How many bytes of a record count as much as one comparison of a frame.
+/// The number of bytes of a record that count as much as one comparison of a frame.
 const BYTES_PER_COMPARISON: u64 = 4;
 
-/// Whether a service received what it has to.
+/// Checks that a service received what it has to.
 pub(crate) fn find(
     check: &MockCheck,
     services: Option<&ServiceRecords>,
@@ -72,7 +72,7 @@ fn counted_words(count: usize) -> String {
     }
 }
 
-/// What a service received, if all of that is known.
+/// The record of what a service received, if all of that is known.
 ///
 /// # Errors
 /// Why it is not, in words.
@@ -104,7 +104,7 @@ fn value_of(
     Ok(into_value(value?))
 }
 
-/// What fields are of.
+/// The value that has the fields of assertions.
 pub(crate) fn view(requests: &[&Value]) -> Value {
     json!({
         "last_request": requests.last(),

@@ -1,4 +1,4 @@
-//! What has to hold of the requests to an HTTP server of a suite.
+//! Conditions on the requests to an HTTP server of a suite.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use crate::glob::Glob;
 use crate::http_mock::record::MockRequest;
 use crate::numbers::equal;
 
-/// What has to hold of the requests to a service.
+/// Conditions on the requests to a service.
 #[derive(Debug, Clone)]
 pub struct MockCheck {
     /// The name of the service.
@@ -16,7 +16,7 @@ pub struct MockCheck {
     pub(crate) assertions: Vec<MockAssertion>,
 }
 
-/// What has to hold of some requests.
+/// A condition on some requests.
 #[derive(Debug, Clone)]
 pub(crate) struct MockAssertion {
     pub(crate) filters: RequestFilter,
@@ -24,7 +24,7 @@ pub(crate) struct MockAssertion {
     pub(crate) value: OutputCheck,
 }
 
-/// Which requests count: those for which everything that is given holds.
+/// A selection of requests: those for which everything that is given holds.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RequestFilter {
     pub(crate) method: Option<String>,

@@ -1,4 +1,4 @@
-//! What HTTP servers of suites received, as evals record it.
+//! The requests that HTTP servers of suites received, as evals record them.
 
 use std::collections::BTreeMap;
 
@@ -14,17 +14,17 @@ pub(crate) const MAX_REQUESTS: usize = 1_000;
 /// The most bytes of a body that is kept.
 pub(crate) const MAX_BODY: usize = 256 << 10;
 
-/// What a server received.
+/// The requests that a server received.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MockRecord {
     /// BLAKE3 of the requests as they were: another one if a secret was redacted in them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<Hash>,
-    /// How many requests there were.
+    /// The number of requests.
     pub received: u64,
     /// The first of them.
     pub requests: Vec<MockRequest>,
-    /// Whether those are all, with their bodies.
+    /// True if those are all, with their bodies.
     pub whole: bool,
 }
 
@@ -43,10 +43,10 @@ pub struct MockRequest {
     pub method: String,
     /// As it was sent, without the query.
     pub path: String,
-    /// What followed the path and a question mark.
+    /// The text after the path and a question mark.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub query: Option<String>,
-    /// What was replied, if that is a short text.
+    /// The reply, if that is a short text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub response: Option<String>,
     /// The status that was replied, if any was.
@@ -54,21 +54,21 @@ pub struct MockRequest {
     pub status: Option<u16>,
 }
 
-/// What is recorded of the services of a run, by their names.
+/// The records of the services of a run, by their names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServiceRecords(BTreeMap<String, KnownRecord>);
 
-/// What a server received, as it is known from a record.
+/// The requests that a server received, as they are known from a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct KnownRecord {
     pub(crate) record: MockRecord,
     /// Bytes of its requests, as JSON.
     pub(crate) bytes: u64,
-    /// Whether a secret was redacted in them.
+    /// True if a secret was redacted in them.
     pub(crate) is_redacted: bool,
 }
 
-/// What clients say of how they send, which differs from run to run.
+/// The headers in which clients say how they send, which differs from run to run.
 const OF_THE_CONNECTION: [&str; 3] = ["connection", "content-length", "host"];
 
 impl Default for MockRecord {
@@ -184,7 +184,7 @@ impl MockRequest {
         })
     }
 
-    /// Whether its body is meant to be JSON, and cannot be read as that.
+    /// Returns `true` if its body is meant to be JSON, and cannot be read as that.
     pub(crate) fn is_no_json(&self) -> bool {
         let is_named = |value: &String| value.to_ascii_lowercase().contains("json");
         let is_meant = self.headers.get("content-type").is_some_and(is_named)
@@ -228,7 +228,7 @@ impl ServiceRecords {
         )
     }
 
-    /// What an eval has recorded of a run: see `services` of `scenario.started`.
+    /// The records that an eval has of a run: see `services` of `scenario.started`.
     pub fn of(services: &CanonicalJson) -> Self {
         let Value::Object(all) = services.to_value() else {
             return Self::default();
@@ -240,17 +240,17 @@ impl ServiceRecords {
         Self::new(records)
     }
 
-    /// What a service received.
+    /// The record of what a service received.
     pub(crate) fn get(&self, service: &str) -> Option<&KnownRecord> {
         self.0.get(service)
     }
 
-    /// Whether it is known what a service received, and no secret was redacted in that.
+    /// Returns `true` if it is known what a service received, and no secret was redacted in that.
     pub fn has_as_it_was(&self, service: &str) -> bool {
         self.get(service).is_some_and(|known| !known.is_redacted)
     }
 
-    /// Whether there is nothing.
+    /// Returns `true` if there is nothing.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -23,11 +23,11 @@ pub struct MockState {
     /// By the number of the route.
     used: Vec<u64>,
     record: MockRecord,
-    /// How many bytes of JSON may still be kept.
+    /// The number of bytes of JSON that may still be kept.
     left: usize,
 }
 
-/// How a request is replied to.
+/// The planned reply to a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedReply {
     /// The HTTP status.
@@ -36,9 +36,9 @@ pub struct PlannedReply {
     pub headers: Vec<(String, String)>,
     /// Its body.
     pub body: Vec<u8>,
-    /// How long it takes until it is sent.
+    /// The time until it is sent.
     pub delay: Duration,
-    /// What happens in its place.
+    /// The fault in its place, if there is one.
     pub fault: Option<MockFault>,
 }
 
@@ -141,7 +141,7 @@ impl MockState {
         own(413, &json!({ "error": words }))
     }
 
-    /// What was received so far.
+    /// The record of what was received so far.
     pub fn record(&self) -> &MockRecord {
         &self.record
     }

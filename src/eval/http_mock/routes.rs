@@ -8,20 +8,20 @@ use crate::http_mock::template::ReplyTemplate;
 pub struct HttpMock {
     /// In order: the first that fits replies. Without any, every request is accepted.
     pub(crate) routes: Vec<MockRoute>,
-    /// Whether what it receives is kept.
+    /// True if what it receives is kept.
     pub record: bool,
     /// Variables of the kit that have its URL in place of their values.
     pub variables: Vec<String>,
 }
 
-/// What fits some requests, and how they are replied to.
+/// A route: the requests that it fits, and the reply to them.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct MockRoute {
     /// The method, in capitals; any if absent.
     pub(crate) method: Option<String>,
     /// The path, without the query; any if absent.
     pub(crate) path: Option<Glob>,
-    /// How many requests it fits at most.
+    /// The most requests that it fits.
     pub(crate) times: Option<u64>,
     pub(crate) status: u16,
     pub(crate) headers: Vec<(String, String)>,
@@ -30,7 +30,7 @@ pub(crate) struct MockRoute {
     pub(crate) fault: Option<MockFault>,
 }
 
-/// What a server does in place of a reply.
+/// The behaviour of a server in place of a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MockFault {
     /// It closes the connection.

@@ -57,7 +57,7 @@ impl ReplyTemplate {
         self.node.render(&mut value_of)
     }
 
-    /// Whether it is sent as JSON.
+    /// Returns `true` if it is sent as JSON.
     pub(crate) fn is_json(&self) -> bool {
         !self.written.is_string()
     }

@@ -14,7 +14,7 @@ pub struct JudgeCall {
     pub run: (StreamId, u64),
     /// The name of the invariant.
     pub(crate) check: String,
-    /// Which sample, from 1.
+    /// The number of the sample, from 1.
     pub(crate) sample: u32,
     pub(crate) purpose: Purpose,
     pub(crate) base: Option<u64>,
@@ -41,12 +41,12 @@ pub(crate) struct JudgeAnswer {
 }
 
 impl JudgeCall {
-    /// Whether a check has made it.
+    /// Returns `true` if a check has made it.
     pub fn is_of(&self, check: &str) -> bool {
         self.check == check
     }
 
-    /// Which sample it is for, from 1.
+    /// The number of the sample it is for, from 1.
     pub fn sample(&self) -> u32 {
         self.sample
     }

@@ -1,4 +1,4 @@
-//! What a file says of a check that a model makes.
+//! The content of a check that a model makes, as a file has it.
 
 use ktsu_workflow::expression::Expression;
 
@@ -16,32 +16,32 @@ pub(crate) const PASS_THRESHOLD: f64 = 0.5;
 /// A check that a model makes.
 #[derive(Debug, Clone)]
 pub struct JudgeCheck {
-    /// What is evaluated.
+    /// The criteria by which the work is judged.
     pub criteria: String,
-    /// What passes, and what fails.
+    /// The descriptions of what passes, and of what fails.
     pub rubric: Rubric,
     /// The model group.
     pub group: String,
-    /// What is judged.
+    /// The part of the run that is judged.
     pub input: JudgeInput,
     /// The temperature, in millionths.
     pub temperature_millionths: u32,
     /// The score that passes.
     pub pass_threshold: f64,
-    /// How often the model is asked; the median counts.
+    /// The number of times that the model is asked; the median counts.
     pub samples: u32,
     /// The prompt.
     pub template: PromptTemplate,
 }
 
-/// What is judged.
+/// The part of a run that is judged.
 #[derive(Debug, Clone)]
 pub enum JudgeInput {
     /// The output of the run: text as it is, everything else as JSON.
     Output,
     /// The files that it left.
     Workspace,
-    /// What an HTTP server of the suite received.
+    /// The requests that an HTTP server of the suite received.
     Service {
         /// Its name.
         service: String,

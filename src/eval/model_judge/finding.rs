@@ -23,12 +23,12 @@ const MAX_REASON: usize = 500;
 /// The most scores that a reason lists.
 const MAX_LISTED: usize = 20;
 
-/// What models replied about one run.
+/// The replies of models about one run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct JudgeReplies {
     /// The calls, in the order of their requests.
     pub calls: Vec<JudgeCall>,
-    /// Why checks asked nothing, by the names of their invariants.
+    /// The reasons why checks asked nothing, by the names of their invariants.
     pub refused: BTreeMap<String, String>,
 }
 
@@ -40,12 +40,12 @@ struct Sample<'c> {
 }
 
 impl JudgeReplies {
-    /// Whether a check has asked anything.
+    /// Returns `true` if a check has asked anything.
     pub(crate) fn has_calls_of(&self, check: &str) -> bool {
         self.calls.iter().any(|call| call.check == check)
     }
 
-    /// How long the calls of a check took together, in milliseconds.
+    /// The time that the calls of a check took together, in milliseconds.
     pub fn duration_ms(&self, check: &str) -> u64 {
         let own = self.calls.iter().filter(|call| call.check == check);
         let answers = own.filter_map(|call| call.answer.as_ref());
@@ -53,7 +53,7 @@ impl JudgeReplies {
     }
 }
 
-/// Whether a model's score reaches the threshold.
+/// Checks that a model's score reaches the threshold.
 pub(crate) fn find(
     (name, check): (&str, &JudgeCheck),
     envelope: &Value,
@@ -161,7 +161,7 @@ fn listed(samples: &[Sample<'_>]) -> String {
     }
 }
 
-/// What people should know of a score.
+/// Notes on a score, for people.
 fn notes(
     check: &JudgeCheck,
     samples: &[Sample<'_>],

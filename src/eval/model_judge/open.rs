@@ -16,7 +16,7 @@ pub(crate) type Place = (u32, u32);
 pub(crate) struct OpenCalls {
     /// The invariants that a model judges.
     checks: BTreeSet<String>,
-    /// How many scenarios there are, and replicas of each.
+    /// The number of scenarios, and of replicas of each.
     size: Place,
     calls: BTreeMap<Place, Vec<JudgeCall>>,
     usage: Usage,
@@ -31,7 +31,7 @@ impl OpenCalls {
         }
     }
 
-    /// What all calls used, those of runs with a verdict among them.
+    /// The usage of all calls, those of runs with a verdict among them.
     pub(crate) fn usage(&self) -> Usage {
         self.usage
     }

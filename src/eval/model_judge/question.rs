@@ -1,4 +1,5 @@
-//! What a check asks a model, and what is next: a request, waiting for replies, or nothing.
+//! The question that a check asks a model, and the next step: a request, waiting for replies, or
+//! nothing.
 
 use ktsu_ledger::event::{CallError, LlmRequest, LlmResponse, Purpose, ReportReference};
 use ktsu_ledger::{CanonicalJson, Hash};
@@ -15,14 +16,14 @@ use crate::model_judge::reply::{MAX_REPLY, read};
 /// The most tokens of a reply.
 const MAX_TOKENS: u32 = 1_024;
 
-/// Who the messages of a request are from.
+/// The roles that the messages of a request are from.
 const SYSTEM: &str = "system";
 /// See [`SYSTEM`].
 const USER: &str = "user";
 /// See [`SYSTEM`].
 const ASSISTANT: &str = "assistant";
 
-/// What a check asks a model of a run.
+/// The question that a check asks a model about a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JudgeQuestion {
     /// The name of the invariant.
@@ -31,18 +32,18 @@ pub struct JudgeQuestion {
     settings: JudgeSettings,
 }
 
-/// What may be judged of a run.
+/// The parts of a run that may be judged.
 #[derive(Clone, Copy)]
 pub struct JudgeSubject<'s> {
     /// Its envelope.
     pub envelope: &'s Value,
     /// The text of the files of its workspace.
     pub files: Option<&'s str>,
-    /// What services of the suite received.
+    /// The records of what services of the suite received.
     pub services: Option<&'s ServiceRecords>,
 }
 
-/// How a model is asked.
+/// The settings with which a model is asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct JudgeSettings {
     group: String,
@@ -50,7 +51,7 @@ pub(crate) struct JudgeSettings {
     samples: u32,
 }
 
-/// What is next.
+/// The next step of a question.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JudgeStep {
     /// These requests are to be recorded.
@@ -90,7 +91,7 @@ impl JudgeSettings {
 }
 
 impl JudgeQuestion {
-    /// What a check asks.
+    /// The question of a check.
     ///
     /// # Errors
     /// Why nothing can be asked.
@@ -113,7 +114,8 @@ impl JudgeQuestion {
         [&self.prompt.system, &self.prompt.user]
     }
 
-    /// How many bytes of how many of what is judged are left out.
+    /// The number of bytes of what is judged that are left out, and of all of its bytes, where some
+    /// are left out.
     pub(crate) fn left_out(&self) -> Option<(usize, usize)> {
         self.prompt.left_out
     }
@@ -123,7 +125,7 @@ impl JudgeQuestion {
         Hash::of(canonical(&self.messages_of_prompt()).as_str().as_bytes())
     }
 
-    /// What is next after `calls`, which are of the run that is judged.
+    /// The next step after `calls`, which are of the run that is judged.
     pub fn next(&self, calls: &[JudgeCall]) -> JudgeStep {
         let own = CallsOfCheck {
             check: &self.check,
@@ -315,7 +317,7 @@ pub(crate) fn seal_answer(call: &JudgeCall, answer: &mut LlmResponse) {
     });
 }
 
-/// What is wrong with the reply to a call, if that can be repaired.
+/// The fault in the reply to a call, if that can be repaired.
 pub(crate) fn wrong(turn: &JudgeCall) -> Option<&'static str> {
     let text = turn.answer.as_ref()?.text.as_ref().ok()?;
     read(text).err()
@@ -377,7 +379,7 @@ fn received(
     }
 }
 
-/// What is judged: text as it is, everything else as JSON.
+/// The text that is judged: text as it is, everything else as JSON.
 fn text_of(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

@@ -1,4 +1,4 @@
-//! What a model replied.
+//! The reply of a model.
 
 use serde_json::Value;
 
@@ -12,7 +12,7 @@ pub(crate) struct Judged {
     pub(crate) score: f64,
     /// The score of the reply, if it is not from 0 to 1.
     pub(crate) outside: Option<f64>,
-    /// Whether the model itself says that it passes.
+    /// The model's own statement of whether it passes, if it makes one.
     pub(crate) passed: Option<bool>,
     pub(crate) reason: String,
 }

@@ -12,12 +12,12 @@ const NAMES: [(&str, Piece); 5] = [
     ("input", Piece::Input),
 ];
 
-/// What passes and what fails, in words for the model.
+/// Descriptions of what passes and what fails, in words for the model.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rubric {
-    /// What passes.
+    /// A description of what passes.
     pub pass: Option<String>,
-    /// What fails.
+    /// A description of what fails.
     pub fail: Option<String>,
 }
 
@@ -73,7 +73,7 @@ impl PromptTemplate {
         }
     }
 
-    /// Whether a prompt is larger than it may be, without what is judged.
+    /// Returns `true` if a prompt is larger than it may be, without what is judged.
     pub(crate) fn is_too_large(&self, criteria: &str, rubric: &Rubric) -> bool {
         let values = Values::new(criteria, rubric, "");
         let lengths = self.0.iter().map(|piece| values.of(piece).len());
@@ -95,7 +95,7 @@ fn named(name: &str) -> Result<Piece, String> {
     })
 }
 
-/// What placeholders stand for.
+/// The values of placeholders.
 struct Values<'v> {
     criteria: &'v str,
     pass: &'v str,

@@ -1,5 +1,6 @@
-//! What agents did in a run, frame by frame: their tasks, the calls that the last reply of each
-//! requests, and the decisions people were asked for. Used by the claims `tools` and `approvals`.
+//! The activity of agents in a run, frame by frame: their tasks, the calls that the last reply of
+//! each requests, and the decisions people were asked for. Used by the claims `tools` and
+//! `approvals`.
 //!
 //! For each claim, the first problem is kept. A frame with a problem is applied all the same.
 
@@ -24,29 +25,29 @@ use super::history::History;
 use super::repeated::RepeatedResults;
 use ktsu_workflow::admit::tools::RECOMPUTE_KIND;
 
-/// Which claim something is wrong with.
+/// The claim that something is wrong with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum ClaimKind {
     Tools,
     Approvals,
 }
 
-/// What is known of a run at a frame.
+/// The facts that are known of a run at a frame.
 pub(super) struct AgentTimeline<'a> {
     pub(super) history: &'a History<'a>,
     pub(super) tasks: BTreeMap<TimelineKey<'a>, TaskProgress<'a>>,
-    /// What each request told its model of tools, and its digest.
+    /// The tools that each request offered its model, and its digest.
     pub(super) offers: BTreeMap<u64, Rc<Value>>,
     pub(super) digests: BTreeMap<u64, &'a str>,
     pub(super) made: BTreeSet<String>,
     pub(super) decided: BTreeSet<String>,
     /// A decision by somebody who was not asked who they are.
     pub(super) unauthenticated: Option<String>,
-    /// What people are asked about outcomes, by scope and step.
+    /// The reviews of outcomes that people are asked for, by scope and step.
     pub(super) reviews: BTreeMap<(&'a str, &'a str), Review>,
     /// By which other steps' definitions steps run, by scope and step.
     pub(super) resumed_to: BTreeMap<(&'a str, &'a str), &'a str>,
-    /// Which steps wait for data, by scope and step.
+    /// The suspensions of steps that wait for data, by scope and step.
     pub(super) suspensions: BTreeMap<(&'a str, &'a str), Suspension>,
     pub(super) proposer: &'a str,
     definition: Option<&'a Frame>,
@@ -54,7 +55,7 @@ pub(super) struct AgentTimeline<'a> {
     pub(super) ended: bool,
     /// Since when it is paused, if it is.
     paused: Option<Timestamp>,
-    /// Whether calls to stateful servers are held back.
+    /// True if calls to stateful servers are held back.
     pub(super) suppresses: bool,
     /// Of a recompute: what answers the calls that are held back.
     pub(super) results: RepeatedResults,
@@ -64,7 +65,7 @@ pub(super) struct AgentTimeline<'a> {
 /// A task: scope, step and item.
 pub(super) type TimelineKey<'a> = (&'a str, &'a str, Option<u32>);
 
-/// What is known of a task.
+/// The facts that are known of a task.
 #[derive(Default)]
 pub(super) struct TaskProgress<'a> {
     pub(super) attempt: Option<u32>,
@@ -78,13 +79,13 @@ pub(super) struct TaskProgress<'a> {
     /// The attempt that got it, and what its model was told of.
     pub(super) replied: Option<u32>,
     pub(super) offered: Option<Rc<Value>>,
-    /// Whether the agent has decided to make the calls.
+    /// True if the agent has decided to make the calls.
     pub(super) decided: bool,
-    /// Whether it asks people, and waits for them.
+    /// True if it asks people, and waits for them.
     pub(super) awaits_people: bool,
     /// The code that it has to end with, because of what people said or did not say.
     pub(super) forced_failure: Option<&'static str>,
-    /// Whether it is over, or the engine is about to end it.
+    /// True if it is over, or the engine is about to end it.
     pub(super) over: bool,
     /// The digests of what later requests may name by its frame.
     pub(super) context_digests: BTreeMap<u64, String>,
@@ -93,18 +94,18 @@ pub(super) struct TaskProgress<'a> {
 /// A call that a reply asks for, and how far it is.
 #[derive(Default)]
 pub(super) struct CheckedCall<'a> {
-    /// What the model asked for; its state is not used, because a frame that must not follow is
-    /// applied here all the same.
+    /// The call that the model asked for; its state is not used, because a frame that must not
+    /// follow is applied here all the same.
     pub(super) requested: RequestedCall,
     pub(super) sent: Vec<(&'a Frame, &'a ToolCalled)>,
-    /// Whether it is on its way.
+    /// True if it is on its way.
     pub(super) open: bool,
     pub(super) gate: Option<Question<'a>>,
     pub(super) doubt: Option<Question<'a>>,
     pub(super) returned: bool,
 }
 
-/// What people are asked about a call, and what came of it.
+/// A question to people about a call, and its outcome.
 pub(super) struct Question<'a> {
     pub(super) request: u64,
     pub(super) digest: &'a str,
@@ -202,7 +203,7 @@ impl<'a> AgentTimeline<'a> {
         suspensions.for_each(|suspension| suspension.postpone(by_ms));
     }
 
-    /// What time it is for the people who are asked: while a run is paused, that of the pause.
+    /// The time for the people who are asked: while a run is paused, that of the pause.
     pub(super) fn time(&self, frame: &Frame) -> Timestamp {
         self.paused.unwrap_or(frame.at)
     }
@@ -274,7 +275,8 @@ impl<'a> AgentTimeline<'a> {
         self.plan = None;
     }
 
-    /// What was under way at a fork has not happened in the branch (decision F1).
+    /// Takes the beginning of a branch: what was under way at a fork has not happened in the branch
+    /// (decision F1).
     fn branch(&mut self, frame: &'a Frame, branch: &'a BranchCreated) {
         self.proposer = &branch.by.id;
         self.ended = false;
@@ -299,7 +301,7 @@ impl<'a> AgentTimeline<'a> {
         }
     }
 
-    /// What a step, or a child in it, did before it began anew is of no consequence.
+    /// Forgets what a step, or a child in it, did before it began anew.
     fn begin(&mut self, scope: &str, step: &str) {
         let inner = format!("{scope}/{step}");
         let inner = inner.trim_start_matches('/');
@@ -374,7 +376,7 @@ impl<'a> TaskProgress<'a> {
         asked.find(|asked| asked.request == request)
     }
 
-    /// Whether the model has not got every result.
+    /// Returns `true` if the model has not got every result.
     pub(super) fn waits(&self) -> bool {
         self.calls.iter().any(|call| !call.returned)
     }

@@ -1,5 +1,5 @@
-//! Whether required approvals were given: every call that needs approval by its definition was
-//! approved for these arguments, by enough people, none of whom is excluded, and every decision
+//! The check that required approvals were given: every call that needs approval by its definition
+//! was approved for these arguments, by enough people, none of whom is excluded, and every decision
 //! answers an open request (seed 000, invariant 34; decision A1).
 
 use std::collections::BTreeSet;
@@ -24,7 +24,7 @@ use super::{
 };
 
 impl EvidenceArchive {
-    /// Whether people allowed what they had to be asked about.
+    /// Checks that people allowed what they had to be asked about.
     pub(super) fn approvals(&self, against: &ArchiveVerifyOptions) -> CheckResult {
         let (mut decided, mut unknown) = (BTreeSet::new(), None);
         let large = self.each_history(against, &mut |history| {
@@ -166,7 +166,7 @@ impl<'a> AgentTimeline<'a> {
         }
     }
 
-    /// Whether people allowed a call, if they had to be asked.
+    /// Checks that people allowed a call, if they had to be asked.
     pub(super) fn check_approved(
         &mut self,
         task: &mut TaskProgress<'a>,
@@ -204,7 +204,7 @@ impl<'a> AgentTimeline<'a> {
         self.fail_if(ClaimKind::Approvals, frame, doubted, words);
     }
 
-    /// Whether people say the same of a result: that it was told, or that nothing was sent.
+    /// Checks that people say the same of a result: that it was reported, or that nothing was sent.
     pub(super) fn check_result_decision(
         &mut self,
         call: &CheckedCall<'a>,
@@ -287,7 +287,7 @@ impl<'a> Question<'a> {
         reason.map(ForcedFailureReason::code)
     }
 
-    /// Whether this is the result that somebody told.
+    /// Returns `true` if this is the result that a person reported.
     fn is_reported_result(&self, returned: &ToolReturned) -> bool {
         let words = self.result.unwrap_or_default();
         let told = CanonicalJson::from_value(&json!([{"text": words, "type": "text"}]));

@@ -9,7 +9,7 @@ use ktsu_secret::REDACTED;
 use ktsu_workflow::rules::DecisionRules;
 use serde_json::Value;
 
-/// What a task commanded by calls of tools since it began.
+/// The commands that a task gave by calls of tools since it began.
 #[derive(Default)]
 pub(super) struct CalledCommands {
     /// The last reply, and what it asks for.
@@ -17,7 +17,7 @@ pub(super) struct CalledCommands {
     calls: Vec<Value>,
     /// The tools of `ktsu/commands` that were called, by the frames that say so.
     sent: BTreeMap<u64, String>,
-    /// Whether any of them was called.
+    /// True if any of them was called.
     asks: bool,
     accepted: Vec<AcceptedCommand>,
 }
@@ -41,7 +41,7 @@ impl CalledCommands {
         }
     }
 
-    /// What a person says of a call in doubt gives no command.
+    /// Removes a call in doubt: what a person says of it gives no command.
     pub(super) fn doubt(&mut self, called: u64) {
         self.sent.remove(&called);
     }
@@ -62,8 +62,9 @@ impl CalledCommands {
         }
     }
 
-    /// Whether these are the commands that the calls gave, in the order of the calls in the replies or,
-    /// where the rules allow it, of the results. `None` if the model called for none.
+    /// Returns `Some(true)` if these are the commands that the calls gave, in the order of the
+    /// calls in the replies or, where the rules allow it, of the results. `None` if the model
+    /// called for none.
     pub(super) fn give(&self, commands: &[Value], rules: Option<DecisionRules>) -> Option<bool> {
         let in_order = |key: &dyn Fn(&AcceptedCommand) -> (u64, u32)| {
             let mut accepted: Vec<&AcceptedCommand> = self.accepted.iter().collect();
@@ -82,7 +83,7 @@ impl CalledCommands {
             .then(|| in_order(&|one| one.call) || (!by_call && in_order(&|one| (one.returned, 0))))
     }
 
-    /// Whether a secret stood in one of them.
+    /// Returns `true` if there was a secret in one of them.
     pub(super) fn is_hidden(&self) -> bool {
         let mut accepted = self.accepted.iter();
         accepted.any(|one| one.command.to_string().contains(REDACTED))

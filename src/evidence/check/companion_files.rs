@@ -10,7 +10,7 @@ use super::{ArchiveVerifyOptions, CheckResult, ClaimFailure, counted, not_covere
 use ktsu_workflow::admit::ENGINE;
 
 impl EvidenceArchive {
-    /// Whether the verifier in the archive is the one that this version knows: whoever made the
+    /// Checks that the verifier in the archive is the one that this version knows: the maker of the
     /// archive could have put any program there, and any advice.
     pub(super) fn verifier(&self) -> CheckResult {
         let digest = |name: &str| self.describe(name).map(|file| file.blake3);
@@ -36,7 +36,7 @@ impl EvidenceArchive {
         }
     }
 
-    /// Whether the tables for people say what the frames say: they are made again.
+    /// Checks that the tables for people say what the frames say: they are made again.
     pub(super) fn derived(&self, against: &ArchiveVerifyOptions) -> CheckResult {
         let weight: u64 = self.all().iter().map(|row| self.weight_of(row)).sum();
         if weight > against.run_bytes {
@@ -83,7 +83,7 @@ impl EvidenceArchive {
     }
 }
 
-/// Whether a file of an archive is one that people would run, or go by.
+/// Returns `true` if a file of an archive is one that people would run, or go by.
 fn is_of_verifier(name: &str) -> bool {
     name.ends_with(".py") || name.starts_with("VERIFY.")
 }

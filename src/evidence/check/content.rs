@@ -12,7 +12,7 @@ use super::{
 use ktsu_workflow::replay::{Definitions, ReplayError, replay};
 
 impl EvidenceArchive {
-    /// Whether the files beside the frames say what the frames say.
+    /// Checks that the files beside the frames say what the frames say.
     pub(super) fn extracts(&self) -> CheckResult {
         let mut expected = BTreeSet::new();
         let mut wrong = BTreeSet::new();
@@ -48,7 +48,7 @@ impl EvidenceArchive {
         }
     }
 
-    /// Whether runs name the digest of the definition they record.
+    /// Checks that runs name the digest of the definition they record.
     pub(super) fn definitions(&self) -> CheckResult {
         let mut count = 0;
         for placed in self.each() {
@@ -72,7 +72,7 @@ impl EvidenceArchive {
         proven(format!("{} {matches}", counted(count, "definition")))
     }
 
-    /// Whether every decision follows from the recorded inputs.
+    /// Checks that every decision follows from the recorded inputs.
     pub(super) fn replay(&self, against: &ArchiveVerifyOptions) -> CheckResult {
         let mut definitions = Definitions::default();
         let (mut count, mut large) = (0, None);
@@ -110,7 +110,7 @@ impl EvidenceArchive {
     }
 }
 
-/// Why a run was not checked as one.
+/// The reason why a run was not checked as one.
 pub(super) fn too_large(stream: &str) -> String {
     format!("{stream} is larger than what is held at once; --run-size lets more of it in")
 }

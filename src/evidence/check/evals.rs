@@ -23,21 +23,21 @@ const MAX_JUDGED: u64 = 20_000_000;
 /// A run as it was when it was checked: its envelope, and its frames as checks see them.
 type CheckedRun = Rc<(serde_json::Value, Vec<ktsu_eval::FrameView>)>;
 
-/// What judging again showed of all verdicts.
+/// The results of judging all verdicts again.
 #[derive(Default)]
 struct JudgedEvals {
     evals: u64,
     /// Checks that gave the recorded result again.
     checks: u64,
-    /// How many frames times checks were judged.
+    /// The number of frames times checks that were judged.
     spent: u64,
     /// The run that was read last, and how many of its frames.
     last: Option<(StreamId, u64, CheckedRun)>,
-    /// What was not judged again, and why.
+    /// The verdicts that were not judged again, and why.
     not_covered: BTreeSet<String>,
 }
 
-/// Why the record of an eval was not read.
+/// The reason why the record of an eval was not read.
 enum UnreadEval {
     Frame,
     Fault(RecordFault),
@@ -54,7 +54,7 @@ fn unread_frames(stream: &str) -> ClaimFailure {
 }
 
 impl EvidenceArchive {
-    /// Whether verdicts follow from their specs and from the runs that they are about.
+    /// Checks that verdicts follow from their specs and from the runs that they are about.
     pub(super) fn evals(&self, against: &ArchiveVerifyOptions) -> CheckResult {
         let mut judged = JudgedEvals::default();
         for (stream, (_, last)) in self.by_stream() {
@@ -199,7 +199,8 @@ impl EvidenceArchive {
         Ok(Some(found))
     }
 
-    /// What services received of a run that an eval judged, unless that is too large.
+    /// The records of what services received of a run that an eval judged, unless that is too
+    /// large.
     fn received(
         &self,
         stream: &str,
@@ -217,8 +218,9 @@ impl EvidenceArchive {
         }
     }
 
-    /// How much is held of an eval while it is judged again: no contents of folders and services. The frames
-    /// bind them by their hashes, and what a check looks at is read for its run alone.
+    /// The number of bytes of an eval that are held while it is judged again: no contents of
+    /// folders and services. The frames bind them by their hashes, and what a check looks at is
+    /// read for its run alone.
     fn held_of_eval(&self, stream: &str, last: u64) -> u64 {
         let held = (0..=last).filter_map(|seq| {
             let (row, placed) = (self.row(stream, seq)?, self.frame(stream, seq)?);

@@ -10,7 +10,7 @@ use super::reading::{EvidenceArchive, FrameRow};
 use super::{CheckResult, ClaimFailure, counted, for_one, not_covered, proven};
 
 impl EvidenceArchive {
-    /// Whether the files are those the manifest names.
+    /// Checks that the files are those the manifest names.
     pub(super) fn manifest(&self) -> CheckResult {
         let listed = &self.manifest.files;
         for name in self.files.names() {
@@ -25,7 +25,7 @@ impl EvidenceArchive {
         }
     }
 
-    /// Whether each stream is one chain from its beginning.
+    /// Checks that each stream is one chain from its beginning.
     pub(super) fn chain_claim(&self) -> CheckResult {
         match &self.chain {
             Some(wrong) => Err(wrong.clone()),
@@ -80,7 +80,7 @@ impl EvidenceArchive {
         }
     }
 
-    /// Where a stream begins: at nothing, or behind the frame that a branch shares.
+    /// The beginning of a stream: at nothing, or behind the frame that a branch shares.
     fn beginning(&self, first: &Frame) -> Result<(u64, Hash), ClaimFailure> {
         let Some(branch) = first.event.branched() else {
             return Ok((0, Hash::ZERO));
@@ -99,7 +99,7 @@ impl EvidenceArchive {
         }
     }
 
-    /// Whether every cause is an earlier frame.
+    /// Checks that every cause is an earlier frame.
     pub(super) fn causes(&self) -> CheckResult {
         let mut outside = 0u64;
         for placed in self.each() {
@@ -132,7 +132,7 @@ impl EvidenceArchive {
         }
     }
 
-    /// Whether every blob is what its hash says, and is named.
+    /// Checks that every blob is what its hash says, and is named.
     pub(super) fn blobs(&self) -> CheckResult {
         let mut named = BTreeSet::new();
         for placed in self.each() {
@@ -157,8 +157,8 @@ impl EvidenceArchive {
         }
     }
 
-    /// Whether anything is missing: every run that ended ends as its head says, and no frame of the
-    /// signed tree is left out.
+    /// Checks that nothing is missing: every run that ended ends as its head says, and no frame of
+    /// the signed tree is left out.
     pub(super) fn completeness(&self) -> CheckResult {
         let mut headed = BTreeMap::new();
         let removed = self.removed();

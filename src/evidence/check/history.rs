@@ -128,7 +128,7 @@ fn workflow<'p>(plan: &'p Plan, scope: &str) -> Option<&'p WorkflowPlan> {
     Some(workflow)
 }
 
-/// Whether a step may be resumed to another of its workflow.
+/// Returns `true` if a step may be resumed to another of its workflow.
 pub(super) fn may_resume_to(plan: &Plan, scope: &str, step: &str, other: &str) -> bool {
     let Some(workflow) = workflow(plan, scope) else {
         return false;

@@ -1,5 +1,5 @@
-//! Whether the workflows that commands run are those that an outcome asked for, that the definition
-//! declares and that began in the order of their inputs.
+//! The check that the workflows that commands run are those that an outcome asked for, that the
+//! definition declares and that began in the order of their inputs.
 
 use ktsu_ledger::event::plan::AgentPlan;
 use ktsu_ledger::event::{CommandCompleted, CommandKind, RunStarted, StepCommand, StepInput};
@@ -12,7 +12,7 @@ pub(super) struct CommandedRuns {
     commands: Vec<CommandedRun>,
     /// The frame with which each child ended well, of those that have begun.
     children: Vec<Option<u64>>,
-    /// How many commands are completed, and how many children those have.
+    /// The number of commands that are completed, and of the children that those have.
     completed: usize,
     before: usize,
 }
@@ -126,12 +126,12 @@ impl CommandedRuns {
         right
     }
 
-    /// Whether a child has begun.
+    /// Returns `true` if a child has begun.
     pub(super) fn has_begun(&self) -> bool {
         self.completed > 0 || !self.children.is_empty()
     }
 
-    /// Whether every command is completed.
+    /// Returns `true` if every command is completed.
     pub(super) fn is_done(&self) -> bool {
         self.completed == self.commands.len()
     }

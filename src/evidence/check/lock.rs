@@ -11,7 +11,7 @@ use super::super::archive::PositionedFrame;
 use super::reading::EvidenceArchive;
 use super::{CheckResult, ClaimFailure, counted, for_one, not_covered, not_covered_at, proven};
 
-/// What a lock shows of a run.
+/// The verdict of a lock on a run.
 enum LockVerdict {
     /// The run had the definition that was locked.
     Locked,
@@ -19,11 +19,12 @@ enum LockVerdict {
     Nothing(&'static str),
 }
 
-/// What a frame keeps as blobs, by the place it was in: hashes, and the bytes that have them.
+/// The values that a frame keeps as blobs, by the places they were in: hashes, and the bytes that
+/// have them.
 type DetachedBlobs<'a> = BTreeMap<&'a str, (Hash, Vec<u8>)>;
 
 impl EvidenceArchive {
-    /// Whether every run had the definition that its lock names.
+    /// Checks that every run had the definition that its lock names.
     pub(super) fn lock(&self) -> CheckResult {
         let (mut locked, mut open) = (0, None);
         for placed in self.each() {

@@ -49,7 +49,7 @@ use serde::Serialize;
 use self::reading::EvidenceArchive;
 use super::tar::ArchiveSource;
 
-/// What an archive is checked against.
+/// The options of a verification: what an archive is checked against.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArchiveVerifyOptions {
     /// Checkpoints that the auditor has kept, or got from a witness.
@@ -74,7 +74,7 @@ impl Default for ArchiveVerifyOptions {
     }
 }
 
-/// What is shown of one claim.
+/// The verdict on one claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ClaimVerdict {
@@ -96,12 +96,12 @@ pub struct Claim {
     pub frame: Option<String>,
     /// In words.
     pub reason: String,
-    /// What is shown.
+    /// The verdict.
     pub verdict: ClaimVerdict,
 }
 
-/// What a check shows, unless something speaks against the claim: the verdict, the frame that
-/// decides it, and why.
+/// The result of a check: the verdict, the frame that decides it, and the reason; or what speaks
+/// against the claim.
 type CheckResult = Result<(ClaimVerdict, Option<String>, String), ClaimFailure>;
 
 fn proven(reason: impl Into<String>) -> CheckResult {
@@ -112,7 +112,7 @@ fn not_covered(reason: impl Into<String>) -> CheckResult {
     Ok((ClaimVerdict::NotCovered, None, reason.into()))
 }
 
-/// What is not covered because of this frame.
+/// The result for a claim that is not covered because of this frame.
 fn not_covered_at(frame: String, reason: &str) -> CheckResult {
     Ok((ClaimVerdict::NotCovered, Some(frame), reason.to_owned()))
 }
@@ -141,7 +141,7 @@ impl Claim {
     }
 }
 
-/// What speaks against a claim.
+/// The reason why a claim failed, and the frame that shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct ClaimFailure {
     frame: Option<String>,
@@ -171,16 +171,16 @@ pub struct EvidenceReport {
     pub claims: Vec<Claim>,
     /// Frames in the archive.
     pub frames: u64,
-    /// Which ledger it says it is of.
+    /// The name of the ledger that it says it is of.
     pub origin: String,
-    /// How many frames the tree of the last checkpoint is over.
+    /// The number of frames that the tree of the last checkpoint is over.
     pub size: u64,
     /// Streams in the archive.
     pub streams: u64,
 }
 
 impl EvidenceReport {
-    /// Whether no claim failed.
+    /// Returns `true` if no claim failed.
     pub fn is_sound(&self) -> bool {
         self.claims
             .iter()

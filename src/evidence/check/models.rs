@@ -100,7 +100,8 @@ impl<'a> AgentTimeline<'a> {
 }
 
 impl AgentTimeline<'_> {
-    /// Whether a reply without a report is the earlier one that it names, to an identical request.
+    /// Returns `true` if a reply without a report is the earlier one that it names, to an identical
+    /// request.
     fn is_repeated(&self, answer: &LlmResponse) -> bool {
         let event = |seq: u64| match &self.history.frames.get(usize::try_from(seq).ok()?)?.event {
             Event::Agent(event) => Some(event),

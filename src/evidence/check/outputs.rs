@@ -1,6 +1,6 @@
-//! Whether outputs match their origin, as far as no expression is involved: an agent's output is
-//! the object in its model's reply, and a step's output is that of its agent, or the response to
-//! its webhook.
+//! The check that outputs match their origin, as far as no expression is involved: an agent's
+//! output is the object in its model's reply, and a step's output is that of its agent, or the
+//! response to its webhook.
 //!
 //! Outputs computed by expressions (of transforms, of children and of runs) are covered by
 //! `replay`.
@@ -39,7 +39,7 @@ const BUDGET_EXCEEDED: &str = "budget_exceeded";
 /// The levels that a reply may have: what is deeper is no output.
 const MAX_DEPTH: usize = 56;
 
-/// What was found.
+/// The findings of the check of outputs.
 #[derive(Default)]
 pub(super) struct OutputTally {
     held: u64,
@@ -47,7 +47,7 @@ pub(super) struct OutputTally {
 }
 
 impl EvidenceArchive {
-    /// Whether outputs are what replies and answers give.
+    /// Checks that outputs are what replies and answers give.
     pub(super) fn outputs(&self, against: &ArchiveVerifyOptions) -> CheckResult {
         let mut found = OutputTally::default();
         for (stream, (first, last)) in self.by_stream() {
@@ -90,11 +90,11 @@ pub(super) struct OutputVerifier<'a> {
     pub(super) plan: Option<Plan>,
     /// Outputs that people approved.
     pub(super) reviewed: ReviewedOutputs,
-    /// What steps are given that run again after a suspension.
+    /// The checkpoints and data that steps are given when they run again after a suspension.
     pub(super) resumed: Resumptions,
     /// The decision rules of the run.
     rules: u32,
-    /// Whether there is a definition, and it cannot be read.
+    /// True if there is a definition, and it cannot be read.
     unread: bool,
 }
 
@@ -286,17 +286,17 @@ impl<'a> OutputVerifier<'a> {
         self.suspension(frame)
     }
 
-    /// Whether people were asked anything about outcomes.
+    /// Returns `true` if people were asked anything about outcomes.
     fn has_asked(&self) -> bool {
         !self.reviewed.is_empty() || !self.resumed.is_empty()
     }
 
-    /// Whether events and commands of outcomes have frames in the run.
+    /// Returns `true` if events and commands of outcomes have frames in the run.
     fn tells_of_outcomes(&self) -> bool {
         DecisionRules::from_recorded(self.rules).is_ok_and(DecisionRules::carries_out_commands)
     }
 
-    /// Whether every event and command of an outcome that counts has its frame.
+    /// Checks that every event and command of an outcome that counts has its frame.
     fn check_all_recorded(&mut self, frame: &Frame, item: Option<u32>) -> Result<(), ClaimFailure> {
         let asked = self.step(frame).asked.get(&item);
         let left = asked.is_some_and(|asked| !asked.has_all_frames());
@@ -307,7 +307,7 @@ impl<'a> OutputVerifier<'a> {
         self.blame(frame, runs, words)
     }
 
-    /// What is known of the step that a frame is about.
+    /// The facts that are known of the step that a frame is about.
     pub(super) fn step(&mut self, frame: &Frame) -> &mut StepOutputs {
         let step = frame.event.task().map_or("", |(step, _)| step);
         let key = (frame.scope.clone(), step.to_owned());
@@ -320,7 +320,7 @@ impl<'a> OutputVerifier<'a> {
         history::work(self.plan.as_ref()?, scope, acting)
     }
 
-    /// What the definition has of an agent step.
+    /// The plan that the definition has of an agent step.
     pub(super) fn agent_plan(&self, scope: &str, step: &str) -> Option<AgentPlan> {
         match self.work(scope, step)? {
             StepWork::Agent(agent) => Some(agent.clone()),
@@ -423,7 +423,7 @@ impl<'a> OutputVerifier<'a> {
         self.follows(frame, finished.item, &output, "output")
     }
 
-    /// Whether the commands of an outcome are those that the calls of its model gave.
+    /// Checks that the commands of an outcome are those that the calls of its model gave.
     fn commands(
         &mut self,
         frame: &Frame,
@@ -476,7 +476,7 @@ impl<'a> OutputVerifier<'a> {
         step.replies.entry(response.item).or_default().push(text);
     }
 
-    /// Whether a value is the object that the last reply is.
+    /// Checks that a value is the object that the last reply is.
     fn follows(
         &mut self,
         frame: &Frame,
@@ -503,7 +503,7 @@ impl<'a> OutputVerifier<'a> {
         Ok(())
     }
 
-    /// Whether an output is the one that the agent of the step or of the item gave.
+    /// Checks that an output is the one that the agent of the step or of the item gave.
     fn given(
         &mut self,
         frame: &Frame,
@@ -532,7 +532,7 @@ impl<'a> OutputVerifier<'a> {
         Ok(())
     }
 
-    /// Whether an output is how the webhook of the step was answered.
+    /// Checks that an output is the answer to the webhook of the step.
     fn answered(
         &mut self,
         frame: &Frame,
@@ -547,7 +547,7 @@ impl<'a> OutputVerifier<'a> {
     }
 }
 
-/// What a reply says.
+/// The text of a reply.
 fn text_of(response: &LlmResponse) -> String {
     match response.content.as_ref().map(CanonicalJson::to_value) {
         Some(Value::String(text)) => text,
@@ -565,7 +565,7 @@ fn spoken(text: &str) -> Option<CanonicalJson> {
         .flatten()
 }
 
-/// Whether what is checked here may stand in a blob.
+/// Returns `true` if what is checked here may be in a blob.
 fn needs_blobs(event: &Event, asked: bool) -> bool {
     match event {
         // What is taken from reviewed outputs is compared with what people replaced of them, and what

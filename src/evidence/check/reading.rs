@@ -26,12 +26,12 @@ const MAX_BLOB: usize = 64 * 1024 * 1024;
 const MAX_TEXT: u64 = 8 * 1024 * 1024;
 /// The most forks between a branch and its run, as in a ledger.
 const MAX_FORKS: usize = 10_000;
-/// What a frame takes beside its text, about.
+/// The approximate number of bytes that a frame takes beside its text.
 pub(super) const FRAME_BYTES: u64 = 512;
 /// The longest line of the table of places.
 const MAX_LINE: usize = 1024;
 
-/// Where a frame stands.
+/// The place of a frame.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FrameRow {
     pub(super) position: u64,
@@ -53,19 +53,19 @@ pub(super) struct EvidenceArchive {
     rows: Vec<FrameRow>,
     names: Vec<String>,
     streams: HashMap<String, u32>,
-    /// Where a frame is among the rows, by stream and number.
+    /// The place of a frame among the rows, by stream and number.
     places: HashMap<(u32, u64), u32>,
-    /// What is wrong with the frames themselves.
+    /// The fault in the frames themselves, if there is one.
     pub(super) chain: Option<ClaimFailure>,
     held: RefCell<DecodedFrames>,
     /// The way that was asked for last.
     path: RefCell<StreamPath>,
     digests: RefCell<HashMap<String, FileEntry>>,
-    /// Whether something could not be read a second time.
+    /// True if something could not be read a second time.
     changed: Cell<bool>,
 }
 
-/// Which streams hold the frames of an effective stream.
+/// The streams that hold the frames of an effective stream.
 #[derive(Default)]
 struct StreamPath {
     of: String,
@@ -224,17 +224,17 @@ impl EvidenceArchive {
         }
     }
 
-    /// Whether the archive changed while it was checked.
+    /// Returns `true` if the archive changed while it was checked.
     pub(super) fn has_changed(&self) -> bool {
         self.changed.get()
     }
 
-    /// How many frames there are.
+    /// The number of frames.
     pub(super) fn count(&self) -> usize {
         self.rows.len()
     }
 
-    /// Where all frames stand, in the order of appending.
+    /// The places of all frames, in the order of appending.
     pub(super) fn all(&self) -> &[FrameRow] {
         &self.rows
     }
@@ -288,7 +288,7 @@ impl EvidenceArchive {
         self.places.get(&(*stream, seq)).copied()
     }
 
-    /// Where a frame of a stream stands.
+    /// The place of a frame of a stream.
     pub(super) fn row(&self, stream: &str, seq: u64) -> Option<&FrameRow> {
         self.rows.get(self.place(stream, seq)? as usize)
     }
@@ -308,7 +308,7 @@ impl EvidenceArchive {
         streams
     }
 
-    /// What the first frame of a stream says, if it begins a branch.
+    /// The parent of a stream, if it is a branch.
     fn fork(&self, stream: &str) -> Option<String> {
         let first = self.manifest.streams.get(stream)?.first;
         let first = self.frame(stream, first)?;
@@ -316,7 +316,7 @@ impl EvidenceArchive {
         Some(parent.ok()?.to_string())
     }
 
-    /// Where a frame of an effective stream stands, wherever it is kept.
+    /// The place of a frame of an effective stream, wherever it is kept.
     pub(super) fn shared_row(&self, stream: &str, seq: u64) -> Option<&FrameRow> {
         let mut path = self.path.borrow_mut();
         if path.of != stream {
@@ -384,8 +384,8 @@ impl EvidenceArchive {
         self.record(self.shared_row(stream, seq)?)
     }
 
-    /// Whether the frames of an effective stream, with their blobs put back, take more memory than
-    /// a run may. Where one of them is missing, they are not counted.
+    /// Returns `true` if the frames of an effective stream, with their blobs put back, take more
+    /// memory than a run may. Where one of them is missing, they are not counted.
     pub(super) fn is_too_large(
         &self,
         stream: &str,
@@ -402,7 +402,7 @@ impl EvidenceArchive {
         weight > against.run_bytes
     }
 
-    /// How much memory a frame takes with its blobs put back.
+    /// The memory that a frame takes with its blobs put back.
     pub(super) fn whole_weight_of(&self, row: &FrameRow) -> u64 {
         self.weight_of(row).saturating_add(row.apart)
     }
@@ -422,13 +422,13 @@ impl EvidenceArchive {
         self.files.whole(&Self::blob_name(hash), MAX_BLOB)
     }
 
-    /// Whether a blob is there, and too large to be read.
+    /// Returns `true` if a blob is there, and too large to be read.
     pub(super) fn is_large(&self, hash: &Hash) -> bool {
         let place = self.files.place(&Self::blob_name(hash));
         place.is_some_and(|place| place.size > MAX_TEXT)
     }
 
-    /// What the manifest has to say of a file, if it is there.
+    /// The entry that the manifest has to have for a file, if it is there.
     pub(super) fn describe(&self, name: &str) -> Option<FileEntry> {
         if let Some(known) = self.digests.borrow().get(name) {
             return Some(known.clone());

@@ -1,5 +1,5 @@
-//! Whether the results that a recompute reuses are those in its first frame, each for the matching
-//! call and only once; and, if the run is in the archive, those that the run recorded.
+//! The check that the results that a recompute reuses are those in its first frame, each for the
+//! matching call and only once; and, if the run is in the archive, those that the run recorded.
 
 use std::collections::BTreeSet;
 
@@ -38,7 +38,7 @@ impl RepeatedResults {
     }
 }
 
-/// What the first frame brings; nothing where the stream is no recompute.
+/// The results that the first frame brings; nothing where the stream is no recompute.
 fn brought(history: &History<'_>) -> Vec<RecordedResult> {
     match history.whole(0).map(|frame| frame.event) {
         Some(Event::Recompute(RecomputeEvent::Created(created))) => created.results,
@@ -59,7 +59,8 @@ fn gives(result: &RecordedResult, at: &RecordedAt, returned: &ToolReturned) -> b
             )
 }
 
-/// Whether the frame it names, as far as it is in the archive, says the same of the same call.
+/// Returns `true` if the frame it names, as far as it is in the archive, says the same of the same
+/// call.
 fn is_of(history: &History<'_>, at: &RecordedAt, returned: &ToolReturned, digest: &str) -> bool {
     let Some(frame) = history.elsewhere(&at.stream, at.seq) else {
         return true;

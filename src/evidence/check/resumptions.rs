@@ -1,5 +1,6 @@
-//! What steps are given that run again after a suspension: whatever their inputs take of a checkpoint
-//! or of data has to be their own, of the suspension that they were resumed from last.
+//! The check of what steps are given that run again after a suspension: whatever their inputs take
+//! of a checkpoint or of data has to be their own, of the suspension that they were resumed from
+//! last.
 
 use std::collections::BTreeMap;
 
@@ -16,26 +17,26 @@ const STRAY: &str = "it takes the data or the checkpoint of another suspension";
 const ELSEWHERE: &str = "it does not run by the step that it was resumed to";
 const OTHER: &str = "it is not the data or the checkpoint that its step was given";
 
-/// What the steps of a run are given.
+/// The checkpoints and data that the steps of a run are given.
 #[derive(Debug, Default)]
 pub(super) struct Resumptions {
-    /// What each step is given, and since which frame.
+    /// The checkpoint and the data of each step, and the frame since which it has them.
     given: BTreeMap<StepAddress, (u64, Resumption)>,
     /// By which other steps' definitions steps run.
     acting: BTreeMap<StepAddress, String>,
     /// Every frame with data, with its step.
     data: BTreeMap<u64, StepAddress>,
-    /// When steps of the run were last to begin again by a person's word.
+    /// The number of the last frame by which a person had steps of the run begin again.
     begun_again: u64,
-    /// Whether the run has another definition than before, so that some steps may have lost what they
-    /// were given.
+    /// True if the run has another definition than before, so that some steps may have lost what
+    /// they were given.
     blurred: bool,
-    /// Whether any step was suspended.
+    /// True if any step was suspended.
     any: bool,
 }
 
 impl Resumptions {
-    /// Whether no step was suspended.
+    /// Returns `true` if no step was suspended.
     pub(super) fn is_empty(&self) -> bool {
         !self.any
     }
@@ -55,7 +56,7 @@ impl Resumptions {
         self.begun_again = seq;
     }
 
-    /// Whether no person wanted steps to begin again since this frame.
+    /// Returns `true` if no person wanted steps to begin again since this frame.
     pub(super) fn is_since(&self, seq: u64) -> bool {
         seq >= self.begun_again
     }
@@ -131,7 +132,7 @@ impl Resumptions {
         self.acting.retain(|(at, _), _| stays(at));
     }
 
-    /// What is wrong with the input of a step, or of what has no data.
+    /// The fault in the input of a step, or of what has no data.
     pub(super) fn judge<'i>(
         &self,
         step: Option<(&str, &str)>,
@@ -148,7 +149,7 @@ impl Resumptions {
         wrong.then_some(STRAY)
     }
 
-    /// What is wrong with the params of a step that are nothing but a mention of what it was given.
+    /// The fault in the params of a step that are nothing but a mention of what it was given.
     pub(super) fn judge_mentions(
         &self,
         (scope, step): (&str, &str),
@@ -183,7 +184,7 @@ impl Resumptions {
         self.given.get(&at).map(|(_, given)| given)
     }
 
-    /// Whether a step has the data of a frame.
+    /// Returns `true` if a step has the data of a frame.
     fn has_data(&self, step: Option<(&str, &str)>, seq: u64) -> bool {
         let owner = self.data.get(&seq);
         let owner = owner.map(|(scope, step)| (scope.as_str(), step.as_str()));
@@ -191,7 +192,7 @@ impl Resumptions {
         owner.is_some() && owner == step && (current || self.blurred)
     }
 
-    /// Whether a place is not of any suspension, or of that of the step.
+    /// Returns `true` if a place is not of any suspension, or of that of the step.
     fn is_own(&self, step: Option<(&str, &str)>, place: &Reference) -> bool {
         if self.data.contains_key(&place.frame) {
             let path = place.path.strip_prefix("/data");
@@ -248,7 +249,7 @@ fn pointer_of(text: &str) -> Option<String> {
     plain.then(|| path.replace('.', "/"))
 }
 
-/// What a mention gives: null where there is no such member.
+/// The value of a mention: null where there is no such member.
 fn value_of(given: Option<&Resumption>, pointer: &str) -> Value {
     let part = |part: fn(&Resumption) -> &CanonicalJson| {
         given.map_or(Value::Null, |given| part(given).to_value())

@@ -1,6 +1,6 @@
-//! Whether an outcome that asks for a review counts only once people have approved it: what is deferred,
-//! carried out and discarded, with which failure the step of a refused one ends, and which values hold
-//! where people replaced some.
+//! The check that an outcome that asks for a review counts only once people have approved it: what
+//! is deferred, carried out and discarded, with which failure the step of a refused one ends, and
+//! which values hold where people replaced some.
 //!
 //! Who may decide, and until when, is checked by the claim about approvals.
 
@@ -71,8 +71,8 @@ impl OutputVerifier<'_> {
         }
     }
 
-    /// Whether a frame about a review, a suspension or a command is of the attempt that ended, and the engine's where
-    /// no person decides.
+    /// Checks that a frame about a review, a suspension or a command is of the attempt that ended,
+    /// and the engine's where no person decides.
     fn review_origin(&mut self, frame: &Frame) -> Result<(), ClaimFailure> {
         let attempt = match &frame.event {
             Event::Step(StepEvent::Noted(event)) => Some((event.item, event.attempt)),

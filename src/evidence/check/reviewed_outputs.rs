@@ -13,7 +13,7 @@ const OVERLAY: &str = "/overlay/";
 /// A step: its scope and its id.
 type StepAddress = (String, String);
 
-/// Who replaced a field.
+/// The person who replaced a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Replaced {
     /// The person who decided, in this frame.
@@ -29,8 +29,8 @@ pub(super) struct ReviewedOutputs {
     outcomes: BTreeMap<u64, Option<StepAddress>>,
     /// By the frame that completes the step.
     ends: BTreeMap<u64, StepAddress>,
-    /// What people replaced of the output of each step: in the review of its present attempt, or later
-    /// for all of its attempts.
+    /// The fields that people replaced in the output of each step: in the review of its present
+    /// attempt, or later for all of its attempts.
     replaced: BTreeMap<StepAddress, BTreeMap<String, Replaced>>,
     /// Every decision on a review, with the step that it is about.
     decisions: BTreeMap<u64, StepAddress>,
@@ -39,7 +39,7 @@ pub(super) struct ReviewedOutputs {
 }
 
 impl ReviewedOutputs {
-    /// Whether no output was reviewed.
+    /// Returns `true` if no output was reviewed.
     pub(super) fn is_empty(&self) -> bool {
         self.outcomes.is_empty()
     }
@@ -96,7 +96,7 @@ impl ReviewedOutputs {
             .retain(|(at, _), _| at != scope && !at.starts_with(&within));
     }
 
-    /// What is wrong with the inputs of a step.
+    /// The fault in the inputs of a step.
     pub(super) fn judge<'i>(
         &self,
         mut inputs: impl Iterator<Item = &'i StepInput>,
@@ -108,7 +108,7 @@ impl ReviewedOutputs {
         })
     }
 
-    /// What is wrong with a value that is taken from this place.
+    /// The fault in a value that is taken from this place.
     pub(super) fn judge_place(&self, place: &Reference) -> Option<&'static str> {
         if let Some(path) = place.path.strip_prefix(OVERLAY) {
             let there = self.held.contains(&(place.frame, first_name(path)));
@@ -127,7 +127,7 @@ impl ReviewedOutputs {
         wrong.then_some("it takes what the person who approved the output replaced")
     }
 
-    /// What is wrong with a value that is computed from these frames.
+    /// The fault in a value that is computed from these frames.
     fn judge_sources(&self, from: &[u64]) -> Option<&'static str> {
         let held = |seq: u64| self.held.range((seq, String::new())..).next();
         let held = |seq: u64| held(seq).is_some_and(|(frame, _)| *frame == seq);

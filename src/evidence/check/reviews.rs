@@ -1,5 +1,5 @@
-//! Whether people who may decide on an outcome did: under the policy of its definition, in time, each
-//! once, and in their own name (decision P3).
+//! The check that people who may decide on an outcome did: under the policy of its definition, in
+//! time, each once, and in their own name (decision P3).
 //!
 //! What a decision means for the commands and the step is checked by the claim about outputs.
 

@@ -1,5 +1,5 @@
-//! What is known of a step while its outputs are checked: replies, outcomes, and which of the events and
-//! commands of an outcome have frames.
+//! The facts about a step while its outputs are checked: replies, outcomes, and which of the events
+//! and commands of an outcome have frames.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,42 +12,42 @@ use serde_json::Value;
 use super::called::CalledCommands;
 use super::invoked::CommandedRuns;
 
-/// What is known of a step since it began.
+/// The facts that are known of a step since it began.
 #[derive(Default)]
 pub(super) struct StepOutputs {
     /// The replies to each of its tasks.
     pub(super) replies: BTreeMap<Option<u32>, Vec<String>>,
-    /// What their agents gave, and in which frame.
+    /// The outputs that their agents gave, each with the number of its frame.
     pub(super) given: BTreeMap<Option<u32>, (u64, Value)>,
-    /// What else their outcomes ask for.
+    /// The other things that their outcomes ask for.
     pub(super) asked: BTreeMap<Option<u32>, AskedBeside>,
-    /// Which commands the calls of their models gave.
+    /// The commands that the calls of their models gave.
     pub(super) called: BTreeMap<Option<u32>, CalledCommands>,
     /// Of which it is recorded that the budget was used up.
     pub(super) spent: BTreeSet<Option<u32>>,
-    /// How its webhook was answered.
+    /// The status code of the answer to its webhook.
     pub(super) answer: Option<u16>,
     /// The code with which it failed.
     pub(super) failed: Option<String>,
-    /// Whether it failed or was skipped.
+    /// True if it failed or was skipped.
     pub(super) ended: bool,
     /// By which frame it begins again, if it has not begun since.
     pub(super) reset: Option<u64>,
 }
 
 impl StepOutputs {
-    /// Whether its outcome asks for a review or for data.
+    /// Returns `true` if its outcome asks for a review or for data.
     pub(super) fn is_asked(&self) -> bool {
         self.review().is_some() || self.is_suspended()
     }
 
-    /// Whether people, or the end of their time, refused its outcome.
+    /// Returns `true` if people, or the end of their time, refused its outcome.
     pub(super) fn is_refused(&self) -> bool {
         let refused = |review: &Review| matches!(review.state, ReviewState::Refused(_));
         self.review().is_some_and(refused)
     }
 
-    /// Whether its outcome asks for data.
+    /// Returns `true` if its outcome asks for data.
     pub(super) fn is_suspended(&self) -> bool {
         let asked = self.asked.get(&None);
         asked.is_some_and(|asked| asked.suspension.is_some())
@@ -68,9 +68,9 @@ pub(super) struct AskedBeside {
     /// The order in which its commands get their frames, and how many have one.
     order: CommandOrder,
     requested: u32,
-    /// What people are asked about it, if it asks for that.
+    /// The review that people are asked for, if it asks for one.
     pub(super) review: Option<Review>,
-    /// What data it waits for, if it asks for any.
+    /// The suspension in which it waits for data, if it asks for any.
     pub(super) suspension: Option<Suspension>,
     pub(super) runs: CommandedRuns,
 }
@@ -91,7 +91,7 @@ impl AskedBeside {
         list.map_or(&[], Vec::as_slice)
     }
 
-    /// Whether a place is that of one of them, which says the same by a member.
+    /// Returns `true` if a place is that of one of them, whose members say the same.
     pub(super) fn is_at(
         &self,
         place: &Reference,
@@ -128,14 +128,14 @@ impl AskedBeside {
         self.suspension = Some(Suspension::new(command, index, siblings));
     }
 
-    /// Whether it counts, as far as people are asked.
+    /// Returns `true` if it counts, as far as people are asked.
     fn has_passed_review(&self) -> bool {
         let review = self.review.as_ref();
         review.is_none_or(|review| review.due() == ReviewDue::CarryOut)
     }
 
-    /// Whether it is the turn of an event: before every command or, where commands have phases, after
-    /// all children and before what is emitted, or before its step waits for data.
+    /// Returns `true` if it is the turn of an event: before every command or, where commands have
+    /// phases, after all children and before what is emitted, or before its step waits for data.
     pub(super) fn may_note(&self) -> bool {
         if let Some(suspension) = &self.suspension {
             return suspension.due() == SuspensionDue::Ask;

@@ -1,5 +1,5 @@
-//! Whether a step whose outcome asks for data waits for them, has no output, and begins again with
-//! them: what is discarded, which notes come first, and what the next attempt is given.
+//! The check that a step whose outcome asks for data waits for them, has no output, and begins
+//! again with them: what is discarded, which notes come first, and what the next attempt is given.
 //!
 //! Who may give data, which, and until when, is checked by the claim about approvals.
 
@@ -255,7 +255,7 @@ impl OutputVerifier<'_> {
 }
 
 impl super::step_outputs::AskedBeside {
-    /// What the next attempt is given of it, once the data are there.
+    /// The checkpoint and the data that the next attempt is given, once the data are there.
     fn resumption(&self) -> Option<Resumption> {
         let outcome = CanonicalJson::from_value(&self.outcome).ok()?;
         self.suspension

@@ -1,5 +1,5 @@
-//! Whether the data that a step waited for were given as its definition allows: of the form that it
-//! declares, in time, once, and in the name of the person who gave them (decision P3).
+//! The check that the data that a step waited for were given as its definition allows: of the form
+//! that it declares, in time, once, and in the name of the person who gave them (decision P3).
 //!
 //! What the data mean for the step is checked by the claim about outputs.
 
@@ -42,7 +42,7 @@ impl<'a> AgentTimeline<'a> {
         }
     }
 
-    /// Who may give a step its data, as its definition has it.
+    /// The policy by which people may give a step its data, as its definition has it.
     fn suspend_policy(
         &mut self,
         frame: &Frame,
@@ -123,7 +123,8 @@ impl<'a> AgentTimeline<'a> {
     }
 }
 
-/// Whether a policy allows these data. Steps wait for data only under rules that bound the check.
+/// Returns `true` if a policy allows these data. Steps wait for data only under rules that bound
+/// the check.
 fn allows(policy: &SuspendPolicy, given: &SuspendResumed) -> bool {
     let Some(schema) = &policy.schema else {
         return true;

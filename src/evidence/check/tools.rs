@@ -1,6 +1,6 @@
-//! Whether every tool call is accounted for: requested by a model with these arguments, permitted
-//! by the definition, answered once or known to be in doubt; and whether every result without a
-//! call repeats a recorded one.
+//! The check that every tool call is accounted for: requested by a model with these arguments,
+//! permitted by the definition, answered once or known to be in doubt; and that every result
+//! without a call repeats a recorded one.
 
 use std::collections::BTreeSet;
 
@@ -24,7 +24,7 @@ use super::{
 use ktsu_workflow::admit::tools::idempotency_key;
 
 impl EvidenceArchive {
-    /// Whether every call of a tool is accounted for.
+    /// Checks that every call of a tool is accounted for.
     pub(super) fn tools(&self, against: &ArchiveVerifyOptions) -> CheckResult {
         let (mut open, mut made) = (None, BTreeSet::new());
         let large = self.each_history(against, &mut |history| {
@@ -60,7 +60,7 @@ impl EvidenceArchive {
     }
 }
 
-/// What a frame says of the tool it is about.
+/// A frame's statements about the tool call it is about.
 pub(super) struct CallReference<'f> {
     pub(super) place: (u64, u32),
     pub(super) attempt: u32,
@@ -71,8 +71,8 @@ pub(super) struct CallReference<'f> {
 }
 
 impl<'a> AgentTimeline<'a> {
-    /// What holds for every frame about a task: it is not over, and the report is the next one, or
-    /// the last one still; who appended it, and in which attempt.
+    /// Checks what holds for every frame about a task: it is not over, and the report is the next
+    /// one, or the last one still; who appended it, and in which attempt.
     pub(super) fn check_report(
         &mut self,
         task: &mut TaskProgress<'a>,
@@ -127,7 +127,8 @@ impl<'a> AgentTimeline<'a> {
         task.decided = true;
     }
 
-    /// Whether a frame is about a call of the last reply that is still to be made.
+    /// Checks that a frame is about a call of the last reply that is still to be made. Returns
+    /// `false` if the last reply does not ask for the call.
     pub(super) fn is_requested(
         &mut self,
         task: &mut TaskProgress<'a>,
@@ -147,7 +148,7 @@ impl<'a> AgentTimeline<'a> {
         true
     }
 
-    /// Whether a frame that names a tool is about what the reply asks for, and permitted.
+    /// Checks that a frame that names a tool is about what the reply asks for, and permitted.
     pub(super) fn check_call(
         &mut self,
         task: &mut TaskProgress<'a>,
@@ -319,8 +320,8 @@ impl<'a> AgentTimeline<'a> {
         }
     }
 
-    /// What is still on its way when a task ends is in doubt before, and an output rests on every
-    /// result.
+    /// Checks that what is still on its way when a task ends is in doubt before, and that an output
+    /// rests on every result.
     pub(super) fn finish(
         &mut self,
         task: &TaskProgress<'a>,
@@ -341,7 +342,7 @@ impl<'a> AgentTimeline<'a> {
 }
 
 impl TaskProgress<'_> {
-    /// Whether a tool is the one that the model means by the name it was told.
+    /// Returns `true` if a tool is the one that the model means by the name it was given.
     fn names_tool(&mut self, place: (u64, u32), attempt: u32, server: &str, tool: &str) -> bool {
         let offered = self.offered.clone();
         let offered = offered.as_deref().and_then(Value::as_array);

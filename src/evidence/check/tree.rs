@@ -15,18 +15,18 @@ use super::{
 
 const UNSIGNED: &str = "the ledger has no signed checkpoint";
 
-/// What the tree and the keys of an archive come to.
+/// The result of reading the tree and the keys of an archive.
 pub(super) struct Signed {
     keys: Keys,
     /// The root of each checkpoint, as the frames give it.
     roots: Result<BTreeMap<u64, Node>, ClaimFailure>,
-    /// What is wrong with a key or its note.
+    /// The fault in a key or its note, if there is one.
     key_wrong: Option<ClaimFailure>,
-    /// What is wrong with a checkpoint.
+    /// The fault in a checkpoint, if there is one.
     wrong: Option<ClaimFailure>,
-    /// Which of the keys signed the last checkpoint.
+    /// The index of the key that signed the last checkpoint.
     signer: Option<usize>,
-    /// Where the last checkpoint stands: it alone may stand behind the tree.
+    /// The position of the last checkpoint: it alone may be behind the tree.
     last: u64,
     checkpoints: u64,
 }
@@ -76,7 +76,7 @@ impl Signed {
         }
     }
 
-    /// Whether the frames are in the tree of the last checkpoint.
+    /// Checks that the frames are in the tree of the last checkpoint.
     pub(super) fn inclusion(&self, evidence: &EvidenceArchive) -> CheckResult {
         let size = evidence.tree.size;
         self.roots.as_ref().map_err(Clone::clone)?;
@@ -97,7 +97,7 @@ impl Signed {
         }
     }
 
-    /// Whether every checkpoint is signed by the key in force, over the frames before it.
+    /// Checks that every checkpoint is signed by the key in force, over the frames before it.
     pub(super) fn signatures(&self) -> CheckResult {
         self.wrong.clone().map_or(Ok(()), Err)?;
         match self.checkpoints {
@@ -106,7 +106,7 @@ impl Signed {
         }
     }
 
-    /// Whether each key is vouched for by the one before.
+    /// Checks that each key is vouched for by the one before.
     pub(super) fn rotation(&self) -> CheckResult {
         self.key_wrong.clone().map_or(Ok(()), Err)?;
         let known = self.keys.all();
@@ -122,8 +122,8 @@ impl Signed {
         }
     }
 
-    /// Whether the auditor's key signed last, or vouches for the one that did. A key that others
-    /// vouch for shows nothing: anybody can vouch for a key that everybody knows.
+    /// Checks that the auditor's key signed last, or vouches for the one that did. A key that
+    /// others vouch for shows nothing: anyone can vouch for a key that everyone knows.
     pub(super) fn key(&self, against: &ArchiveVerifyOptions) -> CheckResult {
         let Some(wanted) = &against.key else {
             let words = "operator-asserted only: no key was given with --key";
@@ -148,7 +148,7 @@ impl Signed {
         }
     }
 
-    /// Whether the checkpoints that the auditor has kept are of this ledger.
+    /// Checks that the checkpoints that the auditor has kept are of this ledger.
     pub(super) fn held(
         &self,
         evidence: &EvidenceArchive,

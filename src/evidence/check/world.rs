@@ -1,5 +1,5 @@
-//! Whether frames about worlds hang together: who made them and from what, which outputs are left of a
-//! trigger, ids, schemas, budgets, posts, and the world that the end names.
+//! The check that frames about worlds hang together: who made them and from what, which outputs are
+//! left of a trigger, ids, schemas, budgets, posts, and the world that the end names.
 //!
 //! What guards and templates make of a trigger is not evaluated here: `replay` decides every firing
 //! again.
@@ -28,7 +28,8 @@ use super::{
 };
 
 impl EvidenceArchive {
-    /// Whether frames about worlds follow from those before them, as far as nothing is evaluated.
+    /// Checks that frames about worlds follow from those before them, as far as nothing is
+    /// evaluated.
     pub(super) fn world(&self, against: &ArchiveVerifyOptions) -> CheckResult {
         let mut definitions = Definitions::default();
         let (mut judged, mut unknown) = (0, None);
@@ -232,7 +233,7 @@ impl<'d> RunWorldCheck<'d> {
         self.has_goal = goal.is_some_and(|goal| goal.is_string());
     }
 
-    /// What the fold of a run does not ask, since whoever decides cannot do otherwise.
+    /// Checks what the fold of a run does not ask, since the one that decides cannot do otherwise.
     fn judge(&mut self, frame: &Frame) -> Result<(), String> {
         if is_responder_timer(frame) {
             // That it was set and is due, the fold has seen to.
@@ -321,7 +322,7 @@ impl<'d> RunWorldCheck<'d> {
         Ok(())
     }
 
-    /// Who decided it, and because of what alone.
+    /// Checks who decided it, and because of what alone.
     fn is_decided(
         &self,
         frame: &Frame,
@@ -365,7 +366,7 @@ impl<'d> RunWorldCheck<'d> {
     }
 }
 
-/// Who posted a frame, and with which post.
+/// The person who posted a frame, and the post.
 fn posted(frame: &Frame) -> Option<(Principal, Post)> {
     if let Event::World(event) = &frame.event {
         return event.by().cloned().zip(event.post().cloned());
@@ -374,7 +375,7 @@ fn posted(frame: &Frame) -> Option<(Principal, Post)> {
     Some((posted.by, posted.post))
 }
 
-/// Whether it says that a responder has waited long enough.
+/// Returns `true` if it says that a responder has waited long enough.
 fn is_responder_timer(frame: &Frame) -> bool {
     matches!(&frame.event, Event::Run(RunEvent::TimerFired(fired))
         if fired.timer == TimerKind::After || fired.responder.is_some())
@@ -406,8 +407,9 @@ fn within_budget(
     )
 }
 
-/// What is exceeded is exceeded already, by what a model replied, or would be by an event that follows
-/// from a trigger. The reasons that depend on the time and on costs are compared by `replay` alone.
+/// Checks that what is exceeded is exceeded already, by what a model replied, or would be by an
+/// event that follows from a trigger. The reasons that depend on the time and on costs are compared
+/// by `replay` alone.
 fn judge_exhausted(
     worlds: &CompiledWorlds,
     responding: &Responding,
@@ -465,7 +467,8 @@ fn judge_raised(frame: &Frame, raised: &BudgetRaised) -> Result<(), String> {
     wrong_if(limits.iter().all(Option::is_none), "it raises nothing")
 }
 
-/// How often this thread has read the goal of a run from its params: what tests count instead of time.
+/// The number of times that this thread has read the goal of a run from its params: what tests
+/// count instead of time.
 #[cfg(test)]
 mod count {
     use std::cell::Cell;

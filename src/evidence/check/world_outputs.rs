@@ -26,11 +26,11 @@ pub(super) struct ReactingCandidate {
     at: u32,
     responder: String,
     items: Option<u32>,
-    /// Whether its items could not be evaluated: it makes nothing and fails.
+    /// True if its items could not be evaluated: it makes nothing and fails.
     fails: bool,
 }
 
-/// What responders may make next.
+/// The outputs that responders may make next.
 pub(super) struct Outputs<'a> {
     pub(super) worlds: &'a CompiledWorlds,
     /// Before the frame that is looked at.
@@ -40,8 +40,8 @@ pub(super) struct Outputs<'a> {
     pub(super) fired: &'a [ReactingCandidate],
 }
 
-/// Whether verdicts are such as the definition of their responders allows; those that react, or fail.
-/// Which of them wait, the fold has seen to.
+/// Checks that verdicts are such as the definition of their responders allows; gives those that
+/// react, or fail. Which of them wait, the fold has seen to.
 pub(super) fn judge_candidates(
     worlds: &CompiledWorlds,
     candidates: &[Candidate],
@@ -85,7 +85,7 @@ fn count(entries: &[CompiledEntry]) -> u32 {
     u32::try_from(entries.len()).unwrap_or(u32::MAX)
 }
 
-/// Whether an entry can make nothing: its guard is falsy, or what it makes is there.
+/// Returns `true` if an entry can make nothing: its guard is falsy, or what it makes is there.
 fn may_make_nothing(entry: &CompiledEntry) -> bool {
     let keeps = entry.key.is_some() && entry.if_exists == IfExists::Keep;
     entry.when.is_some() || keeps
@@ -103,7 +103,7 @@ impl Outputs<'_> {
         Some(Trigger::clone(current))
     }
 
-    /// Whether a frame is about the trigger behind the current one.
+    /// Returns `true` if a frame is about the trigger behind the current one.
     pub(super) fn is_of_next(&self, frame: &Frame) -> bool {
         let current = self.responding.current();
         current.is_some_and(|(current, _)| {
@@ -111,7 +111,7 @@ impl Outputs<'_> {
         })
     }
 
-    /// Whether what is left of the goal may make nothing.
+    /// Checks that what is left of the goal may make nothing.
     pub(super) fn goal_may_be_over(&self, has_goal: bool) -> Result<(), String> {
         let Some(next) = self.responding.next_of_goal().filter(|_| has_goal) else {
             return Ok(());
@@ -121,7 +121,7 @@ impl Outputs<'_> {
         wrong_if(!left.into_iter().all(may_make_nothing), words)
     }
 
-    /// Whether what is left of the trigger under way may make nothing.
+    /// Checks that what is left of the trigger under way may make nothing.
     pub(super) fn rest_may_make_nothing(&self) -> Result<(), String> {
         match self.responding.current() {
             Some((trigger, _)) => self.skips(trigger, None),
@@ -129,7 +129,7 @@ impl Outputs<'_> {
         }
     }
 
-    /// Whether outputs from the next one on may make nothing, up to a place or the last.
+    /// Checks that outputs from the next one on may make nothing, up to a place or the last.
     fn skips(&self, trigger: &Trigger, to: Option<OutputPlace>) -> Result<(), String> {
         let Some(from) = self.responding.firing().and_then(|firing| firing.next()) else {
             return Ok(());
@@ -171,7 +171,7 @@ impl Outputs<'_> {
         Ok(())
     }
 
-    /// What may be wrong with the data of an object or a relation, whoever made it.
+    /// Checks the data of an object or a relation, independently of who made it.
     pub(super) fn judge_schema(&self, event: &WorldEvent) -> Result<(), String> {
         let head = self.responding.head();
         let (schema, data) = match event {
@@ -209,7 +209,7 @@ impl Outputs<'_> {
         wrong_if(broken, "its data does not fit the schema of its type")
     }
 
-    /// Whether an output is what its entry makes, under the id that follows from its trigger.
+    /// Checks that an output is what its entry makes, under the id that follows from its trigger.
     pub(super) fn judge_output(
         &self,
         frame: &Frame,
@@ -269,7 +269,7 @@ impl Outputs<'_> {
         }
     }
 
-    /// Whether the outputs between the next one and this may make nothing.
+    /// Checks that the outputs between the next one and this may make nothing.
     fn follows(
         &self,
         frame: &Frame,
@@ -294,8 +294,8 @@ impl Outputs<'_> {
         self.skips(trigger, Some(to))
     }
 
-    /// Whether a rejected output is one of an entry that would make such an event. Gives the address
-    /// of the task whose reply it was made of.
+    /// Checks that a rejected output is one of an entry that would make such an event. Gives the
+    /// address of the task whose reply it was made of.
     pub(super) fn judge_rejected(
         &self,
         frame: &Frame,
@@ -333,8 +333,8 @@ impl Outputs<'_> {
         Ok(address)
     }
 
-    /// Whether nothing more is made of a reply: what is left of it may make nothing, or its model asked
-    /// that nothing be made of it, and nothing was.
+    /// Checks that nothing more is made of a reply: what is left of it may make nothing, or its
+    /// model asked that nothing be made of it, and nothing was.
     pub(super) fn judge_completed(
         &self,
         frame: &Frame,
@@ -376,8 +376,8 @@ impl Outputs<'_> {
         wrong_if(made || !told.eq(all), ASKED_FOR_NOTHING)
     }
 
-    /// Whether a responder may fail here: outputs before the one that fails are made, or may make
-    /// nothing.
+    /// Checks that a responder may fail here: outputs before the one that fails are made, or may
+    /// make nothing.
     pub(super) fn may_fail(&self, frame: &Frame, failed: &ResponderFailed) -> Result<(), String> {
         if failed.address.is_some() || failed.responder == GOAL_ACTOR {
             return Ok(());
@@ -420,7 +420,7 @@ impl Outputs<'_> {
     }
 }
 
-/// What a reply is to its responder, without looking at the schema of its output.
+/// The meaning of a reply for its responder, without looking at the schema of its output.
 enum ReplyEnd {
     /// Something may be made of it.
     Given,
@@ -452,7 +452,7 @@ fn reply_end(responder: &CompiledResponder, trigger: &Trigger) -> ReplyEnd {
     }
 }
 
-/// Whether a responder may make something of a trigger.
+/// Checks that a responder may make something of a trigger.
 fn may_react(responder: &CompiledResponder, trigger: &Trigger) -> Result<(), String> {
     match reply_end(responder, trigger) {
         ReplyEnd::Given => Ok(()),
@@ -461,7 +461,7 @@ fn may_react(responder: &CompiledResponder, trigger: &Trigger) -> Result<(), Str
     }
 }
 
-/// What a responder makes of a trigger.
+/// The entries by which a responder makes something of a trigger.
 fn entries<'r>(responder: &'r CompiledResponder, trigger: &Trigger) -> &'r [CompiledEntry] {
     match (&trigger.subject, &responder.work) {
         (TriggerSubject::Reply { .. }, _) => &responder.then,
@@ -470,8 +470,8 @@ fn entries<'r>(responder: &'r CompiledResponder, trigger: &Trigger) -> &'r [Comp
     }
 }
 
-/// Whether all outputs of a candidate between two places may make nothing. A place is an item and an
-/// entry. There may be more items than can be counted.
+/// Returns `true` if all outputs of a candidate between two places may make nothing. A place is an
+/// item and an entry. There may be more items than can be counted.
 fn skippable(entries: &[CompiledEntry], from: (u32, u32), to: (u32, u32)) -> bool {
     let nothing = |from: u32, to: usize| {
         let some = entries.iter().take(to).skip(from as usize);

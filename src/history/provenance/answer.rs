@@ -12,7 +12,7 @@ use super::story::memo::TraceMemo;
 use super::story::path::dotted;
 use ktsu_workflow::expression::provenance::{FramePointer, Provenance};
 
-/// Where a value came from.
+/// The answer to where a value came from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ProvenanceAnswer {
     /// `run_…`.
@@ -28,9 +28,9 @@ pub struct ProvenanceAnswer {
     pub value: Value,
     /// The way back, from the value on.
     pub chain: Vec<Hop>,
-    /// What it was made of.
+    /// The places that it was made of.
     pub origins: Vec<ValueOrigin>,
-    /// What only decided.
+    /// The places that only decided.
     pub deciders: Vec<Decider>,
 }
 
@@ -74,7 +74,7 @@ pub struct ValueOrigin {
     pub reply: Option<u64>,
 }
 
-/// Why a place decided.
+/// The role of a place that decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DeciderRole {
@@ -87,9 +87,9 @@ pub enum DeciderRole {
 /// Something recorded that only decided.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Decider {
-    /// Why it counts.
+    /// The role in which it counts.
     pub why: DeciderRole,
-    /// What it is.
+    /// The place.
     #[serde(flatten)]
     pub place: ValueOrigin,
 }
@@ -114,7 +114,7 @@ impl<'s, 'f> FrameCache<'s, 'f> {
         Self { story, last: None }
     }
 
-    /// What is recorded at some places, in their order; as many as the bound on the work allows.
+    /// The recorded values at some places, in their order; as many as the bound on the work allows.
     pub(super) fn origins<'p>(
         &mut self,
         places: impl IntoIterator<Item = &'p FramePointer>,
@@ -169,7 +169,7 @@ fn created(story: &TracedRun<'_>, place: &FramePointer) -> Option<Value> {
     }
 }
 
-/// What a place is called, and for a reply the answer of the model that it was taken from.
+/// The name of a place, and for a reply the answer of the model that it was taken from.
 fn named(
     story: &TracedRun<'_>,
     place: &FramePointer,

@@ -18,11 +18,11 @@ use ktsu_workflow::expression::provenance::FramePointer;
 /// The most hops in an answer.
 const MAX_HOPS: usize = 1000;
 
-/// How a value was made.
+/// The derivation of a value.
 pub(super) struct Derived<V> {
     /// The rule: the hops through what made it.
     pub(super) rule: Vec<Hop>,
-    /// What it was made of.
+    /// The values that it was made of.
     pub(super) inputs: Vec<V>,
 }
 
@@ -30,12 +30,12 @@ pub(super) struct Derived<V> {
 pub(super) trait Derivations {
     /// A value.
     type Value;
-    /// Whether the inputs of a value come before the values beside it.
+    /// True if the inputs of a value come before the values beside it.
     const DEPTH_FIRST: bool;
-    /// Whether the walk continues once the answer has [`MAX_HOPS`] hops: it looks for origins, too.
+    /// True if the walk continues once the answer has [`MAX_HOPS`] hops: it looks for origins, too.
     const WALKS_WHEN_FULL: bool;
 
-    /// How a value was made.
+    /// The derivation of a value.
     fn derive(&mut self, value: Self::Value) -> Derived<Self::Value>;
 }
 
@@ -47,9 +47,9 @@ pub(super) struct DerivedValue<'p, O> {
     pub(super) value: Value,
     /// The hops on the way back.
     pub(super) chain: Vec<Hop>,
-    /// Where it began.
+    /// The places where it began.
     pub(super) origins: O,
-    /// What only decided.
+    /// The places that only decided.
     pub(super) deciders: Vec<(DeciderRole, &'p FramePointer)>,
 }
 

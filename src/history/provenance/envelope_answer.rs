@@ -1,4 +1,4 @@
-//! Where a field of an envelope came from, and what else decided that it is there.
+//! The origins of a field of an envelope, and what else decided that it is there.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::hops;
 use super::story::TracedRun;
 use super::story::path::{FieldNotFoundError, FieldPath, not_found};
 
-/// Where a field of an envelope came from; `within` is the child that was asked about.
+/// The origins of a field of an envelope; `within` is the child that was asked about.
 ///
 /// # Errors
 /// [`FieldNotFoundError`].
@@ -49,7 +49,7 @@ pub(super) fn answer(
 }
 
 impl TracedRun<'_> {
-    /// What could have ended the run before a field was there.
+    /// The places that could have ended the run before a field was there.
     pub fn kept_going(&self, asked: &FieldPath) -> Provenance {
         let mut segments = asked.pointer.split('/').skip(1);
         let scope = self.state().scope_at(&asked.scope);

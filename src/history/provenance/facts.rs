@@ -26,7 +26,7 @@ pub(super) struct StepFacts {
     pub(super) decided: Option<u64>,
     /// The models' answers.
     pub(super) replies: Vec<u64>,
-    /// What its tools gave, and what kept them from being called.
+    /// The results of its tools, and what kept them from being called.
     pub(super) results: Vec<u64>,
     /// Decisions of people about its calls, and expired approvals.
     pub(super) words: Vec<u64>,
@@ -50,7 +50,7 @@ pub(super) struct RunFacts {
 pub(super) struct SetField {
     /// The frame with the person's word.
     pub(super) seq: u64,
-    /// Where the value is in it.
+    /// The path of the value in it.
     pub(super) path: String,
     /// The field.
     pub(super) field: String,
@@ -108,7 +108,7 @@ impl RunFacts {
         self.follow(state, scope, step);
     }
 
-    /// Whether the definition of a branch no longer has a step that was in progress.
+    /// Returns `true` if the definition of a branch no longer has a step that was in progress.
     fn is_dropped(&self, state: &RunState, scope: &str, step: &str) -> bool {
         let shape = state.scope_at(scope).and_then(|at| state.scope(at));
         let missing = shape.is_some_and(|held| held.shape.position(step).is_none());

@@ -28,7 +28,7 @@ pub(super) fn chain(story: &TracedRun<'_>, asked: &FieldPath, origins: &Provenan
     walk(story, &mut made, first)
 }
 
-/// Where the way back begins; nowhere for what no step made.
+/// The first value of the walk back; nothing for what no step made.
 fn beginning(story: &TracedRun<'_>, asked: &FieldPath) -> Option<Visit> {
     let scope = story.state().scope_at(&asked.scope)?;
     let mut segments = asked.pointer.splitn(4, '/').skip(1);
@@ -61,7 +61,7 @@ enum Visit {
     Params(u32, String),
 }
 
-/// How the values of workflows were made.
+/// The derivations of the values of workflows.
 struct Workflows<'s, 'f> {
     story: &'s TracedRun<'f>,
     origins: BTreeSet<FramePointer>,
@@ -99,7 +99,7 @@ impl Workflows<'_, '_> {
         });
     }
 
-    /// Whether a value has a part in what is asked about.
+    /// Returns `true` if a value has a part in what is asked about.
     fn counts(&self, value: &Tracked) -> bool {
         let sources = value.sources().flat();
         self.origins.iter().any(|origin| sources.covers(origin))
@@ -226,8 +226,8 @@ impl Workflows<'_, '_> {
         }
     }
 
-    /// What an agent's replies rest on besides its params: the results of its calls, each with the
-    /// reply that made the arguments up, and what people said about them.
+    /// Adds what an agent's replies rest on besides its params: the results of its calls, each with
+    /// the reply that made the arguments up, and what people said about them.
     fn tools(&mut self, facts: &StepFacts, path: &str) {
         for seq in &facts.results {
             if let Some(text) = self.called(*seq) {

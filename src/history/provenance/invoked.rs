@@ -1,5 +1,5 @@
-//! What the commands of a step ran: the children of its step, traced like those of workflow steps.
-//! Their params are parts of the outcome that has the command.
+//! The workflows that the commands of a step ran: the children of its step, traced like those of
+//! workflow steps. Their params are parts of the outcome that has the command.
 
 use std::collections::BTreeMap;
 
@@ -68,7 +68,7 @@ impl TracedRun<'_> {
         Some(Tracked::list(outputs.collect(), Provenance::default()))
     }
 
-    /// What a scope is among those that commands run, and its step.
+    /// The step whose commands ran a scope, and which of those the scope is.
     pub(super) fn invoked_as(&self, scope: u32) -> Option<(u32, u32, &InvokedAs)> {
         let held = self.state().scope(scope)?;
         let parent = held.parent?;

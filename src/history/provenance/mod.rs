@@ -1,4 +1,4 @@
-//! Where a value of an envelope came from: every decision is repeated on values with provenance.
+//! The origins of a value of an envelope: every decision is repeated on values with provenance.
 //!
 //! ```text
 //! frames ─▶ Story: each step's value, tracked ─▶ the envelope, tracked ─▶ one field: an Answer
@@ -38,7 +38,7 @@ pub use story::path::{FieldNotFoundError, FieldPath};
 pub use track::StepTrack;
 pub(crate) use world_path::find as find_in_world;
 
-/// Where a field of an envelope, or of an object in the world of the run, came from; `within` is the
+/// The origins of a field of an envelope, or of an object in the world of the run; `within` is the
 /// child that was asked about. What the envelope has comes first.
 ///
 /// # Errors

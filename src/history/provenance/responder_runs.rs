@@ -12,7 +12,7 @@ use super::story::path::name_in_pointer;
 use super::worlds::WorldFacts;
 
 impl TracedRun<'_> {
-    /// What the frames say of the worlds of the run; nothing if it loads none.
+    /// The facts about the worlds of the run; nothing if it loads none.
     pub(crate) fn worlds(&self) -> Option<&WorldFacts> {
         self.worlds.as_ref()
     }

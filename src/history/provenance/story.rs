@@ -45,11 +45,11 @@ pub struct TracedRun<'f> {
     steps: HashMap<StepKey, StepTrack>,
     params: HashMap<u32, Tracked>,
     outputs: HashMap<u32, ScopeTrack>,
-    /// What could have ended the run before the step that is traced next.
+    /// The places that could have ended the run before the step that is traced next.
     so_far: Provenance,
     /// Cached results of [`TracedRun::survival_marks`].
     alive: RefCell<HashMap<u64, Provenance>>,
-    /// What the frames say of the worlds of the run, if it loads any.
+    /// The facts about the worlds of the run, if it loads any.
     pub(super) worlds: Option<WorldFacts>,
     pub(super) memo: TraceMemo,
 }
@@ -101,7 +101,7 @@ impl<'f> TracedRun<'f> {
         self.fold.state()
     }
 
-    /// What is traced of a step.
+    /// The track of a step.
     pub fn step(&self, at: StepKey) -> Option<&StepTrack> {
         self.steps.get(&at)
     }
@@ -116,8 +116,8 @@ impl<'f> TracedRun<'f> {
         self.outputs.get(&scope)?.output.as_ref()
     }
 
-    /// What could have ended the run before a frame, or could have kept something from running
-    /// that would have.
+    /// The places that could have ended the run before a frame, or could have kept something from
+    /// running that would have.
     pub(super) fn survival_marks(&self, frame: u64) -> Provenance {
         if let Some(known) = self.alive.borrow().get(&frame) {
             return known.clone();
@@ -258,7 +258,8 @@ impl<'f> TracedRun<'f> {
         self.memo.params(at, read)
     }
 
-    /// What decided whether a step ran: its condition, and that what it needs ended well.
+    /// The places that decided whether a step ran: its condition, and that what it needs ended
+    /// well.
     fn gate(&self, scope: u32, position: u32) -> Option<Provenance> {
         let shape = &self.state().scope(scope)?.shape;
         let (step, needs) = self.compiled(scope, position)?;
@@ -322,7 +323,7 @@ impl<'f> TracedRun<'f> {
         }
     }
 
-    /// What a step gave, or was about to give when it was refused.
+    /// The value that a step gave, or was about to give when it was refused.
     fn computed_value(
         &self,
         scope: u32,
@@ -391,7 +392,7 @@ impl<'f> TracedRun<'f> {
         }
     }
 
-    /// What an agent came to: all of its outcome is checked, and its draft before; people decided
+    /// The result of an agent: all of its outcome is checked, and its draft before; people decided
     /// which of its calls were made.
     fn replied(&self, facts: &StepFacts, tracker: &mut Tracker) -> Option<Tracked> {
         for seq in &facts.words {

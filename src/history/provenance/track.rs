@@ -13,13 +13,13 @@ pub struct StepTrack {
     pub value: Option<Tracked>,
     /// Its value without what people laid over it.
     pub(super) computed: Option<Tracked>,
-    /// What people laid over it.
+    /// The fields that people laid over it.
     pub(super) overlays: Vec<TrackedOverlay>,
     /// The output that was refused.
     pub refused: Option<Tracked>,
-    /// What decided whether it ran.
+    /// The places that decided whether it ran.
     pub gate: Provenance,
-    /// What could have made it fail.
+    /// The places that could have made it fail.
     pub risk: Provenance,
     /// For a fan-out: what its items gave, in order.
     pub items: Vec<Option<Tracked>>,

@@ -12,7 +12,7 @@ use super::track::object;
 use ktsu_workflow::expression::provenance::{FramePointer, Provenance, Tracked, union};
 use ktsu_workflow::expression::{EvaluatedValue, from_value};
 
-/// What a failure said, and the places that its code and its words were made of.
+/// The code and the message of a failure, and the places that they were made of.
 #[derive(Clone)]
 struct FailureTrace {
     code: (String, Provenance),
@@ -126,7 +126,7 @@ impl TracedRun<'_> {
         })
     }
 
-    /// What an agent said beside its output, and which model spoke.
+    /// A remark of an agent beside its output, or the model that answered.
     fn told(&self, facts: &StepFacts, name: &str, value: &Value, replies: &[u64]) -> Tracked {
         let field = match name {
             "skip_reason" => SKIP_REASON,
@@ -192,7 +192,7 @@ impl TracedRun<'_> {
         })
     }
 
-    /// Why the run failed, if it did.
+    /// The failure of the run, if a step failed it.
     fn failure(&self) -> Option<FailureTrace> {
         let failing = self.state().failing()?;
         let scope = self.state().scope(failing.scope)?;
@@ -204,7 +204,7 @@ impl TracedRun<'_> {
         self.own_failure(failing.scope, failing.step?, &facts, &shown, None)
     }
 
-    /// Why a step failed, seen from its own frames.
+    /// The failure of a step, seen from its own frames.
     fn own_failure(
         &self,
         scope: u32,

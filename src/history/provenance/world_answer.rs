@@ -1,4 +1,4 @@
-//! Where a field of an object or a relation came from: back through what responders made, one frame
+//! The origins of a field of an object or a relation: back through what responders made, one frame
 //! after another, to what a person, a model or a workflow gave.
 
 use std::collections::BTreeSet;
@@ -27,20 +27,20 @@ use super::world_names::{ResponderView, object_data, relation_value};
 use super::world_path::{self, Found};
 use super::worlds::{WorldFacts, cause};
 
-/// What it costs to find out what a place was made of, beside what look-ups find.
+/// The cost of finding out what a place was made of, beside what look-ups find.
 const EXPANSION_WORK: usize = 8;
 
-/// How what is at a place was made.
+/// The derivation of what is at a place.
 #[derive(Default)]
 struct Expansion {
     hops: Vec<Hop>,
     sources: Provenance,
     choosers: Provenance,
-    /// Whether it is an origin, although something is known of what led to it.
+    /// True if it is an origin, although something is known of what led to it.
     is_origin: bool,
 }
 
-/// Where a field of an object or a relation came from; `path` as a person types it.
+/// The origins of a field of an object or a relation; `path` as a person types it.
 ///
 /// # Errors
 /// [`FieldNotFoundError`].
@@ -106,24 +106,25 @@ pub(super) fn answer(
     Ok(found.answer(story, path))
 }
 
-/// How the values of a run's worlds were made.
+/// The derivations of the values of a run's worlds.
 struct Worlds<'s> {
     story: &'s TracedRun<'s>,
     facts: &'s WorldFacts,
     seen: GatheredPlaces,
     origins: BTreeSet<FramePointer>,
     choosers: GatheredPlaces,
-    /// What led to the frame that was looked at last: its places come one after the other.
+    /// The output that led to the frame that was looked at last: its places come one after the
+    /// other.
     last: Option<(u64, Option<Output<'s>>)>,
 }
 
-/// What an entry saw when it made a frame.
+/// The entry that made a frame, and what it saw.
 struct Output<'s> {
     view: ResponderView<'s>,
     entry: &'s CompiledEntry,
     /// `goal`, `emit` or `then`.
     how: &'static str,
-    /// Why its responder reacted.
+    /// The places because of which its responder reacted.
     why: Provenance,
     /// The workflow whose result it is made of.
     task: Option<&'s TaskContext>,
@@ -161,14 +162,14 @@ impl<'s> Worlds<'s> {
         }
     }
 
-    /// What only chose among values, and is no origin itself.
+    /// The places that only chose among values, and are no origins themselves.
     fn deciders(&self) -> Vec<(DeciderRole, &FramePointer)> {
         let all = self.choosers.iter();
         let all = all.filter(|place| !self.origins.contains(place));
         all.map(|place| (DeciderRole::Chose, place)).collect()
     }
 
-    /// What a place was made of; nothing for one where a value began.
+    /// The derivation of what is at a place; nothing for one where a value began.
     fn expand(&mut self, place: &FramePointer) -> Option<Expansion> {
         let frame = self.story.frame(place.frame)?;
         if let Some(event) = frame.event.world() {
@@ -197,7 +198,7 @@ impl<'s> Worlds<'s> {
         Some(expansion)
     }
 
-    /// What the entry saw that made a frame.
+    /// The entry that made a frame, and what it saw.
     fn output(&self, frame: &Frame, event: &WorldEvent) -> Option<Output<'s>> {
         let derived = event.derived()?;
         let trigger = cause(frame);
@@ -267,7 +268,7 @@ impl<'s> Worlds<'s> {
         hops::chain(self.story, &asked, &sources)
     }
 
-    /// What the responder of a task saw when it asked or ran it, and why it did: `before` decided.
+    /// The reaction in which the responder of a task asked or ran it: `before` decided.
     fn asked(&self, task: &TaskContext, before: u64) -> Option<Reaction<'s>> {
         let view = ResponderView::of_goal(self.story, self.facts, before)?;
         let (_, responder) = view.worlds().responder(&task.responder)?;
@@ -332,11 +333,11 @@ fn task_hop(task: &TaskContext, frame: &Frame, how: &'static str, text: String) 
     }
 }
 
-/// What a responder saw when it reacted, for one of its items perhaps.
+/// The view of a responder when it reacted, for one of its items perhaps.
 struct Reaction<'s> {
     view: ResponderView<'s>,
     responder: &'s CompiledResponder,
-    /// Why it reacted.
+    /// The places because of which it reacted.
     why: Provenance,
 }
 

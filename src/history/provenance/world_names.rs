@@ -30,7 +30,7 @@ use super::story::TracedRun;
 use super::track;
 use super::worlds::WorldFacts;
 
-/// What one responder saw of a trigger, or of a reply, with provenance.
+/// The view that one responder had of a trigger, or of a reply, with provenance.
 pub(crate) struct ResponderView<'s> {
     story: &'s TracedRun<'s>,
     facts: &'s WorldFacts,
@@ -47,9 +47,9 @@ pub(crate) struct TrackedGuard {
     pub(crate) text: Option<String>,
     /// Its value, or why it has none.
     pub(crate) value: Result<Value, String>,
-    /// Whether it lets the responder react.
+    /// True if it lets the responder react.
     pub(crate) holds: bool,
-    /// What it rests on.
+    /// The places that it rests on.
     pub(crate) rests_on: Provenance,
 }
 
@@ -74,7 +74,7 @@ impl NameLookup<Tracked> for ResponderView<'_> {
 }
 
 impl<'s> ResponderView<'s> {
-    /// What the entries of `goal:` see.
+    /// The view that the entries of `goal:` have.
     pub(crate) fn of_goal(
         story: &'s TracedRun<'s>,
         facts: &'s WorldFacts,
@@ -90,8 +90,8 @@ impl<'s> ResponderView<'s> {
         })
     }
 
-    /// What a responder sees of a trigger in a world: the one as of the trigger, or for a reaction to
-    /// a reply the one as of the reply. `before` is the frame that decided.
+    /// The view that a responder has of a trigger in a world: the one as of the trigger, or for a
+    /// reaction to a reply the one as of the reply. `before` is the frame that decided.
     ///
     /// # Errors
     /// In words, where a look-up cannot be evaluated.
@@ -194,7 +194,7 @@ impl<'s> ResponderView<'s> {
         (self, shape)
     }
 
-    /// What its look-ups found, in words: `; claim = null, open = 2 objects`.
+    /// The results of its look-ups, in words: `; claim = null, open = 2 objects`.
     pub(crate) fn found_words(&self, responder: &CompiledResponder) -> String {
         let found = responder.lookups.iter().filter_map(|lookup| {
             let value = self.locals.get(&lookup.name)?.to_value();
@@ -300,7 +300,7 @@ impl<'s> ResponderView<'s> {
         names
     }
 
-    /// What a look-up found: its objects, chosen by what its conditions rest on.
+    /// The result of a look-up: its objects, chosen by what its conditions rest on.
     fn found(&self, find: &CompiledFind, found: InspectedLookup, world: &World) -> Tracked {
         let named = match &found.objects {
             FoundObjects::Named(ids) => ids.as_slice(),
@@ -342,7 +342,7 @@ impl<'s> ResponderView<'s> {
         }
     }
 
-    /// Where the objects began that an index counts, the first of them.
+    /// The places where the first objects that an index counts began.
     fn counted(&self, kind: String, conditions: Vec<Condition>, world: &World) -> Provenance {
         let place = |id: &str| self.place_of(world.object(id)?);
         let fixed = |id: &str| self.facts.is_created_once(id);
@@ -351,7 +351,7 @@ impl<'s> ResponderView<'s> {
         self.story.memo.counted(query, ids, fixed, place)
     }
 
-    /// What the conditions of a query rest on.
+    /// The places that the conditions of a query rest on.
     fn conditions(&self, query: &CompiledQuery) -> Provenance {
         let without = query.without.iter().flat_map(|(_, fields)| fields);
         let all = query.fields.iter().chain(without);
@@ -359,7 +359,7 @@ impl<'s> ResponderView<'s> {
         union(&all.map(|value| value.dependencies()).collect::<Vec<_>>())
     }
 
-    /// Where an object began.
+    /// The place where an object began.
     fn place_of(&self, object: &WorldObject) -> Option<FramePointer> {
         let created = self.facts.created(&object.id, object.changed)?;
         Some(FramePointer::new(created, "/id"))
@@ -379,7 +379,7 @@ impl<'s> ResponderView<'s> {
         ])
     }
 
-    /// What an entry made, as later entries see it.
+    /// The result of an entry, as later entries see it.
     fn made(&self, seq: u64) -> Option<Tracked> {
         let data = self.story.data(seq)?;
         let members = data.as_object()?.iter();
@@ -392,7 +392,7 @@ impl<'s> ResponderView<'s> {
         })))
     }
 
-    /// What an entry made nothing of, since the object with its key was there.
+    /// The object that an entry did not make, since the object with its key was there.
     fn kept(&self, entry: &CompiledEntry) -> Option<Tracked> {
         let CompiledMake::Object { kind, data } = &entry.make else {
             return None;

@@ -12,7 +12,7 @@ const MIN_ID_CHARS: usize = 3;
 /// The most names in an error.
 const MAX_SUGGESTIONS: usize = 12;
 
-/// What a path begins with.
+/// The object or the relation that a path begins with.
 pub(crate) enum Found {
     /// An object.
     Object(Arc<WorldObject>),

@@ -13,18 +13,18 @@ use ktsu_workflow::expression::provenance::FramePointer;
 /// The place of an output: its trigger, its responder, its item, its entry.
 type OutputKey = (u64, Option<String>, Option<u32>, u32);
 
-/// What a run's frames say of its worlds.
+/// The facts about a run's worlds that its frames have.
 #[derive(Debug, Default)]
 pub(crate) struct WorldFacts {
     /// Each trigger that was decided on, with the world as of it.
     triggers: HashMap<u64, (Arc<Trigger>, World)>,
-    /// What responders asked or ran, by address.
+    /// The tasks that responders asked or ran, by address.
     tasks: HashMap<String, Arc<TaskContext>>,
     objects: HashMap<String, ObjectFrames>,
     /// The frames that made a relation, ascending.
     relations: HashMap<String, Vec<u64>>,
     outputs: HashMap<OutputKey, u64>,
-    /// How many times a trigger was looked for in the state.
+    /// The number of times that a trigger was looked for in the state.
     #[cfg(test)]
     pub(crate) work: usize,
 }
@@ -45,7 +45,7 @@ impl WorldFacts {
         Some((trigger, world))
     }
 
-    /// What a responder asked or ran.
+    /// The task that a responder asked or ran.
     pub(crate) fn task(&self, address: &str) -> Option<&Arc<TaskContext>> {
         self.tasks.get(address)
     }
@@ -60,7 +60,7 @@ impl WorldFacts {
         last_until(&self.objects.get(id)?.whole, until)
     }
 
-    /// Whether an object was created no more than once.
+    /// Returns `true` if an object was created no more than once.
     pub(crate) fn is_created_once(&self, id: &str) -> bool {
         self.objects.get(id).is_none_or(|of| of.whole.len() < 2)
     }

@@ -96,7 +96,7 @@ impl<T: Display> Render for HtmlText<T> {
 
 struct TextFilter<'a> {
     page: &'a mut String,
-    /// How many more characters are written.
+    /// The number of characters that may still be written.
     room: usize,
 }
 

@@ -42,13 +42,13 @@ pub fn world_graph(view: &WorldView, format: GraphFormat) -> String {
     lines.join("\n") + "\n"
 }
 
-/// What is drawn of a world.
+/// The part of a world that is drawn.
 pub(super) struct Diagram<'v> {
     /// Two lines for each object: its id, and what it is about.
     pub(super) nodes: Vec<(String, String)>,
     /// Relations between them.
     pub(super) edges: Vec<Edge<'v>>,
-    /// How many objects and relations there are beside these.
+    /// The number of objects and relations beside these.
     pub(super) left_out: usize,
 }
 
@@ -118,7 +118,7 @@ impl<'v> Nodes<'v> {
     }
 }
 
-/// What an object is about: the first text among its data.
+/// The title of an object: the first text among its data.
 fn title(object: &ObjectView) -> String {
     let first = |data: &CanonicalJson| {
         let data = data.to_value();

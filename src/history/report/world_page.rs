@@ -129,7 +129,7 @@ fn short(words: &str) -> String {
     }
 }
 
-/// Where a box stands.
+/// The place of a box.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Place {
     column: usize,

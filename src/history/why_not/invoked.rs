@@ -1,4 +1,4 @@
-//! What the commands of a step run, as reasons why it is not done.
+//! The workflows that the commands of a step run, as reasons why it is not done.
 
 use ktsu_projections::life::invoked::InvokedPath;
 use ktsu_projections::run::{RunStatus, Scope, Step, StepKey, StepStatus};

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::provenance::ValueOrigin;
 
-/// Why a step is where it is.
+/// The reasons why a step has the status it has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct WhyNot {
     /// `run_…`.

@@ -1,4 +1,4 @@
-//! Why a responder did not react, or made less than was expected of it.
+//! The reasons why a responder did not react, or made less than was expected of it.
 
 mod never;
 mod task;
@@ -24,7 +24,8 @@ const MAX_SHOWN: usize = 50;
 /// The most responders that an error names.
 const MAX_SUGGESTIONS: usize = 20;
 
-/// Why a responder did not react; of all triggers, or of those about one object or relation.
+/// The reasons why a responder did not react; of all triggers, or of those about one object or
+/// relation.
 ///
 /// # Errors
 /// [`FieldNotFoundError`] if there is no such responder or object.
@@ -109,7 +110,7 @@ fn object_id(world: &World, path: &str) -> Result<String, FieldNotFoundError> {
     }
 }
 
-/// What one trigger was to the responder.
+/// The decision of the responder on one trigger.
 struct Decision<'f> {
     /// `responder.fired`.
     fired: u64,
@@ -157,7 +158,7 @@ struct Explainer<'s, 'f> {
     failures: Failures<'f>,
     because: Vec<Reason>,
     reacted: bool,
-    /// Whether a timer of its own is still to fire.
+    /// True if a timer of its own is still to fire.
     waits: bool,
 }
 
@@ -171,7 +172,7 @@ impl<'f> Explainer<'_, 'f> {
         });
     }
 
-    /// What was decided about the triggers that count.
+    /// The decisions on the triggers that count.
     fn decisions(&self, name: &str) -> Vec<Decision<'f>> {
         let mut found = Vec::new();
         for frame in self.story.frames() {
@@ -202,7 +203,8 @@ impl<'f> Explainer<'_, 'f> {
             .collect()
     }
 
-    /// Whether a trigger is about the object that was asked for.
+    /// Returns `true` if a trigger is about the object that was asked for, or if none was asked
+    /// for.
     fn counts(&self, trigger: u64) -> bool {
         let Some(object) = &self.object else {
             return true;
@@ -225,7 +227,7 @@ impl<'f> Explainer<'_, 'f> {
         }
     }
 
-    /// What was decided about one trigger.
+    /// Explains the decision on one trigger.
     fn decided(&mut self, decision: &Decision<'f>) {
         let Some((trigger, world)) = self.facts.trigger(decision.trigger) else {
             return;
@@ -343,7 +345,7 @@ impl<'f> Explainer<'_, 'f> {
         }
     }
 
-    /// Why an entry made nothing.
+    /// The reason why an entry made nothing.
     fn not_made(
         &self,
         trigger: u64,
@@ -384,7 +386,8 @@ fn guard_words(guard: &TrackedGuard) -> String {
     }
 }
 
-/// Whether a trigger is about an object or a relation: it, or an end of the relation it is about.
+/// Returns `true` if a trigger is about this object or relation, or about a relation that it is an
+/// end of.
 fn is_about(trigger: &Trigger, id: &str) -> bool {
     match &trigger.subject {
         TriggerSubject::Object { object, .. } => *object.id == *id,

@@ -53,7 +53,8 @@ pub(super) fn suspension(state: &RunState, at: StepKey) -> Option<(u64, String)>
     }
 }
 
-/// Why a step does not run by itself that is declared `on: resume`, and for which step it does or will.
+/// The reason why a step that is declared `on: resume` does not run by itself, and for which step
+/// it does or will.
 pub(super) fn resume_step(state: &RunState, scope: u32, position: u32) -> String {
     let alone = "it runs only in place of a suspended step that is resumed to it";
     let held = state.scope(scope);
@@ -80,7 +81,7 @@ pub(super) fn resume_step(state: &RunState, scope: u32, position: u32) -> String
     }
 }
 
-/// Whether a responder still waits with an event, and that or what became of it, in words. What it
+/// True if a responder still waits with an event, and that or the outcome of it, in words. What it
 /// decided when its timer fired is a decision of its own.
 pub(super) fn waiting(state: &RunState, event: u64, told: &Candidate) -> (bool, String) {
     let after = told.after_ms.unwrap_or_default();

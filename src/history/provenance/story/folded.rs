@@ -10,7 +10,7 @@ use super::super::facts::RunFacts;
 use super::super::worlds::WorldFacts;
 use super::TracedRun;
 
-/// What a fold of all frames of a run leaves.
+/// The result of folding all frames of a run.
 pub(in crate::provenance) struct FoldedRun {
     /// The envelopes, and the state underneath.
     pub(in crate::provenance) fold: EnvelopeFold,

@@ -1,4 +1,5 @@
-//! What an answer evaluates once and shares with everything that needs it, and how much work it was.
+//! The values that an answer evaluates once and shares with everything that needs them, and how
+//! much work it was.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
@@ -10,7 +11,7 @@ use ktsu_workflow::expression::provenance::{FramePointer, Provenance, Tracked, u
 use super::TracedRun;
 use super::path::FieldNotFoundError;
 
-/// Why a trace has no answer.
+/// The reason why a trace has no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TraceError {
     /// A path leads nowhere.
@@ -35,7 +36,7 @@ pub(in crate::provenance) struct TraceMemo {
     params: RefCell<BTreeMap<u64, Tracked>>,
     /// Objects that look-ups found, by id and by the frame that left them so.
     objects: RefCell<HashMap<(Arc<str>, u64), Tracked>>,
-    /// What look-ups counted, by type and conditions.
+    /// The objects that look-ups counted, by type and conditions.
     counted: RefCell<HashMap<CountQuery, Vec<CountedObject>>>,
 }
 
@@ -45,9 +46,9 @@ type CountQuery = (String, Vec<Condition>);
 /// An object among those that a look-up counted.
 struct CountedObject {
     id: Arc<str>,
-    /// Where it began.
+    /// The place where it began.
     place: Option<FramePointer>,
-    /// Where it and all before it began.
+    /// The places where it and all before it began.
     all: Provenance,
 }
 
@@ -92,8 +93,9 @@ impl TraceMemo {
         value
     }
 
-    /// Where the objects began that a look-up counted, in order. Counts of a growing world share the
-    /// places of those that they have in common. `is_fixed` says that an object was created once.
+    /// The places where the objects that a look-up counted began, in order. Counts of a growing
+    /// world share the places of those that they have in common. `is_fixed` says that an object was
+    /// created once.
     pub(in crate::provenance) fn counted<'i>(
         &self,
         query: CountQuery,
@@ -144,7 +146,7 @@ impl TracedRun<'_> {
         self.memo.done.get()
     }
 
-    /// How many values and places are kept for later questions.
+    /// The number of values and places that are kept for later questions.
     #[cfg(test)]
     pub(crate) fn kept(&self) -> usize {
         let counted = self.memo.counted.borrow();
@@ -152,7 +154,7 @@ impl TracedRun<'_> {
         counted + self.memo.objects.borrow().len() + self.memo.params.borrow().len()
     }
 
-    /// Whether an answer took more work than the bound allows.
+    /// Returns `true` if an answer took more work than the bound allows.
     pub(crate) fn is_over_bound(&self) -> bool {
         self.memo.is_over()
     }

@@ -35,14 +35,15 @@ impl ScopeNames<'_> {
         }
     }
 
-    /// What the step that asks was given after a suspension.
+    /// The checkpoint and the data that the step that asks was given after a suspension.
     fn given(&self) -> Option<&Resumption> {
         self.story
             .state()
             .resumption(StepKey::of(self.scope, self.step?))
     }
 
-    /// What let the step begin again, if it was suspended: the commands of the attempt before.
+    /// The places that let the step begin again, if it was suspended: the commands of the attempt
+    /// before.
     pub(in crate::provenance) fn let_begin(&self) -> Provenance {
         self.given().map_or_else(Provenance::default, |given| {
             let place = FramePointer::new(given.finished, "/outcome/commands");

@@ -25,11 +25,11 @@ pub struct FieldPath {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct FieldNotFoundError {
-    /// What is wrong, with the requested path.
+    /// The error, with the requested path.
     pub message: String,
     /// The same without the path.
     pub unnamed: String,
-    /// What is there instead.
+    /// The names that are there instead.
     pub there: Vec<String>,
 }
 

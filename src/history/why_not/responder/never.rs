@@ -29,7 +29,7 @@ impl Explainer<'_, '_> {
         }
     }
 
-    /// How many events of each type came.
+    /// Adds the number of events of each type that came.
     fn came(&mut self) {
         let mut counts: BTreeMap<String, (u64, u64)> = BTreeMap::new();
         for frame in self.story.frames() {

@@ -1,5 +1,5 @@
-//! Where a question of a responder, or a workflow that it runs, stands; and what keeps a run from
-//! going on.
+//! The state of a question of a responder, or of a workflow that it runs; and what keeps a run from
+//! continuing.
 
 use ktsu_ledger::event::{TaskKind, WorldEvent};
 use ktsu_projections::world::ResponderTaskPhase;
@@ -7,7 +7,7 @@ use ktsu_projections::world::ResponderTaskPhase;
 use super::Explainer;
 
 impl Explainer<'_, '_> {
-    /// Where a task stands: with its frame.
+    /// The state of a task, with its frame.
     pub(super) fn task(&mut self, address: &str, kind: TaskKind) -> (Option<u64>, String) {
         let what = match kind {
             TaskKind::Ask => "question",
@@ -83,7 +83,7 @@ impl Explainer<'_, '_> {
         }
     }
 
-    /// What lets a task of a run that has ended begin again, if anything does.
+    /// The command that lets a task of a run that has ended begin again, if there is one.
     fn begins_again(&self, address: &str) -> String {
         let state = self.story.state();
         match state.may_ask_again(address) && !self.responding.head().is_exhausted() {
@@ -92,7 +92,7 @@ impl Explainer<'_, '_> {
         }
     }
 
-    /// What keeps a run from going on.
+    /// The reason why a run does not continue.
     pub(super) fn held_up(&self) -> String {
         let state = self.story.state();
         let name = state.stream().name();
