@@ -165,6 +165,27 @@ fn a_run_so_long_that_its_leaves_are_a_blob_is_removed_like_any_other() {
 }
 
 #[test]
+fn a_run_that_goes_on_in_the_call_that_removes_it_stays() {
+    on_each(|store| {
+        let epoch = fill(store);
+        let planned = plan(view(store), "a").unwrap();
+        let removal = removing(view(store), &[planned]);
+        let more = entry(&run("a"), end_of(store, &run("a")), vec![ended()]);
+        let frames = read_all(view(store), &run("a"), 0).unwrap().len();
+        let answers = store.append(epoch, &[more, removal]).unwrap();
+        assert!(answers[0].is_ok(), "{answers:?}");
+        let refused = answers[1].as_ref().unwrap_err();
+        assert!(
+            matches!(refused, AppendRefusal::Conflict { .. }),
+            "{refused}"
+        );
+        let left = read_all(view(store), &run("a"), 0).unwrap().len();
+        assert_eq!(left, frames + 1);
+        sound(store);
+    });
+}
+
+#[test]
 fn an_owner_that_was_overtaken_removes_nothing() {
     on_each(|store| {
         let stale = fill(store);

@@ -320,6 +320,21 @@ fn requested_color(arguments: impl Iterator<Item = OsString>) -> Option<ColorCho
 }
 
 impl Command {
+    /// Returns `true` for a command that opens no ledger.
+    fn needs_no_ledger(&self) -> bool {
+        matches!(
+            self,
+            Self::Validate(_)
+                | Self::Schema(_)
+                | Self::Init(_)
+                | Self::Lock(_)
+                | Self::Workflow(_)
+                | Self::Explain(_)
+                | Self::Completions(_)
+                | Self::Version
+        )
+    }
+
     /// Returns `true` if only the result and errors are wanted.
     fn is_quiet(&self) -> bool {
         match self {
@@ -363,7 +378,9 @@ fn usage_of(name: &str) -> String {
 
 fn dispatch(arguments: Arguments) -> Result<ExitCode, Failure> {
     let common = arguments.common;
-    must_be_a_file(common.ledger.as_deref())?;
+    if !arguments.command.needs_no_ledger() {
+        must_be_a_file(common.ledger.as_deref())?;
+    }
     match arguments.command {
         Command::Run(arguments) => in_runtime(run::run(&common, arguments)),
         Command::Start(arguments) => in_runtime(start::run(&common, arguments)),

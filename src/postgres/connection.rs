@@ -79,7 +79,7 @@ impl QueryError {
 /// What the server refused, in our words.
 fn refused(doing: &'static str, code: &SqlState) -> StoreError {
     let why = match *code {
-        SqlState::UNDEFINED_TABLE => "it has no ledger; make one: ktsu ledger init URL",
+        SqlState::UNDEFINED_TABLE => "it has no tables of a ledger",
         SqlState::INSUFFICIENT_PRIVILEGE => "the role may not do that",
         SqlState::DISK_FULL => "the disk of the server is full",
         SqlState::READ_ONLY_SQL_TRANSACTION => "the server only reads: it is a standby",

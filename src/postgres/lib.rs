@@ -39,16 +39,19 @@ const MIN_VERSION: i32 = 140_000;
 /// The longest wait for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The triggers that keep frames as they are.
-const TRIGGERS: [&str; 10] = [
+const TRIGGERS: [&str; 13] = [
     "blobs_are_not_truncated",
     "blobs_never_change",
     "blobs_stay",
     "frames_are_not_truncated",
     "frames_never_change",
     "frames_stay",
+    "ledger_is_not_truncated",
     "ledger_only_rises",
     "ledger_stays",
+    "removals_are_not_truncated",
     "removals_never_change",
+    "streams_are_not_truncated",
     "streams_never_change",
 ];
 
@@ -123,6 +126,9 @@ fn check_server(ledger: &PostgresQueries) -> Result<(), StoreError> {
     let (encoding, synchronous): (&str, &str) = (column(row, 1)?, column(row, 2)?);
     if encoding != "UTF8" {
         return refused(format!("its encoding is {encoding}, and UTF8 is needed"));
+    }
+    if !column::<bool>(row, 3)? {
+        return refused("its fsync is off, so what it acknowledged could be lost".to_owned());
     }
     if !["on", "remote_apply"].contains(&synchronous) {
         return refused(format!(

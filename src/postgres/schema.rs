@@ -82,6 +82,9 @@ CREATE TRIGGER blobs_are_not_truncated BEFORE TRUNCATE ON blobs EXECUTE FUNCTION
 CREATE TRIGGER streams_never_change BEFORE UPDATE OR DELETE ON streams FOR EACH ROW EXECUTE FUNCTION refuse_change();
 CREATE TRIGGER removals_never_change BEFORE UPDATE OR DELETE ON removals FOR EACH ROW EXECUTE FUNCTION refuse_change();
 CREATE TRIGGER ledger_only_rises BEFORE UPDATE ON ledger FOR EACH ROW EXECUTE FUNCTION refuse_fall();
+CREATE TRIGGER streams_are_not_truncated BEFORE TRUNCATE ON streams EXECUTE FUNCTION refuse_change();
+CREATE TRIGGER removals_are_not_truncated BEFORE TRUNCATE ON removals EXECUTE FUNCTION refuse_change();
+CREATE TRIGGER ledger_is_not_truncated BEFORE TRUNCATE ON ledger EXECUTE FUNCTION refuse_change();
 CREATE TRIGGER ledger_stays BEFORE DELETE ON ledger FOR EACH ROW EXECUTE FUNCTION refuse_change();
 
 INSERT INTO ledger (id, format, epoch, head, beat) VALUES (1, 1, 0, 0, 0);

@@ -401,6 +401,8 @@ impl Writer {
         statement: &str,
         parameters: Vec<SqlParameter>,
     ) -> Result<Vec<Row>, StoreError> {
+        // A warning of an earlier statement, or of the connection's start, is about something else.
+        connection.take_warning();
         match connection.query(statement, parameters) {
             Ok(_) if connection.take_warning() => Err(not_replicated()),
             Ok(rows) => Ok(rows),

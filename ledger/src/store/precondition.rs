@@ -148,7 +148,8 @@ fn check_removal(
         return Ok(Some(AppendRefusal::Removed(stream.clone())));
     }
     let expected = removed.first.saturating_add(removed.frames).checked_sub(1);
-    let found = view.durable_tail(stream)?;
+    // What this call has appended to it so far counts, too.
+    let found = view.tail(stream)?;
     if found.is_none_or(|tail| Some(tail.seq) != expected || tail.hash != removed.hash) {
         return Ok(Some(AppendRefusal::Conflict {
             stream: stream.clone(),

@@ -330,4 +330,5 @@ fn the_address_of_a_database_is_no_file_and_its_password_is_not_shown() {
         assert!(!format!("{refused:?}").contains("s3cret"));
     }
     assert!(!desk.path().join("postgres:").exists());
+    desk.ktsu(&["version", "--ledger", address]).is(0);
 }
