@@ -103,6 +103,32 @@ fn verify_finds_what_was_changed_behind_the_triggers_and_that_they_are_off() {
 }
 
 #[test]
+fn verify_finds_frames_that_are_gone_wherever_they_were() {
+    let Some(server) = Server::get() else { return };
+    for (gone, why) in [
+        ("pos = 2", "1 frames are gone, and 0 were removed"),
+        (
+            "stream = (SELECT id FROM streams WHERE name = 'run:a')",
+            "the stream \"run:a\" has no frames",
+        ),
+    ] {
+        let (place, schema) = filled(&server);
+        server.sql(&format!(
+            "SET search_path = {schema}; ALTER TABLE frames DISABLE TRIGGER frames_stay;
+             DELETE FROM frames WHERE {gone}; ALTER TABLE frames ENABLE TRIGGER frames_stay"
+        ));
+        let reader = place.reader().unwrap();
+        let report = verify(reader.as_ref(), &VerifyOptions::default(), &mut |_| {});
+        let found = report.problems.iter().map(|one| one.message.clone());
+        let found: Vec<String> = found.collect();
+        assert!(
+            found.iter().any(|one| one.contains(why)),
+            "{gone}: {found:?}"
+        );
+    }
+}
+
+#[test]
 fn an_owner_that_was_overtaken_stores_nothing() {
     let Some(server) = Server::get() else { return };
     let (place, _) = server.ledger();

@@ -272,16 +272,22 @@ impl Audit for PostgresReader {
 impl PostgresReader {
     /// Looks for what the container has wrong.
     fn look(&self, inspection: &mut Inspection) -> Result<(), StoreError> {
-        let rows = self.0.ask(
-            "SELECT epoch, head, (SELECT coalesce(max(pos), 0) FROM frames) FROM ledger",
-            &Vec::new,
-        )?;
+        // One statement: an append and a removal change several of these at once.
+        let question = "SELECT epoch, head, (SELECT count(*) FROM frames),
+               (SELECT coalesce(max(pos), 0) FROM frames),
+               (SELECT coalesce(sum(frames), 0)::bigint FROM removals) FROM ledger";
+        let rows = self.0.ask(question, &Vec::new)?;
         match rows.as_slice() {
             [row] => {
                 inspection.epoch = Some(unsigned(row, 0)?);
-                let (head, last) = (unsigned(row, 1)?, unsigned(row, 2)?);
+                let (head, count, last) = (unsigned(row, 1)?, unsigned(row, 2)?, unsigned(row, 3)?);
                 if last > head {
                     let words = format!("it has a frame at {last}, behind its head {head}");
+                    inspection.problems.push(words);
+                }
+                let (gone, removed) = (head.saturating_sub(count), unsigned(row, 4)?);
+                if gone != removed {
+                    let words = format!("{gone} frames are gone, and {removed} were removed");
                     inspection.problems.push(words);
                 }
             }
@@ -289,6 +295,21 @@ impl PostgresReader {
                 let words = format!("it has {} owner's rows", others.len());
                 inspection.problems.push(words);
             }
+        }
+        let question = "SELECT name, removed FROM (SELECT name,
+               EXISTS (SELECT 1 FROM frames WHERE stream = streams.id) AS has_frames,
+               EXISTS (SELECT 1 FROM removals WHERE stream = streams.id) AS removed
+             FROM streams) AS all_streams WHERE has_frames = removed ORDER BY name";
+        for row in &self.0.ask(question, &Vec::new)? {
+            let (name, removed): (&str, bool) = (column(row, 0)?, column(row, 1)?);
+            let what = if removed {
+                "was removed and has"
+            } else {
+                "has no"
+            };
+            inspection
+                .problems
+                .push(format!("the stream {name:?} {what} frames"));
         }
         let question = "SELECT tgname::text FROM pg_trigger
              WHERE NOT tgisinternal AND tgenabled IN ('O', 'A')
