@@ -516,3 +516,29 @@ fn long_streams_are_read_in_pages() {
         assert_eq!(all, entry.records());
     }
 }
+
+#[test]
+fn index_rows_keep_a_key_for_one_stream_and_may_hand_it_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let sqlite = SqliteStore::open(&folder.path().join("ledger.db")).unwrap();
+    let server = postgres::Server::get();
+    let on_a_server = server.as_ref().map(|it| it.ledger().0.store().unwrap());
+    let stores: [Box<dyn Store>; 2] = [Box::new(MemoryStore::new()), Box::new(sqlite)];
+    let keyed = |name: &str, key: Option<&str>| IndexRow {
+        key: key.map(str::to_owned),
+        ..row(&run(name), "triage", "running", 1)
+    };
+    for mut store in stores.into_iter().chain(on_a_server) {
+        let epoch = store.acquire().unwrap();
+        let maintenance = store.maintenance().unwrap();
+        let twice = [keyed("a", Some("k")), keyed("b", Some("k"))];
+        let refused = maintenance.put_rows(epoch, &twice).unwrap_err();
+        assert_eq!(refused, StoreError::KeyTwice(run("b")));
+        maintenance.put_rows(epoch, &twice[..1]).unwrap();
+        let refused = maintenance.put_rows(epoch, &twice[1..]).unwrap_err();
+        assert_eq!(refused, StoreError::KeyTwice(run("b")));
+        let moved = [keyed("a", None), keyed("b", Some("k"))];
+        maintenance.put_rows(epoch, &moved).unwrap();
+        assert_eq!(store.by_key("k").unwrap().unwrap().stream, run("b"));
+    }
+}

@@ -323,14 +323,24 @@ impl Writer {
     /// Puts index rows.
     pub(crate) fn put_rows(&mut self, epoch: Epoch, rows: &[IndexRow]) -> Result<(), StoreError> {
         let keys: Vec<String> = rows.iter().filter_map(|row| row.key.clone()).collect();
-        let owners = self.ledger.keys(&[], &keys)?;
+        let streams: Vec<StreamId> = rows.iter().map(|row| row.stream.clone()).collect();
+        let mut keys: HashMap<StreamId, String> =
+            self.ledger.keys(&streams, &keys)?.into_iter().collect();
+        let mut owners: HashMap<String, StreamId> = keys
+            .iter()
+            .map(|(stream, key)| (key.clone(), stream.clone()))
+            .collect();
         for row in rows {
-            let mut owners = owners.iter();
-            let is_other = |(stream, key): &(StreamId, String)| {
-                row.key.as_deref() == Some(key) && *stream != row.stream
-            };
-            if owners.any(is_other) {
+            let owner = row.key.as_ref().and_then(|key| owners.get(key));
+            if owner.is_some_and(|owner| *owner != row.stream) {
                 return Err(StoreError::KeyTwice(row.stream.clone()));
+            }
+            if let Some(before) = keys.remove(&row.stream) {
+                owners.remove(&before);
+            }
+            if let Some(key) = &row.key {
+                keys.insert(row.stream.clone(), key.clone());
+                owners.insert(key.clone(), row.stream.clone());
             }
         }
         let head = self.current_head()?;
