@@ -16,12 +16,12 @@ pub type MicrosClock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 /// differences come from reading two clocks one after the other.
 const MIN_JUMP: u64 = 1_000_000;
 
-/// How long a run waits after it has recorded a jump before it records the next: what the clock jumps
-/// meanwhile is one jump. A clock that jumps whenever it is read would otherwise keep its runs busy
-/// with nothing but recording that.
+/// The time a run waits after it has recorded a jump before it records the next: all that the clock
+/// jumps meanwhile is one jump. A clock that jumps whenever it is read would otherwise keep its
+/// runs busy with nothing but recording that.
 const MIN_RECORD_INTERVAL: Duration = Duration::from_mins(1);
 
-/// How often a run with a deadline looks whether the clock has jumped, at the least.
+/// The longest time between two checks, by a run with a deadline, whether the clock has jumped.
 pub(super) const CLOCK_LOOK_INTERVAL: Duration = Duration::from_mins(1);
 
 /// As many as there are, or as can be counted.
@@ -49,7 +49,7 @@ pub(super) struct ClockReading {
     ahead: u64,
     /// By how many microseconds it went back, as far as it did not go forward again.
     behind: u64,
-    /// When the last jump was recorded.
+    /// Time at which the last jump was recorded.
     recorded: Option<Instant>,
 }
 
@@ -93,7 +93,7 @@ impl ClockReading {
         (by_ms > 0).then_some(by_ms)
     }
 
-    /// Whether it is long enough since a jump was recorded to record another.
+    /// Returns `true` if it is long enough since a jump was recorded to record another.
     pub(super) fn may_record(&self) -> bool {
         let since = |recorded| self.instant.duration_since(recorded);
         self.recorded

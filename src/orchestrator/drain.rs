@@ -43,7 +43,7 @@ impl Orchestrator {
         }
     }
 
-    /// Whether nothing new starts, because the engine is about to stop.
+    /// Returns `true` if nothing new starts, because the engine is about to stop.
     pub fn is_draining(&self) -> bool {
         self.shared.runs.is_draining()
     }

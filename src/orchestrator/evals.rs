@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::{InvokeError, Orchestrator};
 
-/// Why no eval was recorded. Nothing of it is.
+/// The reason why no eval was recorded. Nothing of it is.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum EvalAppendError {
     /// The engine takes nothing new.
@@ -33,7 +33,7 @@ pub struct EvalStream {
 }
 
 impl Orchestrator {
-    /// Whether a value holds a secret of the kit.
+    /// Returns `true` if a value holds a secret of the kit.
     pub fn holds_secret(&self, value: &Value) -> bool {
         let mut without = value.clone();
         self.shared.secrets.redactor().redact_value(&mut without);

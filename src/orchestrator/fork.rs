@@ -35,9 +35,9 @@ use ktsu_workflow::rules::{DecisionRules, recorded_rules};
 pub struct ForkReceipt {
     /// `branch_…`.
     pub branch_id: String,
-    /// What it was forked from.
+    /// The run it was forked from.
     pub parent_run_id: String,
-    /// How many frames it shares.
+    /// Number of frames it shares.
     pub fork_position: u64,
     /// The status of the branch.
     pub status: RunStatus,
@@ -65,7 +65,7 @@ impl Orchestrator {
         }
     }
 
-    /// Whether a run is not there any more.
+    /// Returns `true` if a run is not there any more.
     async fn is_removed(&self, run: &StreamId) -> bool {
         let stream = run.clone();
         let removed = move |reader: &dyn Reader| -> Result<bool, StoreError> {
@@ -297,11 +297,11 @@ fn branch_id() -> String {
     format!("branch_{}", uuid::Uuid::now_v7().simple())
 }
 
-/// What a branch rests on.
+/// The shared part of a branch, and the run it was forked from.
 struct ForkBase {
     /// The last frame that it shares.
     last: Frame,
-    /// How many frames there are.
+    /// Number of frames of the run it was forked from.
     frames: u64,
     /// The decision rules that hold after the last shared frame.
     rules: u32,

@@ -30,7 +30,7 @@ use ktsu_workflow::admit::steer::RunControl;
 use ktsu_workflow::admit::suspend::{StepResumption, StepResumptionError};
 use ktsu_workflow::definition::Definition;
 
-/// What a person wants to become of a run.
+/// A person's command about a run.
 #[derive(Debug, Clone)]
 pub enum HumanCommand {
     /// A field of an output gets another value.
@@ -41,20 +41,20 @@ pub enum HumanCommand {
         from: Option<String>,
         /// Limits of the world's budget that are raised.
         raise: Option<RaisedBudget>,
-        /// Who.
+        /// The person who commands it.
         by: Principal,
-        /// Why.
+        /// The reason, where one was given.
         reason: Option<String>,
     },
     /// The whole run is paused or ended.
     Steer {
-        /// Which of them.
+        /// The control: pause, unpause or cancel.
         steer: RunControl,
-        /// Whether only the principal that started the run may.
+        /// True if only the principal that started the run may command it.
         own_only: bool,
-        /// Who.
+        /// The person who commands it.
         by: Principal,
-        /// Why.
+        /// The reason, where one was given.
         reason: Option<String>,
     },
     /// A call of a tool may be made, or may not.
@@ -67,7 +67,7 @@ pub enum HumanCommand {
     Post(PostCommand),
 }
 
-/// What became of it.
+/// The receipt for a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CommandReceipt {
     /// The frame that records it.
@@ -80,7 +80,7 @@ pub struct CommandReceipt {
     pub post: Option<u64>,
 }
 
-/// Why nothing was done. Nothing was recorded.
+/// The reason why nothing was done. Nothing was recorded.
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
     /// The run moved on since it was looked at.
@@ -146,10 +146,10 @@ pub(super) type CommandAnswer = (
 /// The channel for the result.
 pub(super) type CommandReply = oneshot::Sender<CommandAnswer>;
 
-/// How long a runtime may take to hear that there is something to hear.
+/// The time a runtime may take to accept a notice that something new waits for it.
 const WAKE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How often a task that ends just then is looked for again.
+/// Number of attempts to deliver a command, where the run's task ends in between.
 const MAX_DELIVERY_ATTEMPTS: usize = 16;
 
 impl Orchestrator {
@@ -201,8 +201,8 @@ impl Orchestrator {
         Err(InvokeError::Overloaded.into())
     }
 
-    /// Why a post to a run that has ended badly was refused, if it is refused again. What cannot be read
-    /// is said by whoever reads the run.
+    /// The reason why a post to a run that has ended badly was refused, if it is refused again. An
+    /// error in reading is left to those who then read the run.
     async fn refused_before(&self, run: &StreamId) -> Option<PostError> {
         let shared = &self.shared;
         if shared.runs.get(run.name()).is_some() || !shared.refused_posts.knows(run) {
@@ -261,8 +261,8 @@ pub(super) fn redact_overlay(overlay: &mut OverlayCommand, redactor: &Redactor) 
 }
 
 impl Shared {
-    /// Whether the needs of a definition are met here, so that a resumed run does not fail for lack
-    /// of them.
+    /// Checks that the needs of a definition are met here, so that a resumed run does not fail for
+    /// lack of them.
     pub(super) fn can_run(&self, definition: &Definition) -> Result<(), CommandError> {
         if let Some(step) = self.peers.lacks_runtime_for(definition) {
             return Err(InvokeError::NoRuntime(step).into());
@@ -290,7 +290,7 @@ impl Shared {
 }
 
 impl HumanCommand {
-    /// Whether the command lets the run continue.
+    /// Returns `true` if the command lets the run continue.
     pub(super) fn may_wake_run(&self) -> bool {
         match self {
             Self::Resume { .. }
@@ -302,12 +302,12 @@ impl HumanCommand {
         }
     }
 
-    /// Whether it holds or ends a run.
+    /// Returns `true` if it holds or ends a run.
     pub(super) fn is_steering(&self) -> bool {
         matches!(self, Self::Steer { .. })
     }
 
-    /// Whether those who work for the run are to hear of it.
+    /// Returns `true` if those who work for the run are to hear of it.
     fn concerns_runtimes(&self) -> bool {
         match self {
             Self::Steer { steer, .. } => *steer != RunControl::Terminate,
@@ -358,7 +358,7 @@ impl HumanCommand {
         }
     }
 
-    /// Whether a name that would be recorded as it is contains a secret.
+    /// Returns `true` if a name that would be recorded as it is contains a secret.
     pub(super) fn names_secret(&self, redactor: &Redactor) -> bool {
         match self {
             Self::Post(post) => {

@@ -15,7 +15,8 @@ use tokio::sync::watch;
 use super::{InvokeError, InvokeRequest};
 use ktsu_readers::ReaderPool;
 
-/// What a request asks for, to tell a repeated one from another under the same key.
+/// Digest of the content of a request, to distinguish a repeated one from another under the same
+/// key.
 pub(super) fn digest_of(request: &InvokeRequest) -> String {
     let body = CanonicalJson::from_value(&request.body).unwrap_or_default();
     let mut text = format!("{}\n{body}", request.workflow);
@@ -46,7 +47,7 @@ struct PendingClaim {
     outcome: watch::Receiver<Option<Option<String>>>,
 }
 
-/// Whether a request was made before.
+/// The result of a claim: whether the request was made before.
 pub enum ClaimOutcome {
     /// It started this run.
     Existing(String),

@@ -1,4 +1,4 @@
-//! What is asked for to start a run, and what comes of it.
+//! The request that starts a run, and its results.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,15 +17,15 @@ pub struct InvokeRequest {
     pub body: Value,
     /// The client's `Idempotency-Key`.
     pub idempotency_key: Option<String>,
-    /// Whether its webhooks and messages are sent.
+    /// The setting whether its webhooks and messages are sent.
     pub effects: Effects,
     /// Model groups, and what is used in place of each.
     pub groups: BTreeMap<String, String>,
-    /// Whether every model call is to be made, although an earlier reply of the run may answer it.
+    /// True if every model call is to be made, although an earlier reply of the run may answer it.
     pub no_cache: bool,
     /// The caller.
     pub principal: Principal,
-    /// What names of the run stand for, if it has any.
+    /// The values behind names of the run, if it has any.
     pub references: Option<Arc<References>>,
 }
 
@@ -38,7 +38,7 @@ pub struct RunAccepted {
     pub created: bool,
 }
 
-/// Why no run was started. Nothing was recorded.
+/// The reason why no run was started. Nothing was recorded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvokeError {
     /// Unknown, or a sub-workflow; the error does not reveal which (seed 000, invariant 30).

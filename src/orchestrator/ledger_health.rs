@@ -7,12 +7,12 @@ use super::startup::{self, Recovered};
 use super::{Orchestrator, Shared};
 use ktsu_damage::Damage;
 
-/// What an engine knows about its ledger from its start on. Cheap to clone.
+/// The knowledge of an engine about its ledger from its start on. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct LedgerHealth {
     damage: Damage,
     only_reads: bool,
-    /// Whether it came up on a full disk, and has not gone on.
+    /// True as long as an engine that came up on a full disk has not continued.
     waits_for_room: Arc<AtomicBool>,
 }
 
@@ -46,7 +46,7 @@ impl LedgerState {
         }
     }
 
-    /// Whether no action is needed.
+    /// Returns `true` if no action is needed.
     pub const fn is_healthy(self) -> bool {
         matches!(self, Self::ReadOnly | Self::Ok)
     }
@@ -70,14 +70,15 @@ impl LedgerHealth {
         }
     }
 
-    /// Whether all writes wait for disk space.
+    /// Returns `true` if all writes wait for disk space.
     pub(super) fn waits_for_disk_space(&self) -> bool {
         self.waits_for_room.load(Ordering::SeqCst)
     }
 }
 
 impl Orchestrator {
-    /// Whether runs may be active without a task here: those of another owner, or deferred ones.
+    /// Returns `true` if runs may be active without a task here: those of another owner, or
+    /// deferred ones.
     pub fn is_observer(&self) -> bool {
         let health = &self.shared.health;
         health.only_reads || health.waits_for_disk_space()

@@ -93,21 +93,21 @@ use tools::BuiltinServers;
 /// The default limit of active runs; further requests are refused and may be repeated.
 pub const MAX_ACTIVE: usize = MAX_ACTIVE_RUNS;
 
-/// What the engine works with; see `assemble`.
+/// The parts that the engine works with; see `assemble`.
 pub struct OrchestratorParts {
-    /// Where frames go.
+    /// The appender that takes frames.
     pub appender: Appender,
-    /// Where they are read from.
+    /// The readers of the ledger.
     pub readers: ReaderPool,
     /// The frames of all runs, for those who follow them.
     pub events: EventFeed,
-    /// Who is sent them.
+    /// The subscriptions: their receivers are sent the frames.
     pub subscriptions: Subscriptions,
-    /// What may be invoked.
+    /// The workflows that may be invoked.
     pub kit: Arc<Kit>,
     /// Values of the environment, per root workflow.
     pub environment: BTreeMap<String, VariableValues>,
-    /// Who may ask, and their own keys.
+    /// The principals that may make requests, and their own keys.
     pub principals: Arc<Principals>,
     /// The most runs under way at once.
     pub max_active: usize,
@@ -115,17 +115,17 @@ pub struct OrchestratorParts {
     pub peers: Peers,
     /// The time.
     pub clock: MicrosClock,
-    /// How the notary is; shown by `/health`.
+    /// The status of the notary; shown by `/health`.
     pub notary: ktsu_evidence::notary::SharedStatus,
-    /// Whether runs that were left unfinished go on, and runs that are due are removed.
+    /// True if runs that were left unfinished continue, and runs that are due are removed.
     pub resume_unfinished: bool,
     /// The health of the ledger.
     pub health: LedgerHealth,
-    /// Where milestones of runs are logged and counted.
+    /// The log and the counters of milestones of runs.
     pub telemetry: Arc<Telemetry>,
     /// The value of a secret variable that a recorded run declares, if it is known here.
     pub secret: SecretLookup,
-    /// How long ended runs are kept.
+    /// The retention of ended runs.
     pub retention: RetentionParts,
     /// The secrets of the gateway, where it is in this process: redacted like all others.
     pub provider_keys: Vec<Secret>,
@@ -140,7 +140,7 @@ pub struct Orchestrator {
     shared: Arc<Shared>,
 }
 
-/// What all runs share.
+/// The parts that all runs share.
 pub(crate) struct Shared {
     appender: Appender,
     readers: ReaderPool,
@@ -332,12 +332,12 @@ impl Orchestrator {
         begin_run(shared, id, definition, created, reply).await
     }
 
-    /// Whether a run was created here, and its references still mean something.
+    /// Returns `true` if a run was created here, and its references still mean something.
     pub fn knows_references(&self, run_id: &str) -> bool {
         self.shared.references.get(run_id).is_some()
     }
 
-    /// How far a run under way is; `None` if it is not under way here.
+    /// The progress of an active run; `None` if it has no task here.
     pub fn watch(&self, run_id: &str) -> Option<watch::Receiver<Progress>> {
         self.shared.runs.get(run_id).map(|run| run.progress)
     }
@@ -362,12 +362,12 @@ impl Orchestrator {
         }
     }
 
-    /// What may be invoked.
+    /// The workflows that may be invoked.
     pub fn kit(&self) -> &Arc<Kit> {
         &self.shared.kit
     }
 
-    /// Where frames are read from.
+    /// The readers of the ledger.
     pub fn readers(&self) -> &ReaderPool {
         &self.shared.readers
     }
@@ -382,7 +382,7 @@ impl Orchestrator {
         &self.shared.events
     }
 
-    /// Who is sent which frames.
+    /// The subscriptions to frames.
     pub fn subscriptions(&self) -> &Subscriptions {
         &self.shared.subscriptions
     }
@@ -424,12 +424,12 @@ impl Orchestrator {
         self.shared.secrets.invoke_secret(workflow, template)
     }
 
-    /// Where agents run.
+    /// The runtime of agents.
     pub fn runtime(&self) -> Option<&Peer> {
         self.shared.peers.runtime.as_ref()
     }
 
-    /// How the notary is.
+    /// The status of the notary.
     pub fn notary(&self) -> ktsu_evidence::notary::NotaryStatus {
         self.shared.notary.lock().clone()
     }
@@ -444,12 +444,12 @@ impl Orchestrator {
         &self.shared.telemetry
     }
 
-    /// How many runs are under way.
+    /// Number of active runs.
     pub fn active(&self) -> usize {
         self.shared.runs.len()
     }
 
-    /// Why the ledger stopped, if it did.
+    /// The reason why the ledger stopped, if it did.
     pub fn failed(&self) -> Option<String> {
         let failed = self.shared.appender.failed();
         failed.map(|reason| reason.to_string())
@@ -463,7 +463,7 @@ impl Orchestrator {
     }
 }
 
-/// When the caller who starts a run gets its reply.
+/// The point at which the caller who starts a run gets its reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ReplyAt {
     /// Once the first turn is durable.

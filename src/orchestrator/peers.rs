@@ -13,7 +13,7 @@ use ktsu_workflow::definition::Definition;
 pub struct Peers {
     /// The client for all outgoing requests.
     pub egress: ktsu_egress::Client,
-    /// Where agents run, if anywhere.
+    /// The runtime of agents, if there is one.
     pub runtime: Option<Peer>,
     /// The same runtime, where it is of this process: it is given tasks as values.
     pub runtime_here: Option<Arc<dyn AgentRuntime>>,
@@ -23,18 +23,18 @@ pub struct Peers {
     /// The groups of the gateway in this process, if it is in this process: the digest of how it routes
     /// their calls, by name.
     pub groups: Option<BTreeMap<String, String>>,
-    /// What they cost at most, as far as that is known.
+    /// The most that they cost, as far as that is known.
     pub prices: GroupPrices,
     /// URLs of tool servers by name, if they differ from those in their files.
     pub tool_servers: BTreeMap<String, String>,
     /// The key behind the tokens of attempts.
     pub tokens: TokenKey,
-    /// Where runtimes reach this engine: `http://127.0.0.1:5050`.
+    /// The URL at which runtimes reach this engine: `http://127.0.0.1:5050`.
     pub own_url: String,
 }
 
 impl Peers {
-    /// Whether agents run within this process, and end with it.
+    /// Returns `true` if agents run within this process, and end with it.
     pub(super) fn runtime_is_local(&self) -> bool {
         matches!(self.runtime, Some(Peer::Local(_)))
     }
@@ -53,7 +53,7 @@ impl Peers {
         self.groups.as_ref()?.get(group).cloned()
     }
 
-    /// Whether calls of a group cost nothing, whoever answers them.
+    /// Returns `true` if calls of a group cost nothing, whichever model answers them.
     pub(super) fn is_free(&self, group: &str) -> bool {
         self.prices.get(group).is_some_and(|price| price.is_free())
     }

@@ -48,8 +48,8 @@ impl RunSecrets {
         lacking.cloned()
     }
 
-    /// Whether a run of this starter uses, or may use, the starter's own value: a principal that is
-    /// missing from the configuration has its secrets again once it returns.
+    /// Returns `true` if a run of this starter uses, or may use, the starter's own value: a
+    /// principal that is missing from the configuration has its secrets again once it returns.
     fn may_be_personal(&self, starter: &Principal, name: &str) -> bool {
         let known = self.principals.contains(&starter.id);
         starter.auth == TOKEN_AUTHENTICATION

@@ -37,7 +37,7 @@ const BYTES_AN_OBJECT: usize = 600;
 pub struct RecentRun {
     fold: EnvelopeFold,
     world_hash: OnceLock<String>,
-    /// What it does, once it was needed.
+    /// The run's definition, once it was needed.
     definition: OnceLock<Arc<Definition>>,
     /// The length of what its frames say, without those of its world: outputs, replies, definitions.
     text: usize,
@@ -55,7 +55,7 @@ struct Kept<T> {
     values: HashMap<StreamId, KeptValue<T>>,
     bytes: usize,
     max_bytes: usize,
-    /// How often one was used.
+    /// Number of uses so far.
     uses: u64,
 }
 
@@ -89,7 +89,7 @@ impl RecentRun {
         Some(self.world_hash.get_or_init(|| world.hash()).clone())
     }
 
-    /// What it does, if that was needed before.
+    /// The run's definition, if it was needed before.
     pub(super) fn definition(&self) -> Option<&Arc<Definition>> {
         self.definition.get()
     }
@@ -191,18 +191,18 @@ impl RecentRuns {
         }
     }
 
-    /// Whether a run of so many frames is kept.
+    /// Returns `true` if a run of so many frames is kept.
     pub(super) fn is_long(frames: usize) -> bool {
         u64::try_from(frames).is_ok_and(|frames| frames >= MIN_FRAMES)
     }
 
-    /// How many are kept.
+    /// Number of kept runs.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.lock().values.len()
     }
 
-    /// Whether none is kept.
+    /// Returns `true` if none is kept.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -269,7 +269,7 @@ impl<T> Kept<T> {
     }
 }
 
-/// Whether a state is that of a stream's last frame.
+/// Returns `true` if a state is that of a stream's last frame.
 fn is_tail(tail: &Tail, state: &RunState) -> bool {
     let link = state.link();
     tail.seq + 1 == link.seq && tail.hash == link.prev

@@ -19,7 +19,7 @@ use super::{InvokeError, Orchestrator, ReadKind, ReplyAt, RunAccepted, Shared, b
 use ktsu_workflow::recompute::{self, PreparedRecompute, RecomputeError, RecordedRun};
 use ktsu_workflow::rules;
 
-/// Why no recompute was started. Nothing was recorded.
+/// The reason why no recompute was started. Nothing was recorded.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum RecomputeStartError {
     /// The run is not one that can be recomputed.
@@ -124,7 +124,7 @@ pub(super) fn compare(
     });
 }
 
-/// Why a recompute cannot be compared.
+/// The reason why a recompute cannot be compared.
 #[derive(Debug, thiserror::Error)]
 enum RecomputeCompareError {
     #[error(transparent)]

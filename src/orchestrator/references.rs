@@ -1,6 +1,6 @@
-//! What names of a run stand for where it runs: `{{ workspace }}`, and tool servers that are elsewhere.
-//! The names are recorded and their values never, so that runs which differ in nothing else have equal
-//! inputs (decision V6).
+//! The values behind names of a run where it runs: `{{ workspace }}`, and tool servers that are
+//! elsewhere. The names are recorded and their values never, so that runs which differ in nothing
+//! else have equal inputs (decision V6).
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Weak};
@@ -9,10 +9,10 @@ use ktsu_ledger::event::EnvValue;
 use ktsu_ledger::event::plan::ServerPlan;
 use parking_lot::Mutex;
 
-/// What recorded names of tool servers begin with.
+/// The prefix of the recorded names of tool servers.
 const OF_SERVERS: &str = "servers.";
 
-/// What the names of one run stand for. It means something as long as its maker holds it.
+/// The values behind the names of one run. It means something as long as its maker holds it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct References {
     /// By name: `{{ NAME }}` in params and in arguments of tools stands for the value.
@@ -28,7 +28,7 @@ pub struct References {
 pub struct ReferencedServer {
     /// Its URL.
     pub url: String,
-    /// What names stand for where it runs, in place of [`References::values`].
+    /// Values of names where it runs, in place of [`References::values`].
     pub values: BTreeMap<String, String>,
 }
 
@@ -55,18 +55,18 @@ impl References {
         }
     }
 
-    /// What webhooks get in place of each reference.
+    /// The texts that webhooks get in place of each reference.
     pub(super) fn own_texts(&self) -> BTreeMap<String, String> {
         texts_of(&self.values)
     }
 
-    /// Where a tool server is, if it is elsewhere.
+    /// The URL of a tool server, if it is elsewhere.
     pub(super) fn url(&self, server: &ServerPlan) -> Option<&str> {
         let server = self.servers.get(server.own_name())?;
         Some(&server.url)
     }
 
-    /// What a tool server gets in place of each reference.
+    /// The texts that a tool server gets in place of each reference.
     pub(super) fn texts(&self, server: &ServerPlan) -> BTreeMap<String, String> {
         let elsewhere = self.servers.get(server.own_name());
         texts_of(elsewhere.map_or(&self.values, |server| &server.values))

@@ -8,16 +8,16 @@ use ktsu_projections::run::RunStatus;
 use ktsu_workflow::admit::post::PostError;
 use parking_lot::Mutex;
 
-/// How many runs are remembered. Those beyond are read once more.
+/// Number of runs that are remembered. Those beyond are read once more.
 const MAX_REMEMBERED: usize = 1_024;
 
-/// Why posts to runs were refused, by the run and the end of its frames: nothing else decides it until
-/// the run has another frame.
+/// The reasons why posts to runs were refused, by the run and the end of its frames: nothing else
+/// decides it until the run has another frame.
 #[derive(Default)]
 pub(super) struct RefusedPosts(Mutex<HashMap<StreamId, (Tail, PostError)>>);
 
 impl RefusedPosts {
-    /// Why a post is refused without reading the run, if it is.
+    /// The reason why a post is refused without reading the run, if it is.
     pub(super) fn find(
         &self,
         reader: &dyn Reader,
@@ -31,7 +31,7 @@ impl RefusedPosts {
         Ok(unchanged.then_some(refused))
     }
 
-    /// Whether the run is known.
+    /// Returns `true` if the run is known.
     pub(super) fn knows(&self, run: &StreamId) -> bool {
         self.0.lock().contains_key(run)
     }

@@ -43,15 +43,15 @@ pub(super) struct RunRegistry {
 /// A run under way, as others find it. It ends when its task does, so others hold it weakly.
 #[derive(Clone)]
 pub(super) struct RunHandle {
-    /// How far the run is.
+    /// The progress of the run.
     pub(super) progress: watch::Receiver<Progress>,
-    /// Where it takes messages.
+    /// The channel on which it takes messages.
     pub(super) mailbox: mpsc::WeakSender<Box<Message>>,
 }
 
 /// A run that is not recorded yet.
 pub(super) struct NewRun {
-    /// What it does.
+    /// The definition of its workflow.
     pub(super) definition: Arc<Definition>,
     /// Its state after the first turn.
     pub(super) state: RunState,
@@ -97,12 +97,12 @@ impl RunRegistry {
         self.tasks.lock().get(run).cloned()
     }
 
-    /// How many runs are under way.
+    /// Number of active runs.
     pub(super) fn len(&self) -> usize {
         self.tasks.lock().len()
     }
 
-    /// Whether another run may get a task.
+    /// Returns `true` if another run may get a task.
     pub(super) fn has_room(&self) -> bool {
         !*self.stop.borrow() && self.len() < self.max_active
     }
@@ -112,17 +112,18 @@ impl RunRegistry {
         self.drain.send_replace(Some(awaited));
     }
 
-    /// What the runs wait for before the engine stops; `None` as long as it is not draining.
+    /// The effects that the runs wait for before the engine stops; `None` as long as it is not
+    /// draining.
     pub(super) fn draining(&self) -> watch::Receiver<Option<AwaitedEffects>> {
         self.drain.subscribe()
     }
 
-    /// Whether nothing new may start.
+    /// Returns `true` if nothing new may start.
     pub(super) fn is_draining(&self) -> bool {
         self.drain.borrow().is_some()
     }
 
-    /// How far the runs are that have effects in flight, while the engine is draining.
+    /// The progress of each run that has effects in flight, while the engine is draining.
     pub(super) fn undrained(&self) -> Vec<watch::Receiver<Progress>> {
         let tasks = self.tasks.lock();
         let progress = tasks.values().map(|run| run.progress.clone());

@@ -23,7 +23,7 @@ use ktsu_contract::report::{
 };
 use ktsu_workflow::admit::report::{ReportAdmission, report};
 
-/// How long a runtime may take to report which instance it is.
+/// The time a runtime may take to report which instance it is.
 const HEALTH_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// A task, as a path names it.
@@ -99,8 +99,8 @@ impl Orchestrator {
         )
     }
 
-    /// What a model replied to a check, as frames have it: redacted, without its digests. `check`: the
-    /// invariant; `sample`: which question.
+    /// The reply of a model to a check, as frames have it: redacted, without its digests. `check`:
+    /// the invariant; `sample`: the number of the question.
     ///
     /// # Errors
     /// [`ReportError::Malformed`].
@@ -207,7 +207,7 @@ impl Orchestrator {
         heard
     }
 
-    /// Whether the configured runtime is this instance. One that gives no id is believed.
+    /// Returns `true` if the configured runtime is this instance. One that gives no id is believed.
     async fn is_the_runtime(&self, instance: &str) -> bool {
         let Some(runtime) = &self.shared.peers.runtime else {
             return true;
@@ -341,7 +341,8 @@ fn read_again<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ReportError> {
     serde_json::from_slice(bytes).map_err(|error| ReportError::Malformed(error.to_string()))
 }
 
-/// Whether the answer to a report is followed by another report before anything else can happen.
+/// Returns `true` if the answer to a report is followed by another report before anything else can
+/// happen.
 pub(super) fn next_is_due(report: &ReportMessage) -> bool {
     let ends = |event: &AgentEvent| matches!(event, AgentEvent::Finished(_));
     report.origin == ReportOrigin::Process
@@ -349,28 +350,28 @@ pub(super) fn next_is_due(report: &ReportMessage) -> bool {
         && !report.events.iter().any(ends)
 }
 
-/// Whether the answer to a report says what is decided about its task: that it reflects, or waits
-/// for a person.
+/// Returns `true` if the answer to a report gives the decision about its task: that it reflects, or
+/// waits for a person.
 pub(super) fn awaits_decision(events: &[AgentEvent]) -> bool {
     let decided = |event: &AgentEvent| matches!(event, AgentEvent::Decided(_));
     events.iter().any(decided)
 }
 
-/// Whether nothing was decided since a frame.
+/// Returns `true` if nothing was decided since a frame.
 fn is_undecided(frames: &[Frame], since: u64) -> bool {
     let mut later = frames.iter().filter(|frame| frame.seq >= since);
     later.all(|frame| frame.event.role() == Role::Input)
 }
 
-/// Whether the process is left once these events are recorded: they announce a call.
+/// Returns `true` if the process is left once these events are recorded: they announce a call.
 fn leads_outside(events: &[AgentEvent]) -> bool {
     let announces =
         |event: &AgentEvent| matches!(event, AgentEvent::Request(_) | AgentEvent::ToolCalled(_));
     events.iter().any(announces)
 }
 
-/// What became of a report that was taken, from the frames of its turn. Which of them are about its
-/// task, the first says.
+/// The outcome of a report that was taken, from the frames of its turn. The first of them decides
+/// which are about its task.
 pub(super) fn outcome(turn: &[Sealed], origin: ReportOrigin) -> ReportOutcome {
     let frames = turn.iter().map(|sealed| &sealed.frame);
     let frames = frames.filter(|frame| matches!(frame.event, Event::Agent(_)));
@@ -428,7 +429,7 @@ fn answer_from(n: u32, task: &TaskAddress, frames: &[Frame], first: u64) -> Repo
     answer
 }
 
-/// What is recorded of a report, and what was decided about its task, from the frames of both.
+/// The recorded part of a report, and the decision about its task, from the frames of both.
 fn answer<'f>(n: u32, frames: impl Iterator<Item = &'f Frame>) -> ReportAck {
     let mut answer = ReportAck {
         n,

@@ -33,15 +33,15 @@ use ktsu_evidence::facts;
 use ktsu_evidence::store_stream::StoreStream;
 use ktsu_run_index as rows;
 
-/// How often due runs are looked for.
+/// The time between two searches for due runs.
 const SWEEP_INTERVAL: Duration = Duration::from_mins(10);
 
-/// How soon due runs are looked for again if the ledger could not be read: another process may have been
-/// recovering its log.
+/// The time until due runs are searched for again if the ledger could not be read: another process
+/// may have been recovering its log.
 const RETRY: Duration = Duration::from_secs(10);
-/// How many rows are looked at at a time.
+/// Number of rows that are looked at at a time.
 const ROWS: usize = 500;
-/// How many frames are read at a time to learn which blobs they name.
+/// Number of frames that are read at a time to learn which blobs they name.
 const SCANNED_FRAMES: usize = 500;
 /// A turn removes no further run once it has this many frames: some two milliseconds.
 const MAX_FRAMES_PER_TURN: u64 = 64;
@@ -52,11 +52,11 @@ const PAUSE_FACTOR: u32 = 9;
 /// The longest pause: a turn that takes long waited for something else.
 const MAX_PAUSE: Duration = Duration::from_millis(200);
 
-/// What retention works with.
+/// The parts that retention works with.
 pub struct RetentionParts {
-    /// How long ended runs are kept.
+    /// The limits up to which ended runs are kept.
     pub limits: RetentionLimits,
-    /// Where removals and holds are recorded.
+    /// The stream in which removals and holds are recorded.
     pub store: Arc<StoreStream>,
 }
 
@@ -90,21 +90,21 @@ impl Retention {
         }
     }
 
-    /// Why nothing is removed at the moment, although runs may be due.
+    /// The reason why nothing is removed at the moment, although runs may be due.
     fn postponed(&self) -> Option<&Postponed> {
         let postponed = self.postponed.get();
         postponed.filter(|postponed| Instant::now() < postponed.until)
     }
 }
 
-/// What became of a hold.
+/// The receipt for a hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HoldReceipt {
     /// The number of the frame of `store` that records it.
     pub seq: u64,
 }
 
-/// Why no hold was placed or lifted. Nothing was recorded.
+/// The reason why no hold was placed or lifted. Nothing was recorded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HoldError {
     /// The run is held already.
@@ -179,7 +179,7 @@ impl Orchestrator {
         appended.map(|seq| HoldReceipt { seq })
     }
 
-    /// Why no run is removed at the moment, although some may be due.
+    /// The reason why no run is removed at the moment, although some may be due.
     pub fn postponed_removals(&self) -> Option<String> {
         let postponed = self.shared.retention.postponed()?;
         let left = postponed.until.saturating_duration_since(Instant::now());
@@ -414,7 +414,7 @@ fn run_of(cause: Cause) -> Option<StreamId> {
     }
 }
 
-/// What a recompute is of.
+/// The stream that a recompute is of.
 fn recomputed(reader: &dyn Reader, stream: &StreamId) -> Result<Option<StreamId>, StoreError> {
     let first = reader.read(stream, 0, 1)?;
     let first = first.first().and_then(|record| record.decode_bare().ok());
@@ -562,10 +562,10 @@ impl Sweep<'_> {
     }
 }
 
-/// What one transaction removes.
+/// The removals of one transaction.
 #[derive(Default)]
 struct PlannedTurn {
     removals: Vec<PlannedRemoval>,
-    /// How many of the due runs were looked at.
+    /// Number of due runs that were looked at.
     looked_at: usize,
 }

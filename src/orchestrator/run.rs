@@ -47,7 +47,8 @@ use unsent::{IndexFingerprint, UnsentTurns};
 /// every waiting run.
 const MAX_MAILBOX_MESSAGES: usize = 64;
 
-/// How much is decided before it goes to the appender, whatever else waits to be decided.
+/// The most bytes that are decided before they go to the appender, whatever else waits to be
+/// decided.
 const MAX_UNSENT_BYTES: usize = 256 * 1024;
 
 /// A message to a run.
@@ -59,7 +60,7 @@ pub(super) enum Message {
     Report(ReportMessage),
     /// A person wants something of the run.
     Command {
-        /// What.
+        /// The command.
         command: HumanCommand,
         /// The last frame the person knows of.
         expected: Option<u64>,
@@ -68,7 +69,7 @@ pub(super) enum Message {
     },
     /// A runtime calls a tool server that comes with ktsu: which call is that?
     BuiltinCall {
-        /// Who calls which server.
+        /// The task that calls, and the server.
         caller: BuiltinCaller,
         /// The idempotency key.
         key: String,
@@ -93,14 +94,14 @@ pub(super) enum Message {
     Compared(RecomputeCompared),
 }
 
-/// What became of a report.
+/// The outcome of a report.
 #[derive(Debug)]
 pub(super) enum ReportOutcome {
     /// Accepted, and on its way to the ledger.
     New {
         /// The last of its frames and of the decisions about its task that followed.
         last: u64,
-        /// What is recorded of it.
+        /// The recorded part of it.
         ack: Box<ReportAck>,
     },
     /// It was taken before, as these frames.
@@ -116,7 +117,7 @@ pub(super) enum ReportOutcome {
     Malformed(String),
 }
 
-/// Where a report comes from, which decides what its answer says, and when.
+/// The origin of a report, which decides what its answer says, and when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReportOrigin {
     /// A socket: the answer comes once the report is durable, and lists what is recorded of it.
@@ -135,29 +136,29 @@ pub(super) struct ReportMessage {
     pub(super) scope: String,
     /// Its events.
     pub(super) events: Vec<AgentEvent>,
-    /// Which of them the answer lists.
+    /// Its origin, which decides which events the answer lists.
     pub(super) origin: ReportOrigin,
     /// The channel for the outcome.
     pub(super) reply: oneshot::Sender<ReportOutcome>,
 }
 
-/// How far a run is, as others may know it.
+/// The progress of a run, as others may know it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Progress {
     /// The last durable frame.
     pub durable: Option<u64>,
-    /// Whether the run has ended and all of it is durable.
+    /// True if the run has ended and all of it is durable.
     pub ended: bool,
-    /// Why the run's task stopped before the end.
+    /// The reason why the run's task stopped before the end.
     pub failed: Option<String>,
-    /// Whether the engine is draining and none of the run's effects is in flight any more.
+    /// True if the engine is draining and none of the run's effects is in flight any more.
     pub drained: bool,
 }
 
-/// Where the last turn of a run ended.
+/// The point at which the last turn of a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TurnEnd {
-    /// Where nothing is left to decide without another input.
+    /// At the point where nothing is left to decide without another input.
     Complete,
     /// At the bound of every turn, which the run records.
     RecordedBound,
@@ -175,7 +176,7 @@ pub(super) struct RunTask {
     sender: mpsc::Sender<Box<Message>>,
     progress: Arc<watch::Sender<Progress>>,
     durable: watch::Receiver<Progress>,
-    /// What is decided, and not yet with the appender.
+    /// The decided turns that are not yet with the appender.
     unsent: UnsentTurns,
     /// Effects due up to this frame have started.
     effects_begun_up_to: u64,
@@ -192,7 +193,7 @@ pub(super) struct RunTask {
     webhooks: Vec<AbortHandle>,
     indexed: Option<IndexFingerprint>,
     last_turn: TurnEnd,
-    /// Whether a runtime of this process is about to report again.
+    /// True if a runtime of this process is about to report again.
     report_is_due: bool,
     /// The timer that is set: what it is for by the wall clock, and when it fires.
     armed: Option<(Timestamp, Instant)>,
@@ -200,7 +201,7 @@ pub(super) struct RunTask {
     observed: ClockReading,
     /// Logs and counts durable frames.
     observer: RunObserver,
-    /// Whether the caller is answered before the run goes on.
+    /// True if the caller is answered before the run continues.
     replies_first: bool,
     /// The caller who waits for the end, if one does.
     awaited: Option<EnvelopeForCaller>,
@@ -401,19 +402,19 @@ impl RunTask {
         settled || announced || self.observer.is_urgent() || self.holds_for_reply()
     }
 
-    /// Whether the run goes on only once its first turn is durable: its caller waits for that, and
-    /// for nothing else.
+    /// Returns `true` if the run continues only once its first turn is durable: its caller waits
+    /// for that, and for nothing else.
     fn holds_for_reply(&self) -> bool {
         let is_cut = self.last_turn != TurnEnd::Complete;
         is_cut && self.replies_first && self.durable.borrow().durable.is_none()
     }
 
-    /// Whether only a person can move the run.
+    /// Returns `true` if only a person can move the run.
     fn is_at_rest(&self) -> bool {
         self.state.is_over() || self.state.is_parked()
     }
 
-    /// Whether nothing is left to do: the end is durable, or the ledger has stopped.
+    /// Returns `true` if nothing is left to do: the end is durable, or the ledger has stopped.
     fn has_ended(&self) -> bool {
         let durable = self.durable.borrow();
         let last = self.state.next_seq().saturating_sub(1);
@@ -555,7 +556,7 @@ impl RunTask {
     }
 }
 
-/// Whether a person ends the run.
+/// Returns `true` if a person ends the run.
 fn ends_run(input: &[Draft]) -> bool {
     let ends = |draft: &Draft| {
         matches!(

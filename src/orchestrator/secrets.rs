@@ -23,7 +23,8 @@ pub(super) struct RunSecrets {
     look_up: SecretLookup,
 }
 
-/// What is kept out of all that is recorded. It grows: subscriptions are added with keys of their own.
+/// The secrets that are kept out of all that is recorded. It grows: subscriptions are added with
+/// keys of their own.
 struct Protected {
     redactor: Arc<Redactor>,
     /// Keys that neither the kit nor a principal has: of providers and of subscriptions.
@@ -108,7 +109,7 @@ impl RunSecrets {
         Arc::new(Redactor::new(kit().chain(others).chain(&own)))
     }
 
-    /// What `run.created` records about the environment: secrets by name only (decision K3).
+    /// The environment as `run.created` records it: secrets by name only (decision K3).
     pub(super) fn recorded_env(&self, workflow: &str) -> BTreeMap<String, EnvValue> {
         let Some(resolved) = self.environment.get(workflow) else {
             return BTreeMap::new();

@@ -17,7 +17,7 @@ use ktsu_workflow::definition::Definition;
 use ktsu_workflow::effects::{Effect, EffectKind, effects_due};
 use ktsu_workflow::rules::{self, UnknownRulesError};
 
-/// What the start found.
+/// The findings of the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Recovered {
     /// Unfinished runs.
@@ -108,7 +108,7 @@ fn refold_row(store: &mut dyn Store) -> Result<(), StoreError> {
     rows::put_rows(store, epoch, &changed)
 }
 
-/// How many rows are looked at at a time.
+/// Number of rows that are looked at at a time.
 const ROWS_PER_PAGE: usize = 256;
 
 /// Counts the runs that have not ended: metrics go on from there. Workflows of the kit are shown
@@ -202,7 +202,7 @@ async fn resume(shared: &Arc<Shared>, run: &StreamId, found: &mut Recovered) {
     }
 }
 
-/// Why an unfinished run does not go on.
+/// The reason why an unfinished run does not continue.
 enum ResumeRunError {
     /// The gateway has no such model group.
     LacksGroup(String),
@@ -216,7 +216,7 @@ impl From<LoadRunError> for ResumeRunError {
     }
 }
 
-/// Why a run cannot be loaded.
+/// The reason why a run cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LoadRunError {
     /// It was decided by rules that this version does not have.

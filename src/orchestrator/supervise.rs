@@ -19,7 +19,7 @@ use ktsu_contract::report::{Heartbeat, HeartbeatAck, HeartbeatTask};
 /// The length of a tick.
 pub(super) const TICK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How many ticks a task may go without a beat that names it.
+/// Number of ticks that a task may be without a beat that names it.
 pub(super) const MAX_SILENT_TICKS: u64 = 15;
 
 /// Everything that is with a runtime.
@@ -31,13 +31,13 @@ struct SupervisedRuns {
     now: u64,
     /// By run, so that the end of a run costs the same however many tasks other runs have.
     runs: HashMap<String, HashMap<TaskName, SupervisedTask>>,
-    /// When each instance was last heard of.
+    /// The last tick at which each instance was heard of.
     instances: HashMap<String, u64>,
     /// Runs that are paused.
     paused: HashSet<String>,
 }
 
-/// Who works on a task.
+/// A task, and the instance that works on it.
 struct SupervisedTask {
     task: WatchRequest,
     instance: Option<String>,
@@ -68,7 +68,7 @@ impl Supervisor {
         tasks.insert(name, worker);
     }
 
-    /// Whether an attempt is still watched.
+    /// Returns `true` if an attempt is still watched.
     pub(super) fn is_watched(&self, name: &TaskName, attempt: u32) -> bool {
         let mut watched = self.0.lock();
         let worker = watched.worker(name);
@@ -196,7 +196,7 @@ fn name_of(task: &HeartbeatTask) -> TaskName {
 }
 
 impl SupervisedTask {
-    /// Whether another instance than that of a beat has the task.
+    /// Returns `true` if another instance than that of a beat has the task.
     fn is_with_another_instance(&self, beat: &Heartbeat) -> bool {
         let instance = self.instance.as_ref();
         instance.is_some_and(|instance| *instance != beat.runtime_id) && !self.reported

@@ -31,7 +31,7 @@ use ktsu_workflow::definition::Definition;
 use ktsu_workflow::next::{Memo, task_spec};
 use ktsu_workflow::timers;
 
-/// How long a runtime may take to accept a task.
+/// The time a runtime may take to accept a task.
 const DISPATCH_TIMEOUT: Duration = Duration::from_secs(30);
 /// The pause before a runtime is tried again; doubles up to [`MAX_RETRY_PAUSE`].
 const MIN_RETRY_PAUSE: Duration = Duration::from_millis(50);
@@ -42,10 +42,11 @@ pub(crate) struct Dispatch {
     name: TaskName,
     scope: String,
     step: String,
-    /// Where the step began; what it did before it was begun again is of no consequence.
+    /// The frame at which the step began; what it did before it was begun again is of no
+    /// consequence.
     since: u64,
     invoke: InvokeAgent,
-    /// Why the task cannot be dispatched: the code and message that end it.
+    /// The reason why the task cannot be dispatched: the code and message that end it.
     hopeless: Option<(&'static str, String)>,
 }
 
@@ -346,7 +347,7 @@ fn dispatch_forgotten(frames: &[Frame]) -> BTreeSet<u64> {
     forgotten
 }
 
-/// Whether repeating the same request is pointless after this status.
+/// Returns `true` if repeating the same request is pointless after this status.
 fn is_final(status: u16) -> bool {
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let later = [StatusCode::TOO_MANY_REQUESTS, StatusCode::REQUEST_TIMEOUT];

@@ -20,10 +20,10 @@ use ktsu_workflow::definition::Definition;
 use ktsu_workflow::effects::{Effect, EffectKind};
 use ktsu_workflow::next::Memo;
 
-/// Whether an effect of a run may start before its announcement is durable: the task of an agent
-/// without tool servers, where the runtime is in this process and ends with it. The first thing such
-/// a task does is to report its request, and nothing leaves the process before that report is durable,
-/// and the dispatch with it.
+/// Returns `true` if an effect of a run may start before its announcement is durable: the task of
+/// an agent without tool servers, where the runtime is in this process and ends with it. The first
+/// thing such a task does is to report its request, and nothing leaves the process before that
+/// report is durable, and the dispatch with it.
 pub(super) fn may_start_early(shared: &Shared, state: &RunState, effect: &Effect) -> bool {
     let EffectKind::Task(at) = effect.kind else {
         return false;

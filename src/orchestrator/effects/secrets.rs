@@ -57,7 +57,7 @@ impl<'a> SecretValues<'a> {
         roots.into_iter().find_map(lacks)
     }
 
-    /// Whether a step has to wait for a secret, which is then logged.
+    /// Returns `true` if a step has to wait for a secret, which is then logged.
     pub(super) fn waits_for_secret(
         &self,
         step: &str,

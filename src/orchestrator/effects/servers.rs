@@ -15,7 +15,7 @@ use ktsu_workflow::admit::tools::RECOMPUTE_KIND;
 use ktsu_workflow::definition::{Definition, ServerParamError, ServerParamValues};
 use ktsu_workflow::next::{Memo, ServerSpec, missing_value_code, secret_values};
 
-/// What came of putting the servers of a task together.
+/// The result of putting the servers of a task together.
 pub(super) enum ServerSetupOutcome {
     /// They can be called.
     Ready(Vec<ToolServer>),
@@ -25,7 +25,7 @@ pub(super) enum ServerSetupOutcome {
     Refused(&'static str, String),
 }
 
-/// How the files of servers begin that come with ktsu.
+/// The prefix of the files of servers that come with ktsu.
 const BUILTIN_PREFIX: &str = "ktsu/";
 
 /// Puts the servers of a task together.
@@ -121,8 +121,8 @@ fn server(spec: ServerSpec, mut secret: ServerParamValues) -> ToolServer {
     }
 }
 
-/// What a recompute or a baseline does not call: all tools of a stateful server or of one that reads
-/// the run, and all tools that need an approval.
+/// The tools that a recompute or a baseline does not call: all of a stateful server or of one that
+/// reads the run, and all that need an approval.
 fn without_secrets(stream: &StreamId, plan: &ServerPlan) -> Vec<String> {
     if stream.kind() != RECOMPUTE_KIND {
         return Vec::new();
@@ -152,12 +152,13 @@ fn approval(rule: &ToolRule) -> Option<ApprovalRule> {
     })
 }
 
-/// Whether a server is not one of ktsu's own.
+/// Returns `true` if a server is not one of ktsu's own.
 fn is_outside(plan: &ServerPlan) -> bool {
     !plan.file.starts_with(BUILTIN_PREFIX)
 }
 
-/// Where a server is: the environment's word goes before that of the file (seed 000, invariant 13).
+/// The URL of a server: the environment's word goes before that of the file (seed 000, invariant
+/// 13).
 fn url(shared: &Shared, plan: &ServerPlan) -> String {
     if let Some(name) = plan.file.strip_prefix(BUILTIN_PREFIX) {
         return format!("ktsu:{name}");

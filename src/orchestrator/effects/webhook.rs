@@ -207,7 +207,7 @@ fn headers(delivery: &str) -> Option<HeaderMap> {
     Some(headers)
 }
 
-/// What templates are rendered with, secrets in place.
+/// The values that templates are rendered with, secrets in place.
 #[derive(Clone, Copy)]
 struct TemplateValues<'a> {
     names: &'a dyn NameLookup,
@@ -264,8 +264,8 @@ fn response_received(shared: &Shared, answer: &mut WebhookAnswer, response: &Egr
     }
 }
 
-/// How much of a body is read beyond the recorded part, so that a secret at the cut is seen whole,
-/// plus a few bytes for a cut character.
+/// Number of bytes of a body that are read beyond the recorded part, so that a secret at the cut is
+/// seen whole, plus a few bytes for a cut character.
 fn response_margin(redactor: &Redactor) -> usize {
     match redactor.longest() {
         0 => 0,
@@ -312,7 +312,7 @@ mod tests {
 
     const SECRET: &str = "s3cret-w0rd/€";
 
-    /// What is recorded of a body of which the engine read as much as it asks for.
+    /// The recorded form of a body of which the engine read as much as it asks for.
     fn recorded(body: &str, broke_off: bool) -> (String, bool) {
         let redactor = Redactor::new(&[Secret::new(SECRET)]);
         let keep = MAX_KEPT_BYTES + response_margin(&redactor);

@@ -1,6 +1,6 @@
-//! Why a report is not taken.
+//! The reasons why a report is not taken.
 
-/// Why a report changes nothing (decision W2).
+/// The reason why a report changes nothing (decision W2).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReportError {
     /// The token is missing, or of another task.

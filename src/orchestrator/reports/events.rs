@@ -1,4 +1,4 @@
-//! What a runtime reports, as events of its run: redacted, and in the form of frames.
+//! The reports of a runtime, as events of its run: redacted, and in the form of frames.
 
 mod tools;
 
@@ -20,7 +20,7 @@ use ktsu_secret::Redactor;
 /// The most characters of a tool's name in a message.
 const MAX_TOOL_NAME_SHOWN: usize = 128;
 
-/// What all events of a report have in common.
+/// The values that all events of a report have in common.
 pub(super) struct ReportContext<'a> {
     pub(super) attempt: u32,
     pub(super) item: Option<u32>,

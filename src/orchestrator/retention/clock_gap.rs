@@ -1,5 +1,5 @@
-//! Whether the clock may be wrong: what is due for removal follows from it, and removal cannot be
-//! undone.
+//! A check whether the clock may be wrong: what is due for removal follows from it, and removal
+//! cannot be undone.
 //!
 //! A gap of more than a day between two frames means that nothing was recorded for so long, or that
 //! the clock jumped. So nothing is removed for a day after one, by the time that was recorded since:
@@ -16,9 +16,9 @@ const DAY_MICROS: u64 = 24 * 60 * 60 * 1_000_000;
 /// A gap between two frames, or between the last frame and now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ClockGap {
-    /// How long nothing was recorded.
+    /// The time for which nothing was recorded.
     pub(super) length: Duration,
-    /// What is left of the day for which nothing is removed.
+    /// The rest of the day for which nothing is removed.
     pub(super) left: Duration,
 }
 

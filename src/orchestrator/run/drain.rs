@@ -49,7 +49,8 @@ impl RunTask {
         }
     }
 
-    /// Whether a call of a model or a tool has no answer yet, or a webhook that is to be waited for.
+    /// Returns `true` if a call of a model or a tool has no answer yet, or a webhook that is to be
+    /// waited for.
     fn has_effects_in_flight(&self, awaited: AwaitedEffects) -> bool {
         let mut webhooks = self.webhooks.iter();
         let sends = awaited == AwaitedEffects::CallsAndWebhooks
@@ -57,8 +58,8 @@ impl RunTask {
         sends || tasks_due(&self.state).any(|task| self.has_calls_in_flight(task))
     }
 
-    /// Whether a runtime has a task and waits for the answer to a call. A task that has not begun
-    /// here waits for nothing.
+    /// Returns `true` if a runtime has a task and waits for the answer to a call. A task that has
+    /// not begun here waits for nothing.
     fn has_calls_in_flight(&self, at: TaskId) -> bool {
         let Some(task) = self.state.task(at.step, at.item) else {
             return false;

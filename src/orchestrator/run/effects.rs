@@ -1,4 +1,4 @@
-//! When the effects of a run begin, and which tasks are no longer watched.
+//! The start of the effects of a run, and the end of the watch on its tasks.
 
 use ktsu_ledger::Event;
 

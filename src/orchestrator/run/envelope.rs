@@ -39,7 +39,7 @@ impl AwaitedEnvelope {
     }
 }
 
-/// What a task needs beside the state to make the envelope, and who gets it.
+/// The details that a task needs beside the state to make the envelope, and its receiver.
 #[derive(Debug)]
 pub(crate) struct EnvelopeForCaller {
     details: EnvelopeDetails,
@@ -57,7 +57,7 @@ impl EnvelopeForCaller {
         (Self { details, caller }, awaited)
     }
 
-    /// Whether the caller no longer waits.
+    /// Returns `true` if the caller no longer waits.
     pub(super) fn is_abandoned(&self) -> bool {
         self.caller.is_closed()
     }
@@ -90,7 +90,7 @@ mod tests {
 
     use super::*;
 
-    /// What a future gives at once, if it does.
+    /// The output of a future, if it is ready at once.
     fn at_once<T>(future: Pin<&mut impl Future<Output = T>>) -> Option<T> {
         match future.poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(given) => Some(given),

@@ -294,8 +294,8 @@ impl RunTask {
         Ok(())
     }
 
-    /// Whether the run has time left. If not, its own timer fires first, so that a run out of time
-    /// ends the same way whatever noticed it.
+    /// Returns `true` if the run has time left. If not, its own timer fires first, so that a run
+    /// out of time ends alike whatever noticed it.
     fn judge_deadline(&mut self) -> Result<bool, InvariantViolation> {
         let now = self.now();
         if timers::is_overdue(&self.state, now)
@@ -306,8 +306,8 @@ impl RunTask {
         Ok(report::has_time(&self.state, now))
     }
 
-    /// What held reports wait for to change, if there are any: what the run has spent, and the
-    /// requests under way.
+    /// The values that held reports wait for to change, if there are any: what the run has spent,
+    /// and the requests in progress.
     pub(super) fn spend_if_held(&self) -> Option<(Spend, u64)> {
         let asked = self.state.replies().generation();
         (!self.held.is_empty()).then(|| (self.state.spend().clone(), asked))

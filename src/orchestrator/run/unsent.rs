@@ -1,4 +1,5 @@
-//! What a run's task hands to the appender: decided frames, with the run's row where that changed.
+//! The frames that a run's task hands to the appender: decided ones, with the run's row where that
+//! changed.
 
 use std::sync::Arc;
 
@@ -9,14 +10,14 @@ use ktsu_projections::run::RunStatus;
 use super::RunTask;
 use ktsu_run_index as rows;
 
-/// What a run's row in the list of runs depends on.
+/// The values that a run's row in the list of runs depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct IndexFingerprint {
     status: RunStatus,
     is_over: bool,
     /// The frame that ended it.
     ended: Option<u64>,
-    /// How many calls and outcomes people are asked about.
+    /// Number of calls and outcomes that people are asked about.
     asked: usize,
     /// The frame that paused it.
     paused: Option<u64>,
@@ -30,7 +31,7 @@ pub(super) struct UnsentTurns {
     pub(super) bytes: usize,
     /// The run's row, where they change it.
     row: Option<IndexRow>,
-    /// Whether the run is over by them.
+    /// True if the run is over by them.
     ended: bool,
 }
 
@@ -92,7 +93,8 @@ impl RunTask {
         Some(rows::row(&self.state))
     }
 
-    /// What the row depends on. One that ended, began again and ended within a turn has another end.
+    /// The values that the row depends on. A run that ended, began again and ended within a turn
+    /// has another end.
     pub(super) fn index_fingerprint(&self) -> IndexFingerprint {
         let root = self.state.scopes().first();
         let ended = root.and_then(|root| root.ended.as_ref()).map(|end| end.seq);

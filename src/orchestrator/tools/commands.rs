@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 
 use super::CallResult;
 
-/// What it offers to a step that may be resumed to these others. The allowlist of an agent leaves what its
-/// file declares.
+/// The tools that it offers to a step that may be resumed to these others. The allowlist of an
+/// agent leaves what its file declares.
 pub(super) fn tools(resume_steps: &[String]) -> Value {
     let mut all = every_tool();
     let suspend = all.as_array_mut().and_then(|all| all.last_mut());
@@ -114,8 +114,8 @@ pub(super) struct CommandJudge<'a> {
 }
 
 impl CommandJudge<'_> {
-    /// Whether the command of a call on its way may stand in the outcome, after those that come
-    /// before it.
+    /// Checks that the command of a call that is not yet answered may be part of the outcome, after
+    /// those that come before it.
     pub(super) fn noted_call(
         &self,
         accepted: &ModelCommands,
@@ -140,7 +140,7 @@ impl CommandJudge<'_> {
         judged(call)
     }
 
-    /// Whether a command may stand in the outcome.
+    /// Checks that a command may be part of the outcome.
     pub(super) fn noted(&self, tool: &str, arguments: &Value) -> CallResult {
         let mut command = json!({"type": tool});
         if let (Some(command), Some(arguments)) = (command.as_object_mut(), arguments.as_object()) {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::CallResult;
 
-/// What it offers.
+/// The tools that it offers.
 pub(super) fn tools() -> Value {
     json!([
         {
@@ -27,7 +27,7 @@ pub(super) fn tools() -> Value {
     ])
 }
 
-/// What a call gives to a step.
+/// The result of a call for a step.
 pub(crate) fn visible_outputs(
     state: &RunState,
     scope: u32,

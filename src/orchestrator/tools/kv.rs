@@ -34,7 +34,7 @@ use crate::reports::TaskAddress;
 /// The cache limit for all idle namespaces: a few full ones, or some ten thousand small ones.
 const KEPT: usize = 64 * 1024 * 1024;
 
-/// How often a call is tried again that met what it had not read: the frame of another call, whose
+/// Number of attempts of a call that met what it had not read: the frame of another call, whose
 /// caller had gone before it was durable.
 const TRIES: u32 = 3;
 
@@ -70,7 +70,7 @@ impl Default for Kv {
     }
 }
 
-/// What it offers.
+/// The tools that it offers.
 pub(super) fn tools() -> Value {
     let key = json!({"type": "string", "minLength": 1, "maxLength": MAX_KEY_CHARS});
     let tool = |name: &str, description: &str, properties: Value, required: Value| {

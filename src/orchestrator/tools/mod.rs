@@ -36,12 +36,12 @@ pub use protocol::ProtocolAnswer;
 use protocol::{ProtocolMessage, ToolCallRequest};
 pub use streams::{PostOutcome, ToolStream};
 
-/// What the servers keep between calls.
+/// The state that the servers keep between calls.
 #[derive(Default)]
 pub(super) struct BuiltinServers {
-    /// What agents keep between runs.
+    /// The values that agents keep between runs.
     kv: kv::Kv,
-    /// Who listens for answers over the older transport.
+    /// The streams on which clients listen for answers over the older transport.
     streams: streams::ToolStreams,
 }
 
@@ -52,7 +52,7 @@ pub enum BuiltinServer {
     Kv,
     /// Outputs of the steps that the calling step depends on.
     Envelope,
-    /// What the calling step commands besides its output.
+    /// The commands of the calling step besides its output.
     Commands,
 }
 
@@ -78,11 +78,11 @@ pub(super) struct BuiltinCall {
     pub(super) arguments: Value,
     /// The idempotency key.
     pub(super) key: String,
-    /// What its server needs to answer it.
+    /// The input that its server needs to answer it.
     pub(super) input: CallInput,
 }
 
-/// What a server needs beyond the call, or its answer.
+/// The input that a server needs beyond the call, or its answer.
 #[derive(Debug)]
 pub(super) enum CallInput {
     /// For `ktsu/kv`: the name of the stream with the values.
@@ -145,7 +145,7 @@ impl Orchestrator {
         Ok(self.answer_message(&caller, version, message).await)
     }
 
-    /// Who a token belongs to.
+    /// The task that a token belongs to, as the caller of a server.
     fn builtin_caller(
         &self,
         server: BuiltinServer,

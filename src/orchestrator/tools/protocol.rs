@@ -119,7 +119,8 @@ pub(super) fn read<'a>(
     Ok(ProtocolMessage::Request { id, method, params })
 }
 
-/// Whether it answers a question. Who could not read which one refuses it under no id.
+/// Returns `true` if it answers a question. A client that could not read the question refuses it
+/// with the id null.
 fn is_response(message: &Value) -> bool {
     let id = message.get("id");
     let refuses = message["error"].is_object();

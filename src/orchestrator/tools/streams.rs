@@ -27,7 +27,7 @@ const MAX_STREAMS_PER_ATTEMPT: usize = 8;
 /// The limit of unread responses; further messages are refused until the client reads.
 const MAX_WAITING_ANSWERS: usize = 16;
 
-/// How long a stream may be silent.
+/// The time for which a stream may be silent.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Streams that are open, by their names.

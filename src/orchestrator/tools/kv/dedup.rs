@@ -11,7 +11,7 @@ use ktsu_ledger::{Hash, StreamId};
 
 /// The most calls that are remembered: more than a run makes, in some hundred bytes each.
 const MAX_REMEMBERED_CALLS: usize = 4096;
-/// What one takes in memory, about.
+/// The approximate number of bytes that one takes in memory.
 const CALL_BYTES: usize = 256;
 
 /// See the module documentation.
@@ -22,7 +22,7 @@ pub(super) struct RecentCalls {
     keys: HashSet<Hash>,
     /// The runs of these calls.
     runs: BTreeMap<StreamId, RunCalls>,
-    /// Whether any call was forgotten.
+    /// True if any call was forgotten.
     is_cut: bool,
     most: usize,
 }
@@ -30,7 +30,7 @@ pub(super) struct RecentCalls {
 #[derive(Debug, Clone, Copy)]
 struct RunCalls {
     calls: usize,
-    /// Whether it may have made others, which are forgotten.
+    /// True if it may have made others, which are forgotten.
     is_cut: bool,
 }
 
@@ -67,12 +67,12 @@ impl RecentCalls {
         }
     }
 
-    /// What it takes in memory, about.
+    /// The approximate number of bytes that it takes in memory.
     pub(super) fn bytes(&self) -> usize {
         self.calls.len() * CALL_BYTES
     }
 
-    /// Whether a call of a run was made.
+    /// The status of a call of a run.
     pub(super) fn status(&self, run: &StreamId, key: &str) -> CallStatus {
         let is_cut = self.runs.get(run).map_or(self.is_cut, |run| run.is_cut);
         match self.keys.contains(&digest(key)) {

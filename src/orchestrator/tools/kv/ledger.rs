@@ -13,14 +13,14 @@ use super::namespace::Namespace;
 use crate::MicrosClock;
 use ktsu_readers::ReaderPool;
 
-/// Where namespaces are kept.
+/// The access to the streams of namespaces.
 pub(super) struct NamespaceStreams<'a> {
     pub(super) readers: &'a ReaderPool,
     pub(super) appender: &'a Appender,
     pub(super) clock: &'a MicrosClock,
 }
 
-/// Why a call gives nothing.
+/// The reason why a call gives nothing.
 #[derive(Debug)]
 pub(super) enum KvError {
     /// It cannot be made, and nothing has changed.

@@ -72,7 +72,7 @@ impl Namespace {
         }
     }
 
-    /// What it takes in memory, about.
+    /// The approximate number of bytes that it takes in memory.
     pub(super) fn bytes(&self) -> usize {
         NAMESPACE_BYTES + self.bytes + self.values.len() * ENTRY_BYTES + self.seen.bytes()
     }
@@ -118,7 +118,7 @@ impl Namespace {
         })
     }
 
-    /// Whether an event fits the size limits. One that frees space is always allowed.
+    /// Checks that an event fits the size limits. One that frees space is always allowed.
     pub(super) fn admit(&self, event: &KvEvent) -> Result<(), String> {
         let KvEvent::Set(set) = event else {
             return Ok(());
