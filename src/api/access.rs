@@ -30,14 +30,14 @@ use ktsu_orchestrator::References;
 use ktsu_server::ProblemDetails;
 use ktsu_server::body::BodyLimit;
 
-/// How the frames say that a caller showed no token.
+/// The word in frames for a caller that showed no token.
 const UNAUTHENTICATED: &str = "none";
 
 /// The work that the answer to a trace may take unless the environment says otherwise: some two
 /// seconds of one processor.
 const MAX_TRACE_WORK: u64 = 2_000_000;
 
-/// Where roles come from.
+/// The place in the settings where roles are set.
 const ROLES_HINT: &str = "roles are set under principals in the environment file";
 
 /// The principals that count now. Clones share them, so that all routers change at once.
@@ -62,19 +62,19 @@ impl PrincipalsInForce {
     }
 }
 
-/// How a router authenticates requests.
+/// The settings by which a router authenticates requests.
 #[derive(Debug, Clone, Default)]
 pub struct Access {
     /// All principals with tokens.
     pub principals: PrincipalsInForce,
-    /// Whether requests come from within this process; without a token they are from the local
+    /// True if requests come from within this process; without a token they are from the local
     /// caller.
     pub within: bool,
     /// The most bytes of a body, if fewer than usual.
     pub body_bytes: Option<usize>,
     /// The most work of an answer to a trace, if not as much as usual.
     pub trace_work: Option<u64>,
-    /// How many streams of events may be open.
+    /// The limits on open streams of events.
     pub streams: StreamLimits,
     /// The models that checks may ask.
     pub models: JudgeModels,
@@ -85,9 +85,9 @@ pub struct Access {
 pub struct Caller {
     /// As frames record it.
     pub principal: Principal,
-    /// Whether nothing of what others own is closed to it.
+    /// True if nothing of what others own is closed to it.
     pub is_admin: bool,
-    /// Whether it may steer what others started.
+    /// True if it may steer what others started.
     pub may_operate: bool,
     roles: BTreeSet<PrincipalRole>,
 }
@@ -106,7 +106,7 @@ impl Caller {
         }
     }
 
-    /// Whether it has a role, by the word of the environment file.
+    /// Returns `true` if it has a role, by the word of the environment file.
     pub fn has_role(&self, word: &str) -> bool {
         self.roles.iter().any(|role| role.as_str() == word)
     }
@@ -125,7 +125,7 @@ impl Caller {
         Err(ProblemDetails::new(ErrorCode::Forbidden, words).with_hint(ROLES_HINT))
     }
 
-    /// Whether it may call a route of this policy.
+    /// Returns `true` if it may call a route of this policy.
     pub fn may(&self, policy: AccessPolicy) -> bool {
         match policy {
             AccessPolicy::Public | AccessPolicy::Optional => true,
@@ -134,7 +134,7 @@ impl Caller {
         }
     }
 
-    /// Whether it showed a token.
+    /// Returns `true` if it showed a token.
     pub fn is_by_token(&self) -> bool {
         self.principal.auth == TOKEN_AUTHENTICATION
     }
@@ -168,16 +168,16 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
 #[derive(Debug, Clone)]
 pub struct ScriptedCaller(pub String);
 
-/// What only a request within the process can say of the run that it starts.
+/// The settings of a run that only a request within the process can give.
 #[derive(Debug, Clone, Default)]
 pub struct LocalInvocation {
     /// Model groups that the run uses in place of others.
     pub groups: BTreeMap<String, String>,
-    /// What names of the run stand for.
+    /// The values behind names of the run.
     pub references: Option<Arc<References>>,
 }
 
-/// How much work the answer to a trace may take, in units of about a microsecond.
+/// The most work that the answer to a trace may take, in units of about a microsecond.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TraceWork(pub(crate) u64);
 

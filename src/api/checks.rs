@@ -16,7 +16,7 @@ use ktsu_workflow::admit::ENGINE;
 /// The most characters of the name of a file in the record.
 const MAX_FILE_NAME: usize = 200;
 
-/// How an eval says that programs ran without a sandbox.
+/// The word in an eval for programs that ran without a sandbox.
 pub const WITHOUT_SANDBOX: &str = "none";
 
 /// A run to be checked, and what it is checked by.
@@ -27,12 +27,12 @@ pub struct CheckRequest {
     pub text: String,
     /// The name of its file.
     pub file: String,
-    /// Who asks.
+    /// The person who asks.
     pub by: Principal,
-    /// Whether files of this machine may be read: only for commands that own the ledger, for none of
-    /// the routes.
+    /// True if files of this machine may be read: only for commands that own the ledger, for none
+    /// of the routes.
     pub reads_files: bool,
-    /// Whether the person wants programs to run without a sandbox.
+    /// True if the person wants programs to run without a sandbox.
     pub without_sandbox: bool,
     /// The folder with the files that the run left.
     pub workspace: Option<Box<dyn Workspace + Send>>,
@@ -40,7 +40,7 @@ pub struct CheckRequest {
     pub models: JudgeModels,
 }
 
-/// Why a run was not checked. Nothing was recorded.
+/// The reason why a run was not checked. Nothing was recorded.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum RunCheckError {
     /// The spec is not valid: where, and what is wrong.
@@ -54,7 +54,7 @@ pub enum RunCheckError {
     /// Checks of services need those of a suite.
     #[error("the invariant {0:?} looks at a service, which only the runs of a suite have")]
     NeedsSuite(String),
-    /// What is recorded must hold no secret.
+    /// A secret in what would be recorded.
     #[error("the spec holds a secret of the kit, and would be recorded")]
     HoldsSecret,
     /// The run cannot be checked.
@@ -66,7 +66,7 @@ pub enum RunCheckError {
     /// The eval cannot be recorded.
     #[error(transparent)]
     Append(#[from] EvalAppendError),
-    /// What was recorded cannot be read back.
+    /// A record that cannot be read back.
     #[error(transparent)]
     Read(#[from] EvalReadError),
 }
@@ -220,13 +220,14 @@ pub fn redact(orchestrator: &Orchestrator, invariants: &[Invariant], results: &m
     }
 }
 
-/// Whether programs were ended because the person wants to stop, so that what was found says nothing.
+/// Returns `true` if programs were ended because the person wants to stop, so that their results
+/// say nothing.
 pub fn is_interrupted(workspace: &dyn Workspace) -> bool {
     let programs = workspace.programs();
     programs.is_some_and(|programs| programs.is_interrupted())
 }
 
-/// What is recorded of an eval.
+/// The record of an eval.
 ///
 /// # Errors
 /// [`RunCheckError`].

@@ -55,7 +55,7 @@ impl RunPath {
         })
     }
 
-    /// Whether this names a child workflow.
+    /// Returns `true` if this names a child workflow.
     pub fn is_scoped(&self) -> bool {
         !self.scope.is_empty()
     }

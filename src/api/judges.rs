@@ -25,7 +25,7 @@ use tokio::sync::{Mutex, Semaphore};
 /// Calls of checks under way at once in this process.
 const MAX_CALLS: usize = 16;
 
-/// How long a reply may take, its retries in the gateway included.
+/// The time a reply may take, its retries in the gateway included.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// The gateway that checks ask. Cloning is cheap; clones share the places.
@@ -43,7 +43,7 @@ pub struct EvalLog {
     /// Held while frames are appended, because their numbers follow one another: only by tasks of their
     /// own, which come to an end whatever their callers wait for.
     state: Arc<Mutex<LogState>>,
-    /// What an earlier process recorded.
+    /// The record of an earlier process.
     before: Option<EvalRecord>,
     cost_micro_usd: AtomicU64,
 }
@@ -112,10 +112,10 @@ impl JudgeModels {
     }
 }
 
-/// What is wrong with a reply that is none.
+/// The fault of a reply that belongs to no request.
 const NO_REQUEST: &str = "a reply answers no request";
 
-/// Why no model is asked.
+/// The reason why no model is asked.
 const NO_GATEWAY: &str = "no model gateway is known here, so no model can judge";
 
 fn failed(request: u64, code: &str, message: &str) -> LlmResponse {
@@ -159,7 +159,7 @@ impl EvalLog {
         &self.stream
     }
 
-    /// What its checks have cost, in millionths of a US dollar.
+    /// The cost of its checks, in millionths of a US dollar.
     pub fn cost_micro_usd(&self) -> u64 {
         self.cost_micro_usd.load(Ordering::Relaxed)
     }
@@ -215,8 +215,9 @@ impl EvalLog {
         .await
     }
 
-    /// What models reply to the checks of a run: what is recorded, and what is asked now. `files`: the
-    /// text of its files, or why there is none. `services`: what those of the suite received.
+    /// The replies of models to the checks of a run: those that are recorded, and those to the
+    /// questions asked now. `files`: the text of its files, or the reason why there is none.
+    /// `services`: what those of the suite received.
     ///
     /// # Errors
     /// [`EvalAppendError`]: a call cannot be recorded, so it is not made.

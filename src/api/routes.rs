@@ -224,7 +224,7 @@ impl FromRequestParts<Orchestrator> for RecordTarget {
     }
 }
 
-/// What a path names a run by.
+/// The name of a run in a path.
 async fn path_of(parts: &mut Parts, orchestrator: &Orchestrator) -> Result<String, ProblemDetails> {
     let path = Path::<String>::from_request_parts(parts, orchestrator).await;
     let Path(path) = path.map_err(|_| no_such_run())?;

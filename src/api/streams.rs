@@ -1,6 +1,6 @@
-//! How many streams of events may be open at once. A stream keeps its connection for as long as its
-//! client likes, so there is a bound for all of them, which leaves connections to requests, and one
-//! for each principal, which leaves streams to others.
+//! The bounds on streams of events that are open at once. A stream keeps its connection for as long
+//! as its client likes, so there is a bound for all of them, which leaves connections to requests,
+//! and one for each principal, which leaves streams to others.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -196,7 +196,7 @@ fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-/// What a model wrote, without the one Markdown fence that may stand around it.
+/// The text that a model wrote, without the one Markdown fence that may be around it.
 pub fn strip_code_fence(text: &str) -> &str {
     let text = text.trim();
     let Some(inner) = text.strip_prefix("```") else {

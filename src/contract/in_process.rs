@@ -9,7 +9,7 @@ use super::gateway::{InvokeModel, ModelCallFailure, ModelReply};
 use super::report::{Report, ReportAck};
 use super::runtime::{InvokeAgent, TaskAccepted, TaskRefused};
 
-/// What a service gives once it is ready.
+/// The future that gives the answer of a service.
 pub type ServiceFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// An answer other than a success.

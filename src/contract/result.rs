@@ -1,5 +1,5 @@
-//! What a model reads of a tool's result: MCP blocks as text. A recorded reply can only be found
-//! again if the request has the same text.
+//! The text that a model reads of a tool's result: MCP blocks as text. A recorded reply can only be
+//! found again if the request has the same text.
 
 use serde_json::Value;
 

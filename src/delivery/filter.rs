@@ -1,23 +1,24 @@
-//! What a subscriber wants: frames by their types, or what steps and responders tell, by topic.
+//! The content that a subscriber wants: frames by their types, or messages of steps and responders,
+//! by topic.
 
 use ktsu_ledger::topic::TopicPattern;
 
 use super::pattern::FramePattern;
 
-/// What a pattern of topics looks like, as a regular expression for descriptions; the limit on the length
-/// of a topic comes on top.
+/// The syntax of a pattern of topics, as a regular expression for descriptions; the limit on the
+/// length of a topic comes on top.
 pub const TOPIC_PATTERN_SYNTAX: &str =
     r"^(\*|[^\s\x00-\x1f\x7f-\x9f,*]+(\.\*)?)(,(\*|[^\s\x00-\x1f\x7f-\x9f,*]+(\.\*)?)){0,31}$";
 
 /// The type of the frames that tell something to other systems.
 pub const COMMAND_REQUESTED: &str = "command.requested";
 
-/// What a subscription sends.
+/// The content that a subscription sends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DeliveryFilter {
     /// Frames of these types, as they are.
     Frames(FramePattern),
-    /// What is emitted about these topics: not the frames, but what they tell.
+    /// The messages that are emitted about these topics, without their frames.
     Topics(TopicPattern),
 }
 

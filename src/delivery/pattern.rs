@@ -14,10 +14,10 @@ const MAX_PARTS: usize = 8;
 /// The most characters of a part.
 const MAX_PART: usize = 64;
 
-/// What a pattern looks like, as a regular expression for descriptions.
+/// The syntax of a pattern, as a regular expression for descriptions.
 pub const PATTERN_SYNTAX: &str = r"^(\*|[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+){0,7}(\.\*)?)(,(\*|[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+){0,7}(\.\*)?)){0,31}$";
 
-/// What types of frames begin with that stand in no run: nobody can follow them.
+/// The prefixes of the types of frames that are in no run: such frames cannot be followed.
 const OUTSIDE_RUNS: [&str; 7] = [
     "checkpoint.",
     "delivery.",
@@ -28,7 +28,7 @@ const OUTSIDE_RUNS: [&str; 7] = [
     "subscription.",
 ];
 
-/// Which frames are wanted, by their types.
+/// The frames that are wanted, by their types.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FramePattern {
     alternatives: Vec<Alternative>,
@@ -44,7 +44,7 @@ enum Alternative {
     Exact(String),
 }
 
-/// Why a text is not a pattern.
+/// The reason why a text is not a pattern.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
     /// Nothing, or nothing between two commas.
@@ -80,7 +80,7 @@ impl FramePattern {
         }
     }
 
-    /// Whether frames of a type are wanted.
+    /// Returns `true` if frames of a type are wanted.
     pub fn matches(&self, kind: &str) -> bool {
         self.alternatives.iter().any(|one| match one {
             Alternative::All => true,
@@ -156,7 +156,7 @@ impl Alternative {
         }
     }
 
-    /// Whether a frame of a run may have such a type. Kits name their own: `x.KIT.NAME`.
+    /// Returns `true` if a frame of a run may have such a type. Kits name their own: `x.KIT.NAME`.
     fn is_possible(&self) -> bool {
         match self {
             Self::All => true,
@@ -262,7 +262,8 @@ mod tests {
     proptest::proptest! {
         #![proptest_config(ktsu_campaign::config(256))]
 
-        /// What the syntax allows is refused only for types that no run has, and the other way round.
+        /// A pattern that the syntax allows is refused only for types that no run has, and no other
+        /// is taken.
         #[test]
         fn the_syntax_says_what_is_taken(text in "(\\*|[a-z_.*, -]{0,6}|run\\.(created|\\*))(,(\\*|note|[a-z.]{0,4}))?") {
             let syntax = regex::Regex::new(PATTERN_SYNTAX).unwrap();

@@ -1,4 +1,4 @@
-//! When a delivery is tried again.
+//! The retries of a delivery.
 
 /// The longest pause before the next attempt at a frame, in milliseconds: ten minutes.
 pub const MAX_BACKOFF_MS: u64 = 600_000;
@@ -13,7 +13,7 @@ pub const DEFAULT_ATTEMPTS: u32 = 30;
 /// The first pause unless a subscription says otherwise, in milliseconds.
 pub const DEFAULT_BACKOFF_MS: u64 = 1_000;
 
-/// How often a frame is tried, and how long between two attempts.
+/// The number of attempts at a frame, and the pauses between them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeliveryRetry {
     /// Attempts before it is dead; at least 1.
@@ -40,7 +40,7 @@ impl DeliveryRetry {
         pause.min(MAX_BACKOFF_MS)
     }
 
-    /// Whether so many attempts are all there are.
+    /// Returns `true` if so many attempts are all there are.
     pub fn is_exhausted(self, attempts: u32) -> bool {
         attempts >= self.attempts.max(1)
     }

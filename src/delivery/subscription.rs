@@ -1,4 +1,5 @@
-//! What the frames of a subscription say: where frames go, and which could not be delivered.
+//! The state of a subscription by its frames: the receiver of frames, and those that could not be
+//! delivered.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,9 +15,9 @@ pub const MAX_DEAD: usize = 1_000;
 /// A frame that could not be delivered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeadLetter {
-    /// What was recorded of it.
+    /// The record of it.
     pub letter: DeliveryDead,
-    /// When.
+    /// The time at which it was recorded.
     pub at: Timestamp,
 }
 
@@ -27,7 +28,7 @@ pub struct SubscriptionState {
     pub added: Option<SubscriptionAdded>,
     /// The position of the last frame before it began.
     pub from: u64,
-    /// Whether it was removed since.
+    /// True if it was removed since.
     pub is_removed: bool,
     /// Frames that could not be delivered, by position.
     pub dead: BTreeMap<u64, DeadLetter>,
@@ -69,17 +70,17 @@ impl SubscriptionState {
         }
     }
 
-    /// Whether frames are to be sent, as far as the ledger knows.
+    /// Returns `true` if frames are to be sent, as far as the ledger knows.
     pub fn is_active(&self) -> bool {
         self.added.is_some() && !self.is_removed
     }
 
-    /// Who added it; nobody where a file declares it.
+    /// The principal who added it; none where a file declares it.
     pub fn added_by(&self) -> Option<&Principal> {
         self.added.as_ref()?.by.as_ref()
     }
 
-    /// How often a frame is tried.
+    /// The number of attempts at a frame, and the pauses between them.
     pub fn retry(&self) -> DeliveryRetry {
         let added = self.added.as_ref();
         added.map_or_else(DeliveryRetry::default, |added| DeliveryRetry {

@@ -51,14 +51,14 @@ struct WindowItem<T> {
     is_in_flight: bool,
 }
 
-/// What a failed attempt comes to.
+/// The consequence of a failed attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AttemptFailure {
     /// Another one follows.
     Again,
     /// It was the last: the frame stays in its place until [`DeliveryWindow::settle`].
     Last {
-        /// How many there were.
+        /// Number of attempts.
         attempts: u32,
     },
 }
@@ -77,12 +77,12 @@ impl<T: Clone> DeliveryWindow<T> {
         }
     }
 
-    /// Whether another frame may be pushed.
+    /// Returns `true` if another frame may be pushed.
     pub fn has_room(&self) -> bool {
         self.items.len() < MAX_WINDOW_FRAMES && self.bytes < MAX_WINDOW_BYTES
     }
 
-    /// Whether nothing is being sent or waits for it.
+    /// Returns `true` if nothing is being sent or waits for it.
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
@@ -159,7 +159,7 @@ impl<T: Clone> DeliveryWindow<T> {
         Some((position, item.payload.clone()))
     }
 
-    /// When the next attempt is due, if none has to end before.
+    /// The time at which the next attempt is due, if none has to end before.
     pub fn next_start(&self) -> Option<u64> {
         if !self.has_free_slot() {
             return None;

@@ -25,15 +25,15 @@ use super::provider::{Provider, ProviderCall, ProviderReply};
 use super::route::Route;
 use ktsu_contract::gateway::InvokeModel;
 
-/// How long a call may take whose group names no deadline. One whose providers may take longer has
-/// as long as they.
+/// The time that a call may take whose group names no deadline. One whose providers may take longer
+/// has as long as they.
 const DEFAULT_DEADLINE: Duration = Duration::from_secs(300);
 
 /// Such a name cannot be redacted: it would be another tool's, and an id another call's.
 const NAMES_A_KEY: &str = "upstream sent a tool call whose name or id holds a key of the gateway's, \
                            so its reply is not given";
 
-/// What came of asking one model.
+/// The failure of one model that was asked.
 struct CallRecord<'r> {
     model: &'r ProviderModel,
     failure: GatewayError,
@@ -86,7 +86,7 @@ impl Inner {
         longest.unwrap_or_default().max(DEFAULT_DEADLINE)
     }
 
-    /// Whether a key of ours stands in the name or the id of a tool call, in any form.
+    /// Returns `true` if the name or the id of a tool call holds a key of ours, in any form.
     fn names_a_key(&self, answer: &ProviderReply) -> bool {
         let mut words = answer
             .tool_calls
@@ -251,7 +251,7 @@ impl<'i, 'r> GroupCall<'i, 'r> {
         select_all(waits).await.0
     }
 
-    /// How long to wait for another round; none if there is no other in time.
+    /// The time to wait for another round; none if there is no other in time.
     fn pause(&self, rounds: u32, told: &[CallRecord<'_>]) -> Option<Duration> {
         let failed: Vec<&GatewayError> = told.iter().map(|told| &told.failure).collect();
         let pause = self.route.group.retry.as_ref()?.pause(rounds, &failed)?;
@@ -323,7 +323,7 @@ impl<'i, 'r> GroupCall<'i, 'r> {
         }
     }
 
-    /// What all failures of the last round come to.
+    /// The failure that all failures of the last round amount to.
     fn combined_failure(&self, mut told: Vec<CallRecord<'_>>) -> GatewayError {
         if !self.route.falls_back() || told.len() < 2 {
             let last = told.pop().map(|told| told.failure);
@@ -348,7 +348,8 @@ impl<'i, 'r> GroupCall<'i, 'r> {
     }
 }
 
-/// Whether another model might answer where this failed: not where the request itself is at fault.
+/// Returns `true` if another model might answer where this failed: not where the request itself is
+/// at fault.
 fn should_try_next(failure: &GatewayError) -> bool {
     failure.cause != ErrorCause::Request
 }

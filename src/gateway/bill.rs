@@ -20,7 +20,7 @@ pub(super) struct Bill {
     pub(super) total: AttemptUsage,
     /// The price table of the last model that used anything.
     pub(super) prices: Option<String>,
-    /// Whether a model without a price answered or used tokens.
+    /// True if a model without a price answered or used tokens.
     pub(super) unpriced: bool,
 }
 

@@ -27,8 +27,8 @@ pub(super) struct ProviderEntry {
 }
 
 impl ProviderEntry {
-    /// What to look at where a call failed for a reason that is in the settings: which provider it
-    /// is, where, and which variable has its key.
+    /// The settings to look at where a call failed for a reason that is in them: the provider, its
+    /// URL, and the variable that has its key.
     pub(super) fn place_of_failure(&self, name: &str, cause: ErrorCause) -> Option<String> {
         let place = || format!("provider {name}, {}", self.provider.place());
         match cause {
@@ -117,7 +117,7 @@ fn endpoint(
     })
 }
 
-/// Whether requests could go there at all; whether they may is checked with each of them.
+/// Returns `true` if requests could go there at all; whether they may is checked with each of them.
 fn is_http(url: &str) -> bool {
     url::Url::parse(url).is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
 }

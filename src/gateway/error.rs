@@ -1,5 +1,5 @@
-//! Why a model call failed: codes, statuses, whether a retry is worthwhile, and whether another
-//! model might succeed.
+//! The reasons why a model call failed: codes, statuses, whether a retry is worthwhile, and whether
+//! another model might succeed.
 
 use std::time::Duration;
 
@@ -58,7 +58,7 @@ codes! {
     InternalError = "internal_error", 500,
 }
 
-/// What it lies at, which decides whether to ask again and whether to ask another.
+/// The cause of a failure, which decides whether to ask again and whether to ask another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ErrorCause {
     /// The request: every model would refuse it.
@@ -81,18 +81,18 @@ pub(super) enum ErrorCause {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct GatewayError {
-    /// What kind of failure it is.
+    /// The kind of failure.
     pub code: Code,
     /// For people.
     pub message: String,
-    /// Whether another try might do.
+    /// True if another try might succeed.
     pub retryable: bool,
     pub(super) cause: ErrorCause,
-    /// How long the provider says to wait.
+    /// The time that the provider asks to wait.
     pub(super) retry_after: Option<Duration>,
     /// The tokens of the attempt that failed like this, without their cost.
     pub(super) used: AttemptUsage,
-    /// What the whole call used; of a call that has ended.
+    /// The usage of the whole call; of a call that has ended.
     pub(super) bill: Box<Bill>,
 }
 
@@ -119,8 +119,8 @@ impl GatewayError {
         Self { used, ..self }
     }
 
-    /// What an attempt came to that failed like this: the word by which `retry.on` names it, or the
-    /// code.
+    /// The status of an attempt that failed like this: the word by which `retry.on` names it, or
+    /// the code.
     pub(super) fn status(&self) -> &'static str {
         match self.cause {
             ErrorCause::Request | ErrorCause::Provider | ErrorCause::Key => self.code.text(),

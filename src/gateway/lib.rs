@@ -140,8 +140,9 @@ impl Gateway {
         self.0.routes.keys().map(String::as_str)
     }
 
-    /// How calls of each group are routed: which models of which providers, in which order, and with
-    /// which temperature. Whatever else differs, equal requests of equal routes may get equal replies.
+    /// The routes of the calls of each group: which models of which providers, in which order, and
+    /// with which temperature. Whatever else differs, equal requests of equal routes may get equal
+    /// replies.
     pub fn routes(&self) -> BTreeMap<String, serde_json::Value> {
         let described = |(name, route): (&String, &Route)| {
             let provider = |name: &str| self.0.providers.get(name).map(|one| one.provider.place());
@@ -150,9 +151,9 @@ impl Gateway {
         self.0.routes.iter().map(described).collect()
     }
 
-    /// What a million tokens of each group cost at most, sent and received, in millionths of a US
-    /// dollar: what its dearest models cost. Scripts cost nothing, unless the group prices them. Groups
-    /// of which no price is known are left out.
+    /// The most that a million tokens of each group cost, sent and received, in millionths of a US
+    /// dollar: the prices of its dearest models. Scripts cost nothing, unless the group prices
+    /// them. Groups of which no price is known are left out.
     pub fn highest_prices(&self) -> BTreeMap<String, (u64, u64)> {
         let of_group = |(name, route): (&String, &Route)| {
             let models = route.group.models.iter();
@@ -173,7 +174,8 @@ impl Gateway {
         self.0.routes.iter().filter_map(of_group).collect()
     }
 
-    /// What a million tokens of a model cost, sent and received. A script costs nothing, unless the group prices it.
+    /// The price of a million tokens of a model, sent and received. A script costs nothing, unless
+    /// the group prices it.
     fn price_of(&self, route: &Route, model: &ProviderModel) -> Option<(u64, u64)> {
         let price = route.group.prices.of(&model.id);
         let price = price.map(|price| (price.input, price.output));
@@ -313,7 +315,7 @@ fn digest(identity: &[u8]) -> CallDigest {
     *blake3::hash(identity).as_bytes()
 }
 
-/// What the types of a request cannot say.
+/// Checks what the types of a request cannot express.
 fn check(invoke: &mut InvokeModel) -> Result<(), GatewayError> {
     let refuse = |words: String| Err(GatewayError::new(Code::InvalidRequest, words));
     if invoke.messages.is_empty() {

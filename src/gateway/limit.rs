@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::config::RateLimit;
 
-/// What the rate is counted over.
+/// The time over which the rate is counted.
 const WINDOW: Duration = Duration::from_secs(60);
 /// The most calls that wait for one provider: some more than its host takes connections, far fewer
 /// than would hurt.
@@ -35,7 +35,7 @@ pub(super) struct Permit<'d> {
     _place: Option<SemaphorePermit<'d>>,
 }
 
-/// Why a call may not go.
+/// The reason why a call may not begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rejected {
     /// Its turn comes after its deadline.
@@ -104,9 +104,9 @@ struct RateWindow {
 struct WindowState {
     /// At least 1.
     most: usize,
-    /// When the last calls began, the oldest first; never more than `most`.
+    /// The times at which the last calls began, the oldest first; never more than `most`.
     begun: VecDeque<Instant>,
-    /// How many calls wait, be it for a place or for their turn.
+    /// Number of calls that wait, be it for a place or for their turn.
     waiting: usize,
 }
 
@@ -148,7 +148,8 @@ impl RateWindow {
 }
 
 impl WindowState {
-    /// When a call may begin behind so many others, if each of them goes as soon as it may.
+    /// The time at which a call may begin behind so many others, if each of them begins as soon as
+    /// it may.
     fn due(&self, ahead: usize, now: Instant) -> Instant {
         // Every turn is a window behind the one `most` turns before it.
         let at = self.begun.len().saturating_add(ahead);
@@ -188,8 +189,8 @@ impl QueuedCall<'_> {
         Ok(())
     }
 
-    /// When the turn of the first in line comes; none if it is taken with this. A call is never
-    /// counted twice, as one that began and as one that waits.
+    /// The time at which the turn of the first in line comes; none if it is taken with this. A call
+    /// is never counted twice, as one that began and as one that waits.
     fn try_begin_or_due(&mut self) -> Option<Instant> {
         let mut turns = self.rate.turns.lock();
         let now = Instant::now();

@@ -1,5 +1,5 @@
-//! Whether messages form a conversation that every provider accepts: known roles, arguments that
-//! are objects, and a result for every tool call, directly after it.
+//! A check that messages form a conversation that every provider accepts: known roles, arguments
+//! that are objects, and a result for every tool call, directly after it.
 //!
 //! Providers differ in what they accept. What is refused here is refused for all of them, so that
 //! an agent that works with a script does not fail with a real model.

@@ -11,13 +11,13 @@ use serde_json::{Value, json};
 /// The version of the built-in table; raised with every change of it.
 pub const VERSION: &str = "2026-11";
 
-/// What is added where a group's own prices count.
+/// The suffix of a table's version where a group's own prices count.
 const OVERRIDDEN: &str = "+gateway.yaml";
 
 /// The decimals of a price in US dollars that are kept.
 const DECIMALS: i64 = 6;
 
-/// What a million tokens cost.
+/// The price of a million tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Price {
     /// Sent, in micro-USD per million.
@@ -68,7 +68,7 @@ impl Prices {
         self.own.get(model).copied().or_else(built_in)
     }
 
-    /// Which table the price of a model comes from.
+    /// The version of the table that the price of a model comes from.
     pub fn version(&self, model: &str) -> String {
         let own = self.own.contains_key(model);
         format!("{VERSION}{}", if own { OVERRIDDEN } else { "" })
@@ -115,7 +115,7 @@ pub fn table<'a>(groups: impl Iterator<Item = (&'a str, &'a Prices)>) -> Table {
 }
 
 impl Price {
-    /// What a call costs in micro-USD, rounded half up. The cached tokens are among those sent.
+    /// The cost of a call in micro-USD, rounded half up. The cached tokens are among those sent.
     pub fn cost(self, tokens_in: u64, tokens_cached: u64, tokens_out: u64) -> u64 {
         const MILLION: u128 = 1_000_000;
         let part = |tokens: u64, price: u64| u128::from(tokens) * u128::from(price);

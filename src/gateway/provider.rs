@@ -33,7 +33,7 @@ pub(super) struct ProviderCall {
     pub(super) tools: Vec<ToolDefinition>,
 }
 
-/// What a provider answered.
+/// The answer of a provider.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct ProviderReply {
     /// The text.
@@ -102,14 +102,15 @@ pub(super) fn numbered(calls: Vec<ToolCall>, messages: &[ChatMessage]) -> Vec<To
 pub(super) enum Provider {
     /// Anthropic's messages API.
     Anthropic(Arc<anthropic::Anthropic>),
-    /// What speaks the dialect of OpenAI's chat completions.
+    /// A provider that speaks the dialect of OpenAI's chat completions.
     OpenAi(Arc<openai::OpenAi>),
     /// A script.
     Scripted(Arc<scripted::Scripted>),
 }
 
 impl Provider {
-    /// What it speaks, and where it is: without user, password and query, which may be secret.
+    /// The dialect that it speaks, and its URL: without user, password and query, which may be
+    /// secret.
     pub(super) fn place(&self) -> String {
         let (speaks, endpoint) = match self {
             Self::Anthropic(remote) => ("anthropic", &remote.endpoint),
@@ -123,7 +124,7 @@ impl Provider {
         format!("{speaks} {origin}{}", url.path())
     }
 
-    /// Whether it answers by rules or from a record, and no provider is asked.
+    /// Returns `true` if it answers by rules or from a record, and no provider is asked.
     pub(super) fn is_script(&self) -> bool {
         matches!(self, Self::Scripted(_))
     }

@@ -16,12 +16,12 @@ use tokio::sync::watch;
 use super::error::{Code, ErrorCause, GatewayError};
 use ktsu_contract::gateway::{AttemptUsage, ModelReply};
 
-/// How long a reply is kept: longer than it takes to notice that a runtime is gone, to dispatch
-/// its step again and to come back to the call.
+/// The time for which a reply is kept: longer than it takes to notice that a runtime is gone, to
+/// dispatch its step again and to come back to the call.
 const REPLY_RETENTION: Duration = Duration::from_secs(600);
-/// How many replies are kept.
+/// Number of replies that are kept.
 const MAX_REPLIES: usize = 4096;
-/// How many bytes of replies are kept.
+/// Number of bytes of replies that are kept.
 const MAX_BYTES: usize = 64 << 20;
 
 /// The digest of a call's name together with what it asks for.

@@ -1,4 +1,4 @@
-//! Whether a group retries a call, and when: never unless its file says so.
+//! The retries of a group's calls: none unless its file says so.
 
 use std::time::{Duration, SystemTime};
 
@@ -7,19 +7,19 @@ use axum::http::HeaderMap;
 use super::error::{ErrorCause, GatewayError};
 use ktsu_config::retry::RetryOn;
 
-/// What a group's `retry:` says.
+/// The content of a group's `retry:`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RetryPolicy {
     /// In all.
     pub(super) attempts: u32,
     /// The first pause; each is twice as long as the one before.
     pub(super) backoff: Duration,
-    /// What is worth another try.
+    /// The failures that are worth another try.
     pub(super) on: Vec<RetryOn>,
 }
 
 impl RetryPolicy {
-    /// How long to wait before asking again, after so many rounds, the last of which failed like
+    /// The time to wait before asking again, after so many rounds, the last of which failed like
     /// this. A provider that names a time is not asked before.
     pub(super) fn pause(&self, rounds: u32, failed: &[&GatewayError]) -> Option<Duration> {
         if rounds >= self.attempts {
@@ -45,7 +45,8 @@ impl RetryPolicy {
     }
 }
 
-/// What `Retry-After` says, in seconds or as a date, or what stands in its place in milliseconds.
+/// The wait that `Retry-After` asks for, in seconds or as a date, or the header in its place in
+/// milliseconds.
 pub(super) fn after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let text = |name: &str| headers.get(name)?.to_str().ok().map(str::trim);
     let number = |text: &str| text.parse::<f64>().ok().filter(|number| *number >= 0.0);

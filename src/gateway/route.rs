@@ -37,7 +37,7 @@ impl Route {
         }
     }
 
-    /// What decides which model answers, and how, given where each provider is.
+    /// The values that decide which model answers, and how, given where each provider is.
     pub(super) fn describe(&self, place: impl Fn(&str) -> Option<String>) -> Value {
         let models = self.order.iter().map(|model| {
             json!({"id": model.id, "place": place(&model.provider), "provider": model.provider})
@@ -72,7 +72,7 @@ impl Route {
         }
     }
 
-    /// Whether one model stands in for another.
+    /// Returns `true` if the next model is asked where one fails.
     pub(super) fn falls_back(&self) -> bool {
         self.group.strategy != Strategy::RoundRobin && self.order.len() > 1
     }

@@ -20,13 +20,13 @@ use ktsu_orchestrator::AwaitedEffects;
 use ktsu_receiver::Receiver;
 use ktsu_server::BindError;
 
-/// How many deliveries a local receiver remembers.
+/// Number of deliveries that a local receiver remembers.
 const MAX_DELIVERIES: usize = 20;
 
-/// How long calls in flight may take to be recorded, unless an option says otherwise.
+/// The time that calls in flight may take to be recorded, unless an option says otherwise.
 pub const DRAIN_TIME: Duration = Duration::from_secs(30);
 
-/// How long draining may take before a command says that it waits.
+/// The time that draining may take before a command says that it waits.
 const NOTICE_TIME: Duration = Duration::from_millis(300);
 
 /// Starts the webhook receiver that the environment declares, unless its variable already has a
@@ -94,7 +94,7 @@ pub async fn open(setup: Setup) -> Result<Engine, Failure> {
 const DISK_FULL_HINT: &str =
     "the disk is full: free some space, or read the ledger with ktsu start --read-only";
 
-/// Whether a full disk may have caused this error.
+/// Returns `true` if a full disk may have caused this error.
 fn may_be_disk_full(refused: &OpenEngineError) -> bool {
     matches!(
         refused,
@@ -104,7 +104,7 @@ fn may_be_disk_full(refused: &OpenEngineError) -> bool {
     )
 }
 
-/// Why a ledger or an engine was not opened, and what to type.
+/// The failure for a ledger or an engine that was not opened, and what to type.
 pub fn explain(refused: OpenEngineError, path: &str) -> Failure {
     match refused {
         OpenEngineError::Owned(holder) => owned(path, holder.as_ref()),
@@ -166,7 +166,7 @@ fn not_locked_as_owner(refused: &LockError) -> Failure {
     }
 }
 
-/// Why a service without a ledger does not start.
+/// The failure for a service without a ledger that does not start.
 pub fn start_failure(refused: OpenEngineError) -> Failure {
     explain(refused, "")
 }

@@ -1,9 +1,9 @@
-//! Why a command failed.
+//! The failures of commands.
 
 use ktsu_codes::{EXIT_COULD_NOT_RUN, EXIT_VERDICT, ErrorCode};
 use ktsu_peer::PeerError;
 
-/// Why a command failed.
+/// The reason why a command failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     code: u8,
@@ -64,7 +64,7 @@ impl Failure {
         self.hint.as_deref()
     }
 
-    /// What an engine answered with.
+    /// The code of the problem that an engine answered with.
     pub fn problem(&self) -> Option<ErrorCode> {
         self.problem
     }

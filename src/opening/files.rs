@@ -33,7 +33,7 @@ pub fn missing_folder(file: &Path) -> Option<&Path> {
     folder.filter(|folder| !folder.exists())
 }
 
-/// What is wrong with a file, in our words where they say more than the system's.
+/// The fault of a file, in our words where they say more than the system's.
 fn why(path: &Path, error: &std::io::Error) -> String {
     match error.kind() {
         ErrorKind::NotFound => "there is no such file".to_owned(),

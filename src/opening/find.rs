@@ -31,7 +31,7 @@ pub fn unfinished(reader: &dyn Reader, run: &StreamId) -> Result<Option<RunStatu
     Ok(all.into_iter().find(|one| Some(one.as_str()) == status))
 }
 
-/// What was found of a name, or why nothing is meant by it.
+/// The run that a name means, or the failure where it means none or several.
 fn found(found: RunMatch, given: &str, what: &str) -> Result<(StreamId, String), Failure> {
     match found {
         RunMatch::One(stream, scope) => Ok((stream, scope)),

@@ -26,13 +26,13 @@ pub fn load_kit_as(dir: &Path, locked: bool) -> Result<Arc<Kit>, Failure> {
     Ok(kit)
 }
 
-/// What `validate` would refuse.
+/// The failure for a kit that `validate` would refuse.
 pub fn invalid(faults: &Faults, dir: &Path) -> Failure {
     let words = faults_text("the kit is not valid", &from_here(faults, dir));
     Failure::could_not_run(words).hint(format!("ktsu validate {}", quoted(dir)))
 }
 
-/// Whether all that is wrong is that there is no lock file.
+/// Returns `true` if there is no other fault than a missing lock file.
 pub fn lacks_lock(faults: &Faults) -> bool {
     let mut all = faults.faults.iter();
     all.all(|fault| fault.code == FaultCode::LockMissing)
@@ -65,7 +65,7 @@ pub fn from_here(faults: &Faults, dir: &Path) -> Faults {
     })
 }
 
-/// How environment files are called.
+/// The suffix of the names of environment files.
 const ENVIRONMENT_FILE: &str = ".env.yaml";
 
 /// There is nothing to read.

@@ -13,7 +13,7 @@ use ktsu_history::RunReadError;
 /// The default location of the ledger.
 pub const DEFAULT_LEDGER: &str = ".ktsu/ledger.db";
 
-/// What to do about a damaged ledger.
+/// The advice for a damaged ledger.
 pub const DAMAGED_HINT: &str = "to see what is damaged: ktsu verify; to serve what can be read: \
                                   ktsu start --read-only; to restore a backup: ktsu restore BACKUP --to FILE";
 
@@ -24,7 +24,7 @@ pub const UNSERVABLE_HINT: &str =
 /// No ledger has fewer bytes.
 const MIN_LEDGER_BYTES: u64 = 100;
 
-/// What to do about a file that was a ledger.
+/// The advice for a file that was a ledger.
 pub fn restore_hint(path: &Path) -> String {
     format!(
         "if this was a ledger, put the original file back; or move it and its side files ({}) \
@@ -84,7 +84,7 @@ impl From<RunReadError> for Failure {
     }
 }
 
-/// Where the process that owns a ledger listens; `None` if no process owns it.
+/// The URL at which the process that owns a ledger listens; `None` if no process owns it.
 pub fn owner_url(ledger: &Path) -> Result<Option<String>, Failure> {
     let Some(holder) = lock::holder(ledger) else {
         return Ok(None);

@@ -12,7 +12,7 @@ use ktsu_gateway::Config;
 use ktsu_gateway::config::Group;
 use ktsu_kit::{GATEWAY, Kit};
 
-/// What `model_policy` calls the budget.
+/// The JSON Pointer of the budget in a workflow.
 const BUDGET: &str = "/model_policy/cost_budget_usd";
 
 /// A warning for every workflow with a budget and every model without a price that it may ask.

@@ -11,19 +11,19 @@ use ktsu_ledger::Hash;
 /// The folder of a kit that holds them.
 pub const FOLDER: &str = "evals";
 
-/// What their names end with.
+/// The suffix of their names.
 const SUFFIX: &str = ".eval.yaml";
 
 /// A file of invariants.
 #[derive(Debug, Clone)]
 pub struct EvalFile {
-    /// What it says.
+    /// Its content.
     pub spec: EvalSpec,
     /// Its text.
     pub text: String,
     /// BLAKE3 of its text.
     pub digest: Hash,
-    /// What is unusual about it.
+    /// The warnings about it.
     pub warnings: Faults,
 }
 
@@ -69,7 +69,7 @@ pub fn files_of(kit: &Path) -> impl Iterator<Item = PathBuf> {
     files.map(|name| PathBuf::from(FOLDER).join(name))
 }
 
-/// What is wrong with the files of a kit, and unusual about them.
+/// The faults and warnings of the eval files of a kit.
 pub fn faults_of(kit: &Path) -> Vec<Faults> {
     let loaded = files_of(kit).map(|file| {
         let path = kit.join(&file);

@@ -31,7 +31,7 @@ pub struct CheckedProject {
 }
 
 impl CheckedProject {
-    /// Whether nothing hinders a start.
+    /// Returns `true` if nothing hinders a start.
     pub fn is_sound(&self) -> bool {
         self.kit.is_some() && !self.faults.has_errors() && self.unset.is_empty()
     }
@@ -114,7 +114,7 @@ pub fn check(
     judged
 }
 
-/// Where the lock is required, drift is an error instead of a warning.
+/// Makes drift an error instead of a warning, where the lock is required.
 fn require_sound(kit: &Kit, found: &mut Faults) {
     if let Err(refused) = kit.must_be_locked() {
         let again = |fault: &Fault| {
@@ -187,8 +187,8 @@ fn own_environments(dir: &Path, but: Option<&Path>) -> Vec<Faults> {
         .collect()
 }
 
-/// Whether an environment's principals have tokens, and which variables of the kit have no usable
-/// value.
+/// Checks that the principals and subscriptions of an environment have their secrets, and returns,
+/// in words, the variables of the kit that have no usable value.
 fn values(
     environment: Option<&Environment>,
     kit: Option<&Kit>,

@@ -17,7 +17,7 @@ const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(60);
 /// The first wait after a try without an answer, and the longest.
 const BACKOFF_BOUNDS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
 
-/// Where reports, completions and heartbeats go.
+/// The destination of reports, completions and heartbeats.
 #[derive(Clone)]
 pub enum Callbacks {
     /// To this orchestrator, whatever the authority of a URL says. It is set after the runtime is
@@ -26,7 +26,7 @@ pub enum Callbacks {
     Local(Weak<OnceLock<LocalOrchestrator>>),
     /// Reports go where their URLs say, heartbeats to the orchestrator.
     Remote {
-        /// Where heartbeats go.
+        /// The destination of heartbeats.
         orchestrator: Arc<RemoteOrchestrator>,
         /// For all of them.
         connections: ConnectionPool,
@@ -37,7 +37,7 @@ pub enum Callbacks {
 pub struct LocalOrchestrator {
     /// Its routes.
     pub router: Router,
-    /// Who takes reports as values; where nobody does, they go to the routes.
+    /// The receiver of reports as values; without one, they go to the routes.
     pub reports: Option<Arc<dyn ReportReceiver>>,
 }
 
@@ -45,12 +45,12 @@ pub struct LocalOrchestrator {
 pub struct RemoteOrchestrator {
     /// `http://127.0.0.1:5050`.
     url: String,
-    /// What heartbeats show. Reports show nothing but the token of their URL: whoever gave that URL
-    /// gets no other.
+    /// The token that heartbeats show. Reports show nothing but the token of their URL: the host of
+    /// that URL gets no other.
     token: Option<String>,
 }
 
-/// What came of a callback that was sent until it was answered.
+/// The outcome of a callback that was sent until it was answered.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum DeliveryOutcome {
     /// 200, with this body.
@@ -74,7 +74,7 @@ impl Callbacks {
         }
     }
 
-    /// Who takes reports as values, if anybody does.
+    /// The receiver of reports as values, if there is one.
     pub(super) fn receiver(&self) -> Option<Arc<dyn ReportReceiver>> {
         match self {
             Self::Local(local) => local.upgrade()?.get()?.reports.clone(),
@@ -161,7 +161,7 @@ impl Callbacks {
     }
 }
 
-/// Whether it was said that somebody does not answer: once for a task, not with every try.
+/// The warning that a service does not answer: once for a task, not with every try.
 #[derive(Default)]
 pub(super) struct UnreachableWarning(AtomicBool);
 
@@ -174,7 +174,8 @@ impl UnreachableWarning {
     }
 }
 
-/// Whether a refusal with this status may be none the next time.
+/// Returns `true` if the same request may be accepted another time after a refusal with this
+/// status.
 pub(super) fn is_passing(status: u16) -> bool {
     matches!(status, 408 | 429 | 500..)
 }

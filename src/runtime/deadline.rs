@@ -51,7 +51,7 @@ impl PausableDeadline {
         });
     }
 
-    /// When it is over, if it does not stand still again.
+    /// The time at which it is over, if it does not pause again.
     pub(super) fn until(&self) -> Instant {
         match *self.0.borrow() {
             RemainingTime::Running(at) => at,

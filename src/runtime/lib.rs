@@ -52,13 +52,13 @@ pub use tools::{
     ToolList, ToolSession,
 };
 
-/// What a runtime is made of.
+/// The parts that a runtime is made of.
 pub struct RuntimeParts {
     /// Whom to ask for models.
     pub gateway: GatewayLink,
     /// Whom to report to.
     pub orchestrator: Callbacks,
-    /// How tools are called.
+    /// The client that calls tools.
     pub tools: Arc<dyn ToolClient>,
 }
 

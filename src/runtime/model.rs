@@ -20,7 +20,7 @@ use ktsu_server::body::deeper_than;
 /// of tasks wait, and leaves room under the gateway's own cap on connections.
 const MAX_REMOTE_CALLS: usize = 256;
 
-/// How a gateway refuses a call that the next one will make.
+/// The code with which a gateway refuses a call that the next one will make.
 const DRAINING: &str = "draining";
 
 /// The gateway whom a runtime asks.

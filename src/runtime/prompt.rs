@@ -41,7 +41,7 @@ impl AgentPrompt {
         }
     }
 
-    /// Whether the agent may reflect.
+    /// Returns `true` if the agent may reflect.
     pub(super) fn reflects(&self) -> bool {
         self.reflect.is_some()
     }

@@ -1,4 +1,4 @@
-//! How a task's events are recorded: reported one by one, or collected here for a single
+//! The recording of a task's events: reported one by one, or collected here for a single
 //! completion.
 
 mod local;
@@ -14,7 +14,7 @@ use ktsu_contract::in_process::{ErrorResponse, ReportReceiver};
 use ktsu_contract::report::{Report, ReportAck, ReportEvent};
 use ktsu_contract::runtime::InvokeAgent;
 
-/// Who records a task.
+/// The recorder of a task.
 pub(super) enum TaskRecorder {
     /// An orchestrator that takes reports.
     Reported(Box<Reporter>),
@@ -22,7 +22,7 @@ pub(super) enum TaskRecorder {
     Local(Box<LocalRecorder>),
 }
 
-/// Why a task does not go on.
+/// The reason why a task does not continue.
 #[derive(Debug)]
 pub(super) enum RecordError {
     /// The orchestrator does not wait for this task, or does not believe it: end without a word.
@@ -59,8 +59,8 @@ impl TaskRecorder {
         }
     }
 
-    /// Whether events are recorded one by one, so that a task can be resumed and approvals can be
-    /// requested.
+    /// Returns `true` if events are recorded one by one, so that a task can be resumed and
+    /// approvals can be requested.
     pub(super) fn takes_reports(&self) -> bool {
         matches!(self, Self::Reported(_))
     }
@@ -137,7 +137,7 @@ fn encode(message: &impl Serialize) -> Result<Vec<u8>, RecordError> {
     })
 }
 
-/// What follows from a refusal that no repetition changes.
+/// The error that follows from a refusal that no repetition changes.
 fn refused(status: u16) -> RecordError {
     // Nobody waits for it any more: that is no fault.
     if status == 409 {

@@ -1,4 +1,4 @@
-//! Whether to reflect on a draft, for orchestrators that leave this to the runtime.
+//! The decision whether to reflect on a draft, for orchestrators that leave this to the runtime.
 
 use serde_json::Value;
 
@@ -12,7 +12,7 @@ const FATAL: [&str; 4] = [
     "ktsu_needs_human",
 ];
 
-/// Where a draft says how sure it is.
+/// The member in which a draft says how sure it is.
 const CONFIDENCE: &str = "ktsu_confidence";
 
 /// The rule of a task.
@@ -38,7 +38,7 @@ impl ReflectionTrigger {
         }
     }
 
-    /// Whether to reflect on this draft.
+    /// Returns `true` if this draft is to be reflected on.
     pub(super) fn fires(&self, draft: &Value) -> bool {
         let harmless = |value: &Value| value.is_null() || *value == Value::Bool(false);
         let fatal = |name: &&str| draft.get(name).is_some_and(|value| !harmless(value));

@@ -136,7 +136,7 @@ pub(super) fn accepted(runtime: &Runtime, task: &InvokeAgent) -> TaskAccepted {
     }
 }
 
-/// Why a task is not taken; nothing if it is.
+/// The reason why a task is not taken; nothing if it is.
 pub(super) fn refusal(started: StartOutcome) -> Option<ErrorResponse<TaskRefused>> {
     match started {
         StartOutcome::Running => None,

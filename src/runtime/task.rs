@@ -31,13 +31,13 @@ pub(super) use model_call::name;
 /// The time of a task that names none.
 const DEFAULT_TASK_TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// What the gateway says of a model group that it does not know.
+/// The gateway's code for a model group that it does not know.
 const UNKNOWN_GROUP: &str = "unknown_group";
 
-/// How long the end of a task whose time is over is reported.
+/// The time for which the end of a task whose time is over is reported.
 const FINAL_REPORT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What a task works with.
+/// The parts that a task works with.
 pub(super) struct AgentTaskContext {
     pub(super) invoke: InvokeAgent,
     pub(super) time: PausableDeadline,
@@ -48,15 +48,16 @@ pub(super) struct AgentTaskContext {
     pub(super) orchestrator: Callbacks,
     /// Of the gateway.
     pub(super) silence: UnreachableWarning,
-    /// What has to be said before the end, whoever finds out that it has come.
+    /// Events that have to be reported before the end, whichever part of the task finds that it has
+    /// come.
     pub(super) final_events: Mutex<Vec<ReportEvent>>,
-    /// Whether the runtime is about to stop.
+    /// The state that shows whether the runtime is about to stop.
     pub(super) draining: InFlight,
     /// Present until the task is parked.
     pub(super) in_flight: Mutex<Option<InFlightGuard>>,
 }
 
-/// Why a conversation breaks off.
+/// The reason why a conversation breaks off.
 enum HaltError {
     /// Its reports are not taken.
     Stop(RecordError),
@@ -76,7 +77,7 @@ impl From<RecordError> for HaltError {
     }
 }
 
-/// What follows from a step of the loop.
+/// The outcome of a step of the loop.
 enum LoopOutcome {
     /// It goes on with what is recorded.
     Recorded(ReportAck),
@@ -271,8 +272,8 @@ impl AgentTaskContext {
         Ok(LoopOutcome::Recorded(answer))
     }
 
-    /// Why a question of a responder has no reply at all: there is nobody to ask. It stays open, and
-    /// is asked again when the run is taken up.
+    /// The reason why a question of a responder has no reply at all: there is no model to ask. It
+    /// stays open, and is asked again when the run is resumed.
     fn unanswered(&self, response: &LlmResponse) -> Option<FailureDetails> {
         let is_question = !self.invoke.messages.is_empty();
         let error = response.error.clone().filter(|_| is_question)?;
@@ -300,7 +301,7 @@ impl AgentTaskContext {
     }
 }
 
-/// How much time a task has.
+/// The time that a task has.
 pub(super) fn time_limit(invoke: &InvokeAgent) -> Duration {
     let given = invoke.timeout_ms.map(Duration::from_millis);
     given.unwrap_or(DEFAULT_TASK_TIMEOUT)

@@ -13,7 +13,7 @@ use ktsu_contract::report::HeartbeatTask;
 /// Run and step.
 pub(super) type TaskKey = (String, String);
 
-/// What came of a dispatch.
+/// The outcome of a dispatch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StartOutcome {
     /// It is worked on; since now, or since an earlier dispatch of the same attempt.

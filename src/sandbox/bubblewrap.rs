@@ -16,19 +16,19 @@ use crate::serving::{ServingPlace, ServingProgram};
 use crate::status::StatusFile;
 use crate::usage::FolderUsage;
 
-/// How to install what is needed.
+/// The command that installs what is needed.
 pub(crate) const INSTALL: &str = "apt-get install -y bubblewrap";
 
-/// Where programs find their workspace.
+/// Path at which programs find their workspace.
 const WORKSPACE: &str = "/work";
 
-/// Where programs find what is made for them.
+/// Path at which programs find what is made for them.
 const MADE: &str = "/check";
 
-/// Where programs find the folder that they are shown.
+/// Path at which programs find the folder that they are shown.
 const SHOWN: &str = "/program";
 
-/// Where programs find services, by name.
+/// Path of the folder in which programs find services, by name.
 const SERVICES: &str = "/services";
 
 /// Bytes of /tmp, and of /dev/shm.
@@ -37,7 +37,7 @@ const TMP_BYTES: u64 = 256 << 20;
 /// The most files that a process may have open.
 const MAX_OPEN: u64 = 1_024;
 
-/// How long a program may take that only shows whether the sandbox works.
+/// The time that a program may take that only shows whether the sandbox works.
 const FIND_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Files of /etc that programs need, and that hold nothing private.
@@ -60,17 +60,17 @@ exec 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-
 exec "$@" 3>"$status""#,
 ];
 
-/// How programs are run.
+/// The settings with which programs are run.
 #[derive(Debug, Clone)]
 pub struct Sandbox {
-    /// Where bubblewrap is; none if programs run without a sandbox.
+    /// Path of bubblewrap; none if programs run without a sandbox.
     program: Option<PathBuf>,
     /// The user that programs run as, if that is not the one of this process.
     user: Option<u32>,
     interrupt: Interrupt,
 }
 
-/// Why a program was not run.
+/// The reason why a program was not run.
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
     /// There is no bubblewrap.
@@ -94,7 +94,7 @@ pub enum SandboxError {
 }
 
 impl SandboxError {
-    /// What to type.
+    /// The command to type, if one helps.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Self::Missing => Some(INSTALL),
@@ -151,7 +151,7 @@ impl Sandbox {
         self
     }
 
-    /// Whether programs run without a sandbox.
+    /// Returns `true` if programs run without a sandbox.
     pub fn is_none(&self) -> bool {
         self.program.is_none()
     }
@@ -175,7 +175,7 @@ impl Sandbox {
         Ok(folder)
     }
 
-    /// Where programs find their workspace, and what is made for them.
+    /// Paths at which programs find their workspace, and what is made for them.
     pub fn places(&self, folder: &PrivateFolder) -> (PathBuf, PathBuf) {
         match self.is_none() {
             true => (folder.workspace(), folder.made()),
@@ -270,7 +270,7 @@ impl Sandbox {
         Ok(started?)
     }
 
-    /// Where a program finds the folder that it is shown.
+    /// Path at which a program finds the folder that it is shown.
     pub fn place_of_shown(&self, shown: &PrivateFolder) -> PathBuf {
         match self.is_none() {
             true => shown.workspace(),
@@ -278,7 +278,7 @@ impl Sandbox {
         }
     }
 
-    /// Where programs find what a service of this name shares.
+    /// Path at which programs find what a service of this name shares.
     pub fn place_of_service(&self, name: &str, folder: &PrivateFolder) -> PathBuf {
         match self.is_none() {
             true => folder.shared(),
@@ -286,7 +286,7 @@ impl Sandbox {
         }
     }
 
-    /// Whether programs run as root.
+    /// Returns `true` if programs run as root.
     pub fn runs_as_root(&self) -> bool {
         self.is_none() && rustix::process::geteuid().is_root()
     }
@@ -354,10 +354,10 @@ impl Sandbox {
     }
 }
 
-/// What programs find programs by.
+/// The folders in which programs find programs.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// What separates programs from the machine.
+/// The arguments that separate programs from the machine.
 const APART: [&str; 26] = [
     "--unshare-all",
     "--unshare-user",

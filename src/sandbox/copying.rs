@@ -14,7 +14,7 @@ const MAX_BYTES: u64 = 1 << 30;
 /// The most files, folders and links that are copied.
 const MAX_COPIED: u64 = 100_000;
 
-/// What may still be copied.
+/// The bytes and files that may still be copied.
 struct Budget {
     bytes: u64,
     files: u64,
@@ -78,7 +78,7 @@ impl Budget {
     }
 }
 
-/// Whether there was anything to copy.
+/// Returns `true` if there was anything to copy.
 fn copy_one(path: &Path, target: &Path, about: &fs::Metadata) -> io::Result<bool> {
     let kind = about.file_type();
     if kind.is_symlink() {

@@ -17,22 +17,24 @@ use crate::limits::{Limit, SandboxLimits};
 use crate::process_group::ProcessGroup;
 use crate::usage::{FolderUsage, ProcessUsage};
 
-/// How often it is looked what a program takes, at most.
+/// The least time between looks at what a program takes.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How much longer than a look the pause between looks is.
+/// The pause between looks, as a multiple of the time that a look takes.
 const PAUSE_PER_LOOK: u32 = 5;
 
-/// How long a program that is being ended may take, before all that belongs to it is ended as well.
+/// The time that a program that is being ended may take, before all that belongs to it is ended as
+/// well.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long the output of a program that has ended is waited for.
+/// The time for which the output of a program that has ended is waited for.
 const OUTPUT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How many times as much as a program may keep it may write: files are written again, or removed.
+/// The bytes that a program may write, as a multiple of those that it may keep: files are written
+/// again, or removed.
 const MAX_REWRITES: u64 = 8;
 
-/// What is run.
+/// A program that is to be run.
 #[derive(Debug, Clone)]
 pub struct Program<'p> {
     /// The program and its arguments.
@@ -58,15 +60,15 @@ pub struct ReachedService<'p> {
 /// A process to be started, and what is watched of it.
 pub(crate) struct Process {
     pub(crate) command: Command,
-    /// Whether the first process below it takes all others with it.
+    /// True if the first process below it takes all others with it.
     pub(crate) has_namespace: bool,
     pub(crate) workspace: PathBuf,
-    /// What was in the workspace when its limits began to count; none if they do when it starts.
+    /// Usage of the workspace when its limits began to count; none if they do when it starts.
     pub(crate) before: Option<FolderUsage>,
     pub(crate) interrupt: Interrupt,
 }
 
-/// What became of a program.
+/// The outcome of a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Execution {
     end: Option<ProgramEnd>,
@@ -76,7 +78,7 @@ pub struct Execution {
     pub errors: ProgramOutput,
 }
 
-/// How a program ended.
+/// The end of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProgramEnd {
     /// By itself; 128 and the number of the signal, if it was one.
@@ -85,12 +87,12 @@ pub enum ProgramEnd {
     Stopped(Limit),
 }
 
-/// What a program has printed.
+/// The output that a program has printed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProgramOutput {
     /// The end of it.
     pub kept: Vec<u8>,
-    /// How many bytes there were.
+    /// Number of bytes that were printed.
     pub total: u64,
 }
 
@@ -157,7 +159,7 @@ impl<'p> Program<'p> {
         self
     }
 
-    /// How bubblewrap mounts the workspace.
+    /// The option by which bubblewrap mounts the workspace.
     pub(crate) fn access(&self) -> &'static str {
         match self.is_read_only {
             true => "--ro-bind",
@@ -167,7 +169,7 @@ impl<'p> Program<'p> {
 }
 
 impl Execution {
-    /// How it ended.
+    /// The program's end.
     pub fn end(&self) -> ProgramEnd {
         self.end.unwrap_or(ProgramEnd::Exited(-1))
     }
@@ -190,12 +192,12 @@ impl Execution {
         self.end = Some(ProgramEnd::Stopped(limit));
     }
 
-    /// Whether the program ran at all.
+    /// Returns `true` if the program ran at all.
     pub(crate) fn is_known(&self) -> bool {
         self.end.is_some()
     }
 
-    /// What was printed last, in place of the program.
+    /// The last line that was printed, in place of the program.
     pub(crate) fn last_words(&self) -> String {
         let printed = [&self.output, &self.errors].map(|one| one.kept.as_slice());
         let text = String::from_utf8_lossy(&printed.concat()).trim().to_owned();
@@ -206,10 +208,10 @@ impl Execution {
     }
 }
 
-/// What a process is drained into, by a thread of its own.
+/// The output into which a process is drained, by a thread of its own.
 pub(crate) type Drain = Arc<Mutex<ProgramOutput>>;
 
-/// What threads report of a process.
+/// The events that threads report of a process.
 pub(crate) enum ProcessEvent {
     Ended(io::Result<ExitStatus>),
     Drained,
@@ -308,7 +310,7 @@ pub(crate) struct ProcessWatch<'w> {
     group: Option<ProcessGroup>,
     process: &'w Process,
     limits: &'w SandboxLimits,
-    /// What was in the workspace when it began.
+    /// Usage of the workspace when it began.
     before: FolderUsage,
     began: Instant,
     /// The least time between looks.

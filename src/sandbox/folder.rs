@@ -23,7 +23,7 @@ use crate::occupancy::Occupancy;
 use crate::open_folder::{EntryKind, EntryStatus, OpenFolder};
 use crate::usage::FolderUsage;
 
-/// What the names of private folders begin with.
+/// The prefix of the names of private folders.
 pub(crate) const PREFIX: &str = "ktsu-check-";
 
 /// The file that is locked as long as a folder is in use.
@@ -36,33 +36,33 @@ pub(crate) const NEW_LOCK: &str = "lock-new";
 /// services and containers.
 pub(crate) const FIRST_USER: u32 = 1_900_000_000;
 
-/// How many of them there are.
+/// Number of these users.
 pub(crate) const USERS: u32 = 1 << 22;
 
 /// A user that has nothing, where there are fewer.
 pub(crate) const LAST_USER: u32 = 65_534;
 
-/// How long the end of programs that serve in a folder is waited for.
+/// The time for which the end of programs that serve in a folder is waited for.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// How often a folder is made anew that another process has removed.
+/// Number of attempts to make a folder, where another process removes it.
 const MAX_ATTEMPTS: usize = 100;
 
 /// A folder of its own, removed when it is dropped.
 #[derive(Debug)]
 pub struct PrivateFolder {
     root: PathBuf,
-    /// Who owns everything in it, if that is not this process.
+    /// The owner of everything in it, if that is not this process.
     owner: Option<u32>,
     /// The programs that serve in it.
     pub(crate) occupancy: Occupancy,
-    /// What was in the workspace when the first of them was started.
+    /// Usage of the workspace when the first of them was started.
     began: OnceLock<FolderUsage>,
     /// The folder itself and its lock, both locked until it is removed.
     _locks: [File; 2],
 }
 
-/// Why there is no private folder.
+/// The reason why there is no private folder.
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
     /// Something in the original cannot be copied.
@@ -110,12 +110,12 @@ impl PrivateFolder {
         self.root.join("work")
     }
 
-    /// What is made for programs.
+    /// Path of the folder with the files that are made for programs.
     pub fn made(&self) -> PathBuf {
         self.root.join("made")
     }
 
-    /// What programs of other folders see of a service that runs in this one.
+    /// Path of the folder that programs of other folders see of a service that runs in this one.
     pub fn shared(&self) -> PathBuf {
         self.root.join("shared")
     }
@@ -157,8 +157,8 @@ impl PrivateFolder {
         self.occupancy.close(CLOSE_TIMEOUT)
     }
 
-    /// What was in the workspace before any program served in it. Their limits count from there, however
-    /// often one is started.
+    /// Usage of the workspace before any program served in it. Their limits count from there,
+    /// however often one is started.
     pub(crate) fn usage_before_serving(&self) -> FolderUsage {
         let usage = || FolderUsage::of(&self.workspace(), u64::MAX);
         *self.began.get_or_init(usage)
@@ -214,7 +214,7 @@ fn make() -> io::Result<(TempDir, File)> {
     Err(io::Error::other("it is removed each time"))
 }
 
-/// Whether an open file is that of a path, which is no link.
+/// Returns `true` if an open file is that of a path, which is no link.
 pub(crate) fn is_at(file: &File, path: &Path) -> bool {
     let id = |about: Metadata| (about.dev(), about.ino());
     let opened = file.metadata().map(id).ok();

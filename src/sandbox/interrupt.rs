@@ -25,7 +25,7 @@ impl Interrupt {
         }
     }
 
-    /// Whether it is set.
+    /// Returns `true` if it is set.
     pub fn is_set(&self) -> bool {
         self.own.load(Ordering::Relaxed) || self.above.as_ref().is_some_and(|above| above.is_set())
     }

@@ -26,7 +26,7 @@ pub(crate) fn remove(temporary: &Path) {
     }
 }
 
-/// Whether a folder of this user may be of a program of this process's user.
+/// Returns `true` if a folder of this user may be of a program of this process's user.
 fn is_own(owner: u32) -> bool {
     let own = rustix::process::geteuid();
     let of_programs = FIRST_USER..FIRST_USER + USERS;
@@ -52,7 +52,7 @@ fn unused(root: &Path) -> Option<File> {
     }
 }
 
-/// Whether a folder has nothing but, perhaps, what becomes its lock.
+/// Returns `true` if a folder has nothing but, perhaps, the file that becomes its lock.
 fn is_begun_at_most(root: &Path) -> bool {
     let entries = fs::read_dir(root).ok();
     entries.is_some_and(|mut all| all.all(|one| one.is_ok_and(|it| it.file_name() == NEW_LOCK)))

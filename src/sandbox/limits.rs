@@ -1,8 +1,8 @@
-//! What a program may take.
+//! The limits on what a program may take.
 
 use std::time::Duration;
 
-/// What a program may take. Each has a default.
+/// The limits on what a program may take. Each has a default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SandboxLimits {
     /// From its start to its end.

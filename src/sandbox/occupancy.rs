@@ -3,14 +3,14 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How many programs serve in a folder. All clones are the same one.
+/// The number of programs that serve in a folder. All clones are the same one.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Occupancy(Arc<(Mutex<Occupants>, Condvar)>);
 
 #[derive(Debug, Default)]
 struct Occupants {
     count: usize,
-    /// Whether no further ones are let in.
+    /// True if no further ones are let in.
     is_closed: bool,
 }
 

@@ -14,7 +14,7 @@ use rustix::fs::{self, AtFlags, Dir, FileType, Gid, Mode, OFlags, Stat, Uid};
 #[derive(Debug)]
 pub struct OpenFolder(OwnedFd);
 
-/// What an entry of a folder is.
+/// The kind of an entry of a folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EntryKind {
     /// A file with bytes.
@@ -27,16 +27,16 @@ pub enum EntryKind {
     Other,
 }
 
-/// What is known of an entry without opening it.
+/// The properties of an entry that are known without opening it.
 #[derive(Debug, Clone, Copy)]
 pub struct EntryStatus {
-    /// What it is.
+    /// Its kind.
     pub kind: EntryKind,
     /// The length of a file.
     pub bytes: u64,
     /// Bytes that it takes on the disk.
     pub on_disk: u64,
-    /// Whether anyone may run it.
+    /// True if anyone may run it.
     pub executable: bool,
     /// Its owner.
     pub(crate) owner: u32,
@@ -87,7 +87,7 @@ impl OpenFolder {
         Ok(names.filter(|name| !name.as_ref().is_ok_and(|name| name == "." || name == "..")))
     }
 
-    /// What an entry is.
+    /// The status of an entry.
     ///
     /// # Errors
     /// There is no such entry.
@@ -109,7 +109,7 @@ impl OpenFolder {
         Ok((file, status))
     }
 
-    /// Where a link leads.
+    /// The target of a link.
     ///
     /// # Errors
     /// It is not a link.
@@ -170,7 +170,7 @@ impl OpenFolder {
         Ok(fs::chownat(&self.0, name, Some(user), Some(group), flags)?)
     }
 
-    /// What it is itself.
+    /// The status of the folder itself.
     pub(crate) fn own_status(&self) -> io::Result<EntryStatus> {
         Ok(EntryStatus::of(&fs::fstat(self.0.as_fd())?))
     }
@@ -195,7 +195,7 @@ impl OpenFolder {
     }
 }
 
-/// How folders are opened.
+/// The flags with which folders are opened.
 const FOLDER: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
     .union(OFlags::NOFOLLOW)

@@ -29,14 +29,14 @@ pub struct ServingProgram {
     watching: Option<JoinHandle<()>>,
 }
 
-/// How a program ends, for those who wait for it.
+/// The end of a program, for those who wait for it.
 #[derive(Debug, Clone)]
 pub struct Ending {
     errors: Drain,
     end: Arc<(Mutex<Option<ProgramEnd>>, Condvar)>,
 }
 
-/// Where a program serves.
+/// The place where a program serves.
 #[derive(Debug)]
 pub(crate) struct ServingPlace {
     /// Its place in the workspace; none of a program that has a folder of its own.
@@ -45,7 +45,7 @@ pub(crate) struct ServingPlace {
     pub(crate) status: StatusFile,
 }
 
-/// What the thread that watches a program gives back once it runs.
+/// The result that the thread that watches a program gives back once it runs.
 type Began = io::Result<(Option<ChildStdin>, Drain)>;
 
 impl ServingProgram {
@@ -79,7 +79,7 @@ impl ServingProgram {
         })
     }
 
-    /// How it ends.
+    /// The program's end, for those who wait for it.
     pub fn ending(&self) -> Ending {
         self.ending.clone()
     }

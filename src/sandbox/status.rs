@@ -1,4 +1,4 @@
-//! What bubblewrap writes about itself and the program that it runs.
+//! The report that bubblewrap writes about itself and the program that it runs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,10 +10,10 @@ use crate::usage;
 #[derive(Debug)]
 pub(crate) struct StatusFile(PathBuf);
 
-/// What is in it.
+/// The content of the file.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Status {
-    /// How the program ended, if it did by itself.
+    /// The exit code of the program, if it ended by itself.
     pub(crate) exit_code: Option<i32>,
     /// The first process of the namespace; none if it was not begun.
     first: Option<i32>,

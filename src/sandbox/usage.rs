@@ -1,4 +1,5 @@
-//! What a program takes while it runs: its processes, their memory, and what they write.
+//! The resources that a program takes while it runs: its processes, their memory, and what they
+//! write.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,21 +25,21 @@ pub(crate) struct ProcessUsage {
     pub(crate) written: u64,
 }
 
-/// What is in a folder.
+/// The size of a folder's content.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct FolderUsage {
     /// Bytes on the disk, or the length of a file that has holes.
     pub(crate) bytes: u64,
     /// The length of its largest file.
     pub(crate) largest: u64,
-    /// How many files and folders it has.
+    /// Number of files and folders in it.
     pub(crate) files: u64,
-    /// Whether it has folders too deep to be followed.
+    /// True if it has folders too deep to be followed.
     pub(crate) is_too_deep: bool,
 }
 
 impl ProcessUsage {
-    /// What runs below a process now.
+    /// The processes that run below a process now, and their usage.
     pub(crate) fn below(root: i32) -> Self {
         let children = parents();
         let mut usage = Self {
@@ -56,7 +57,7 @@ impl ProcessUsage {
     }
 }
 
-/// How long it may take until the first process of a namespace has ended.
+/// The time that it may take until the first process of a namespace has ended.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Waits until the first process of a namespace has ended, which it does after all others; false if
@@ -108,7 +109,7 @@ fn memory(process: i32) -> u64 {
     kib.sum::<u64>().saturating_mul(1 << 10)
 }
 
-/// What a process has written, and those of its children that it has waited for.
+/// Number of bytes that a process has written, with those of the children that it has waited for.
 fn written(process: i32) -> u64 {
     let io = fs::read_to_string(format!("/proc/{process}/io")).unwrap_or_default();
     let mut lines = io.lines();
@@ -117,7 +118,7 @@ fn written(process: i32) -> u64 {
 }
 
 impl FolderUsage {
-    /// What is in a folder now, of so many files at most. A program may be changing it.
+    /// The size of a folder's content now, of so many files at most. A program may be changing it.
     pub(crate) fn of(folder: &Path, most: u64) -> Self {
         let mut usage = Self::default();
         let Ok(root) = OpenFolder::open(folder) else {

@@ -99,7 +99,7 @@ pub fn too_large(limit: usize) -> ProblemDetails {
     ProblemDetails::new(ErrorCode::BodyTooLarge, detail)
 }
 
-/// Why reading stopped, found in the chain of causes that axum and tower wrap around it.
+/// The reason why reading stopped, found in the chain of causes that axum and tower wrap around it.
 fn broken(error: &(dyn std::error::Error + 'static), limit: usize) -> ProblemDetails {
     let mut cause = Some(error);
     while let Some(error) = cause {

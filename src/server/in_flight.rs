@@ -33,7 +33,7 @@ impl InFlight {
         self.0.draining.send_replace(true);
     }
 
-    /// Whether it takes no more.
+    /// Returns `true` if it takes no more.
     pub fn is_draining(&self) -> bool {
         *self.0.draining.borrow()
     }

@@ -1,5 +1,5 @@
-//! What is wrong with a text that is no JSON, in words of ktsu: line, column and what is missing
-//! there. Parsers have words of their own, which name what they do instead of what the text lacks.
+//! The fault of a text that is not JSON, in words of ktsu: line, column and what is missing there.
+//! Parsers have words of their own, which name what they do instead of what the text lacks.
 
 use ktsu_ledger::canonical::JsonError;
 
@@ -56,7 +56,7 @@ fn words(reason: &str) -> &str {
     }
 }
 
-/// How the reasons begin that the strict parser adds.
+/// The beginnings of the reasons that the strict parser adds.
 const IS_OURS: [&str; 2] = ["the key ", "a whole number "];
 
 #[cfg(test)]

@@ -78,7 +78,7 @@ fn check_loopback(request: Request) -> Result<Request, ProblemDetails> {
     Ok(request)
 }
 
-/// Whether every value of a header passes; one that is no text does not.
+/// Returns `true` if every value of a header passes; one that is no text does not.
 fn all(headers: &HeaderMap, name: &HeaderName, passes: impl Fn(&str) -> bool) -> bool {
     let mut values = headers.get_all(name).iter();
     values.all(|value| value.to_str().is_ok_and(&passes))

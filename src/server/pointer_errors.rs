@@ -41,7 +41,7 @@ pub fn integer(value: &Value) -> Option<u64> {
     fits.then_some(number as u64)
 }
 
-/// What a value is, in the words of JSON Schema.
+/// The type of a value, in the words of JSON Schema.
 fn kind_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",

@@ -36,9 +36,9 @@ impl From<Violation> for FieldViolation {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{code}: {detail}")]
 pub struct ProblemDetails {
-    /// What kind of error it is.
+    /// The kind of error.
     pub code: ErrorCode,
-    /// What happened this time, in one line; the title where there is nothing to add.
+    /// The description of this occurrence, in one line; the title where there is nothing to add.
     pub detail: String,
     /// The violations, if the request has invalid fields.
     pub errors: Vec<FieldViolation>,

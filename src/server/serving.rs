@@ -53,12 +53,13 @@ use crate::origin::{self, AllowedHosts};
 use ktsu_codes::ErrorCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What a client may do. The defaults are what the services use; tests use shorter ones.
+/// The limits on what a client may do. The defaults are what the services use; tests use shorter
+/// ones.
 #[derive(Debug, Clone)]
 pub struct ServerLimits {
     /// Connections at once, as far as the system has descriptors for them.
     pub connections: usize,
-    /// How long a connection beyond that waits for a place before it is answered 503.
+    /// The time that a connection beyond that waits for a place before it is answered 503.
     pub place_time: Duration,
     /// The time to send a request's headers; an idle connection is closed after it, too.
     pub header_time: Duration,
@@ -66,7 +67,8 @@ pub struct ServerLimits {
     pub body_time: Duration,
     /// The most bytes of request line and headers.
     pub header_bytes: usize,
-    /// How long a client may take to read part of what is written to the connection (see `socket`).
+    /// The time that a client may take to read part of what is written to the connection (see
+    /// `socket`).
     pub write_time: Duration,
     /// The most bytes of answers that wait for their clients, over all connections; beyond it who
     /// does not read is closed.
@@ -74,7 +76,7 @@ pub struct ServerLimits {
     /// The most requests in a row that a connection may send ahead of their answers; the last of
     /// them is answered, and the connection closed.
     pub pipelined: usize,
-    /// How long requests under way may take to finish at shutdown.
+    /// The time that open requests may take to finish at shutdown.
     pub grace: Duration,
     /// The number of open connections.
     pub open: Arc<AtomicUsize>,
@@ -97,13 +99,13 @@ impl Default for ServerLimits {
     }
 }
 
-/// How many connections are possible, of those that are wanted: as many as the system has
+/// Number of connections that are possible, of those that are wanted: as many as the system has
 /// descriptors for.
 pub fn possible_connections(wanted: usize) -> usize {
     descriptors::cap_connections(wanted)
 }
 
-/// Why a listener was not opened.
+/// The reason why a listener was not opened.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
     /// The address is reachable from other machines.
@@ -112,7 +114,7 @@ pub enum BindError {
     /// The system refused.
     #[error("cannot listen on {address}: {source}")]
     System {
-        /// Where.
+        /// The address.
         address: SocketAddr,
         /// The system's error.
         source: io::Error,
@@ -207,11 +209,11 @@ pub async fn serve(
     }
 }
 
-/// How often it is looked whether a place can be had for those that wait for one.
+/// The time between two checks whether a place can be had for those that wait for one.
 const QUEUE_POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// How many connections may wait for a slot; beyond that the longest waiting one is refused.
+/// Number of connections that may wait for a slot; beyond that the longest waiting one is refused.
 const MAX_QUEUE: usize = 256;
-/// How many refusals may be under way; beyond it a connection is just closed.
+/// Number of refusals that may be in progress; beyond it a connection is just closed.
 const MAX_REFUSALS: usize = 256;
 
 /// Takes out those whose time to wait is over, and those that too many wait behind.

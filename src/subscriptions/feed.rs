@@ -21,15 +21,15 @@ use tokio::time::timeout;
 
 /// The most bytes of frames that followers share.
 const MAX_SHARED_BYTES: usize = 4 * 1024 * 1024;
-/// How many frames are read at a time.
+/// Number of frames that are read at a time.
 const READ_FRAMES: usize = 256;
 /// Of how many streams it is remembered whether their frames are held back.
 const MAX_STREAMS: usize = 4096;
 /// The most bytes of frames a follower is given at a time, except where one frame has more.
 const MAX_PAGE_BYTES: usize = 64 * 1024;
-/// How long commits are left to gather, so that not every append wakes every follower.
+/// The time for which commits are left to gather, so that not every append wakes every follower.
 const BATCH_INTERVAL: Duration = Duration::from_millis(10);
-/// How often it is looked for more where another process appends.
+/// The time between two reads where another process appends.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Frames of all runs as they become durable. Cheap to clone.
@@ -38,7 +38,7 @@ pub struct EventFeed(Arc<FeedState>);
 
 struct FeedState {
     readers: ReaderPool,
-    /// How many transactions were made durable.
+    /// Number of transactions that were made durable.
     commits: AtomicU64,
     /// Wakes the task that tells the followers.
     committed: Arc<Notify>,
@@ -50,7 +50,7 @@ struct FeedState {
     reading: tokio::sync::Mutex<()>,
 }
 
-/// What followers are told.
+/// The signal that followers get.
 #[derive(Debug, Clone, Copy, Default)]
 struct FeedSignal {
     /// Changes whenever there may be more.
@@ -58,7 +58,7 @@ struct FeedSignal {
     closed: bool,
 }
 
-/// What a follower waits with. See [`EventFeed::subscribe`].
+/// The receiver with which a follower waits. See [`EventFeed::subscribe`].
 pub struct FeedWaiter(watch::Receiver<FeedSignal>);
 
 /// Some of the wanted frames.
@@ -66,9 +66,9 @@ pub struct FeedWaiter(watch::Receiver<FeedSignal>);
 pub struct FeedPage {
     /// In the order of appending.
     pub frames: Vec<Arc<AppendedFrame>>,
-    /// Where to go on.
+    /// The position at which to continue.
     pub next: u64,
-    /// Whether there was nothing to look at from the position on.
+    /// True if there was nothing to look at from the position on.
     pub is_end: bool,
 }
 
@@ -165,7 +165,7 @@ impl EventFeed {
         Ok(page_of(frames.into_iter(), next, is_end, &wanted))
     }
 
-    /// Whether no subscriber gets the frames of a stream.
+    /// Returns `true` if no subscriber gets the frames of a stream.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -188,7 +188,7 @@ impl EventFeed {
         Ok(found)
     }
 
-    /// What a frame tells about its topic: JSON.
+    /// The message of a frame about its topic: JSON.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -205,7 +205,7 @@ impl EventFeed {
             .await
     }
 
-    /// What the shared frames say, if they say anything about a position.
+    /// The page of shared frames from a position on, if they say anything about it.
     fn shared(&self, from: u64, wanted: &impl Fn(&AppendedFrame) -> bool) -> Option<FeedPage> {
         let newest = self.0.newest.lock();
         if (newest.start..newest.next).contains(&from) {
@@ -245,12 +245,12 @@ struct NewestFrames {
     next: u64,
     frames: VecDeque<Arc<AppendedFrame>>,
     bytes: usize,
-    /// How many commits there had been when nothing was found at `next`.
+    /// Number of commits there had been when nothing was found at `next`.
     end_at: Option<u64>,
 }
 
 impl NewestFrames {
-    /// Whether a position is before the frames that are kept.
+    /// Returns `true` if a position is before the frames that are kept.
     fn is_past(&self, from: u64) -> bool {
         from < self.start
     }

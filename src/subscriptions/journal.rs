@@ -1,4 +1,4 @@
-//! What is recorded of subscriptions: appends to their streams, and reading them back.
+//! The records of subscriptions: appends to their streams, and reading them back.
 //!
 //! Cursors are gathered and appended together, so that a delivery does not cost a transaction of its
 //! own. What is lost of them in a crash is sent again, under the same ids.
@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 /// Tells the time.
 pub type LedgerClock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
-/// Where a stream ends, as far as it is known; held while an entry is on its way.
+/// The end of a stream, as far as it is known; locked while an entry is being appended.
 type KnownTail = Arc<tokio::sync::Mutex<Option<Option<Tail>>>>;
 
 /// The streams of subscriptions.
@@ -28,11 +28,11 @@ pub(crate) struct SubscriptionJournal {
     appender: Appender,
     clock: LedgerClock,
     tails: Mutex<HashMap<StreamId, KnownTail>>,
-    /// What is to be recorded with the next flush, by the ids of subscriptions.
+    /// The progress that is to be recorded with the next flush, by the ids of subscriptions.
     unsaved: Mutex<BTreeMap<String, Progress>>,
 }
 
-/// How far a subscription has come since the last flush.
+/// The progress of a subscription since the last flush.
 #[derive(Debug, Clone, Default)]
 struct Progress {
     cursor: Option<u64>,
@@ -68,12 +68,12 @@ impl SubscriptionJournal {
         }
     }
 
-    /// Why nothing can be recorded, if so.
+    /// The reason why nothing can be recorded, if there is one.
     pub(crate) fn stopped(&self) -> Option<String> {
         self.appender.failed()
     }
 
-    /// Whether the disk has too little space left for anything new.
+    /// Returns `true` if the disk has too little space left for anything new.
     pub(crate) fn is_low_on_disk(&self) -> bool {
         self.appender.low_on_disk()
     }

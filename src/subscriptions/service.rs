@@ -24,25 +24,26 @@ use super::feed::EventFeed;
 use super::journal::{LedgerClock, RecordedSubscription, SubscriptionJournal};
 use super::worker::{DeliveryStatus, DeliveryWorker, WorkerCommand, WorkerParts};
 
-/// How often cursors are recorded: what was delivered since is delivered again after a crash.
+/// The time between two records of cursors: what was delivered since is delivered again after a
+/// crash.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Looks the value of a variable up, for the secret of a subscription; nothing if it has none, or
 /// one that is too short for a secret.
 pub type VariableLookup = Arc<dyn Fn(&str) -> Option<Secret> + Send + Sync>;
 
-/// What subscriptions work with.
+/// The parts that subscriptions work with.
 pub struct SubscriptionParts {
     /// The frames to send.
     pub feed: EventFeed,
-    /// Where it is recorded who gets what.
+    /// The appender that records subscriptions.
     pub appender: Appender,
-    /// Where that is read.
+    /// The readers of those records.
     pub readers: ReaderPool,
     /// The time.
     pub clock: LedgerClock,
-    /// What sends. Not the client of runs: receivers that hang must not take the places of their
-    /// webhooks.
+    /// The client that sends. Not the client of runs: receivers that hang must not take the places
+    /// of their webhooks.
     pub egress: egress::Client,
     /// The values of secrets.
     pub secret: VariableLookup,
@@ -78,34 +79,34 @@ struct Running {
 pub struct SubscriptionView {
     /// Its id: the name in the file, or `sub_…`.
     pub id: String,
-    /// What the ledger knows of it.
+    /// Its state, as the ledger has it.
     pub state: SubscriptionState,
-    /// Whether the environment file declares it.
+    /// True if the environment file declares it.
     pub is_declared: bool,
     /// The position up to which nothing is left to send.
     pub cursor: u64,
-    /// How deliveries go; nothing if none are made here.
+    /// The status of its deliveries; nothing if none are made here.
     pub status: Option<DeliveryStatus>,
 }
 
 /// A subscription to add.
 #[derive(Debug, Clone)]
 pub struct NewSubscription {
-    /// Which frames, or which topics.
+    /// The frames, or the topics, that are sent.
     pub filter: DeliveryFilter,
-    /// Where they go.
+    /// The URL that they are sent to.
     pub url: String,
     /// The template of the secret, as it is recorded.
     pub secret: String,
     /// The variable it names.
     pub variable: String,
-    /// How often a frame is tried.
+    /// The number of attempts at a frame, and the pauses between them.
     pub retry: DeliveryRetry,
-    /// Who adds it.
+    /// The principal who adds it.
     pub by: Principal,
 }
 
-/// Why a request about subscriptions was refused. Nothing was recorded.
+/// The reason why a request about subscriptions was refused. Nothing was recorded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SubscriptionError {
     /// No subscription has this id.
@@ -361,7 +362,7 @@ impl Subscriptions {
     }
 }
 
-/// Whether a subscription was added by a person and not removed.
+/// Returns `true` if a subscription was added by a person and not removed.
 fn is_given(state: &SubscriptionState) -> bool {
     state.is_active() && state.added_by().is_some()
 }
@@ -481,7 +482,7 @@ impl Service {
     }
 }
 
-/// What goes where, and the key that signs them.
+/// The filter and the URL of a subscription, and the key that signs its deliveries.
 fn target(
     state: &SubscriptionState,
     secret: &Secret,

@@ -25,15 +25,15 @@ use tokio::time::Instant;
 use super::feed::{EventFeed, FeedWaiter};
 use super::journal::{RecordedSubscription, SubscriptionJournal, stream};
 
-/// How long a receiver may take to answer.
+/// The time that a receiver may take to answer.
 const DELIVERY_TIMEOUT: Duration = Duration::from_secs(15);
-/// How long after a failure to read the ledger it is read again.
+/// The time after a failure to read the ledger until it is read again.
 const READ_AGAIN_INTERVAL: Duration = Duration::from_secs(1);
 /// After so many frames that were not wanted, the cursor is recorded all the same, so that the next
 /// start does not search them again.
 const MAX_UNSAVED_SEARCH: u64 = 10_000;
 
-/// What a task works with.
+/// The parts that a task works with.
 pub(crate) struct WorkerParts {
     pub(crate) id: String,
     pub(crate) filter: DeliveryFilter,
@@ -46,7 +46,7 @@ pub(crate) struct WorkerParts {
     pub(crate) status: Arc<Mutex<DeliveryStatus>>,
 }
 
-/// What a task is told.
+/// A command to a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WorkerCommand {
     /// All dead frames are to be sent again, as recorded.
@@ -55,29 +55,29 @@ pub(crate) enum WorkerCommand {
     End,
 }
 
-/// How the deliveries of a subscription go, as far as its task knows.
+/// The status of the deliveries of a subscription, as far as its task knows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DeliveryStatus {
     /// Failures since the last success.
     pub failures: u32,
     /// The last failure, if nothing was delivered since.
     pub error: Option<DeliveryFailure>,
-    /// Whether too many frames are dead for anything to be sent.
+    /// True if too many frames are dead for anything to be sent.
     pub is_stalled: bool,
     /// The position up to which nothing is left to send.
     pub cursor: u64,
-    /// How many frames are dead and not being sent again.
+    /// Number of frames that are dead and not being sent again.
     pub dead: u64,
 }
 
-/// Why an attempt failed.
+/// The reason why an attempt failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeliveryFailure {
     /// `webhook_status`, `webhook_timeout`, `webhook_unreachable` or `webhook_refused`.
     pub code: &'static str,
     /// The status of the answer, if there was one.
     pub status: Option<u16>,
-    /// When it failed.
+    /// The time at which it failed.
     pub at: Timestamp,
 }
 
@@ -85,7 +85,7 @@ pub struct DeliveryFailure {
 #[derive(Clone)]
 struct Outgoing {
     frame: Arc<AppendedFrame>,
-    /// What it tells about its topic; absent: the frame is sent as it is.
+    /// Its message about its topic; absent: the frame is sent as it is.
     told: Option<Bytes>,
 }
 
@@ -105,11 +105,11 @@ pub(crate) struct DeliveryWorker {
     /// Dead frames that are to be sent again, and are not in the window yet.
     redriven: BTreeSet<u64>,
     waiter: FeedWaiter,
-    /// Whether nothing more is in the ledger, as far as is known.
+    /// True if nothing more is in the ledger, as far as is known.
     is_at_end: bool,
     /// The cursor that was noted last.
     saved: u64,
-    /// Whether a frame was settled since.
+    /// True if a frame was settled since.
     is_unsaved: bool,
     begun: Instant,
 }

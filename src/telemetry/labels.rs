@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// What stands for every value beyond the bound.
+/// The value in place of every value beyond the bound.
 const OTHER: &str = "other";
 
-/// What is counted for each value of a label, made at its first use.
+/// The metrics of each value of a label, made at its first use.
 #[derive(Debug)]
 pub(super) struct PerLabel<T> {
     most: usize,
@@ -24,7 +24,7 @@ impl<T> PerLabel<T> {
         }
     }
 
-    /// What is counted for a value.
+    /// The metrics of a value.
     pub(super) fn get(&self, value: &str, make: impl FnOnce(&str) -> T) -> Arc<T> {
         // No caller's code runs under the lock but `make`, which only registers counters.
         let mut known = self.known.lock();

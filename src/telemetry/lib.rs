@@ -59,7 +59,7 @@ impl Telemetry {
         }
     }
 
-    /// What is counted.
+    /// The metrics.
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
     }

@@ -4,10 +4,10 @@ use super::metrics::usd;
 use super::milestone::Milestone;
 use tracing::Level;
 
-/// What lines about runs are filtered by: `KTSU_LOG=ktsu::run=debug`.
+/// The target by which lines about runs are filtered: `KTSU_LOG=ktsu::run=debug`.
 pub(super) const TARGET: &str = "ktsu::run";
 
-/// Whether a line of this level would be written.
+/// Returns `true` if a line of this level would be written.
 pub(super) fn is_on(level: Level) -> bool {
     match level {
         Level::INFO => tracing::enabled!(target: TARGET, Level::INFO),

@@ -65,7 +65,7 @@ struct Families {
     commit_seconds: Histogram,
 }
 
-/// What is counted of one workflow.
+/// The metrics of one workflow.
 #[derive(Debug)]
 pub(super) struct WorkflowMetrics {
     accepted: Counter,
@@ -74,7 +74,7 @@ pub(super) struct WorkflowMetrics {
     seconds: Histogram,
 }
 
-/// What is counted of one model group.
+/// The metrics of one model group.
 #[derive(Debug)]
 struct GroupMetrics {
     input: Counter,

@@ -1,5 +1,5 @@
-//! Which frames are logged and counted, and which of their members: names, numbers and codes, never
-//! a payload.
+//! The frames that are logged and counted, and the members of them that are shown: names, numbers
+//! and codes, never a payload.
 
 use ktsu_ledger::event::plan::StepWork;
 use ktsu_ledger::event::{
@@ -10,7 +10,7 @@ use ktsu_ledger::{Event, Frame, Timestamp};
 use ktsu_projections::run::{RunState, RunStatus};
 use tracing::Level;
 
-/// What a step is.
+/// The kind of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum StepKind {
     /// An agent reasons.
@@ -38,7 +38,7 @@ impl StepKind {
     }
 }
 
-/// How a step ended.
+/// The outcome of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum StepOutcome {
     /// Well.
@@ -63,7 +63,7 @@ impl StepOutcome {
     }
 }
 
-/// What metrics count of a milestone, together with its fields.
+/// The metrics that count a milestone, together with its fields.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum MilestoneCount {
     /// A step ended that is not a transform; those are counted by the turn. Where its beginning was
@@ -78,7 +78,7 @@ pub(super) enum MilestoneCount {
     },
 }
 
-/// What a log line shows besides the run.
+/// The fields of a log line besides the run.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct MilestoneFields {
     pub(super) step: Option<String>,
@@ -89,7 +89,7 @@ pub(super) struct MilestoneFields {
     pub(super) code: Option<String>,
     pub(super) duration_ms: Option<u64>,
     pub(super) cost_micro_usd: Option<u64>,
-    /// What a step is.
+    /// The kind of a step.
     pub(super) kind: Option<&'static str>,
     /// The model group.
     pub(super) group: Option<String>,
@@ -100,7 +100,7 @@ pub(super) struct MilestoneFields {
     pub(super) tokens_out: Option<u64>,
     /// Of a webhook: which sending.
     pub(super) sending: Option<u32>,
-    /// What an endpoint answered with.
+    /// The status that an endpoint answered with.
     pub(super) http_status: Option<u16>,
 }
 
@@ -124,7 +124,7 @@ pub(super) struct RunEnd {
 }
 
 impl RunEnd {
-    /// How a run ended, if it has.
+    /// The end of a run, if it has ended.
     pub(super) fn of(state: &RunState) -> Option<Self> {
         let root = state.scopes().first()?;
         let ended = root.ended.as_ref()?.at;
@@ -163,7 +163,7 @@ impl RunEnd {
     }
 }
 
-/// What kind of step a frame is about.
+/// The kind of the step that a frame is about.
 pub(super) fn step_kind(state: &RunState, scope: &str, step: &str) -> Option<StepKind> {
     let scope = state.scope(state.scope_at(scope)?)?;
     let plan = scope.shape.step(scope.shape.position(step)?)?;
@@ -175,7 +175,7 @@ pub(super) fn step_kind(state: &RunState, scope: &str, step: &str) -> Option<Ste
     })
 }
 
-/// How a step ended, if a frame ends one.
+/// The outcome of a step, if a frame ends one.
 pub(super) fn step_end(event: &StepEvent) -> Option<StepOutcome> {
     match event {
         StepEvent::Completed(_) => Some(StepOutcome::Complete),
@@ -209,7 +209,7 @@ pub(super) fn step_ended(
     debug("step ended", fields, Some(MilestoneCount::Step))
 }
 
-/// What operators hear of a frame; the ends of steps and of the run aside.
+/// The milestone for operators in a frame; the ends of steps and of the run aside.
 pub(super) fn milestone(frame: &Frame) -> Option<Milestone> {
     match &frame.event {
         Event::Run(event) => run(frame, event),
@@ -419,7 +419,7 @@ fn debug(words: &'static str, fields: MilestoneFields, count: Option<MilestoneCo
     }
 }
 
-/// What a person did to a run.
+/// The milestone of a person's action on a run.
 pub(super) fn human_action(words: &'static str, by: &Principal) -> Milestone {
     let fields = MilestoneFields {
         principal: Some(by.id.clone()),

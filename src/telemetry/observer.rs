@@ -36,7 +36,7 @@ enum Observation {
     PersonWaits(PersonWaitChange),
 }
 
-/// What is to be told of one run, as soon as it is durable.
+/// The observations of one run, which are logged and counted as soon as they are durable.
 pub struct RunObserver {
     telemetry: Arc<Telemetry>,
     /// None for what is no run: a recompute's calls count, itself does not.
@@ -45,11 +45,11 @@ pub struct RunObserver {
     status: Option<RunStatus>,
     /// The frame that ended it, and when, while it is over.
     ended: Option<(u64, Timestamp)>,
-    /// How long it had been over before it began again.
+    /// The time that it had been over before it began again.
     over_ms: u64,
     /// Model groups by the frame of their request.
     groups: HashMap<u64, String>,
-    /// When steps began that are not transforms, by scope and id.
+    /// The times at which steps began that are not transforms, by scope and id.
     begun: HashMap<(String, String), Timestamp>,
     person_waits: PersonWaits,
     waiting: VecDeque<(u64, Observation)>,
@@ -222,7 +222,7 @@ impl RunObserver {
         }
     }
 
-    /// Whether something waits for the disk that is to be told when it happens.
+    /// Returns `true` if something waits for the disk that is to be logged when it happens.
     pub fn is_urgent(&self) -> bool {
         self.urgent.is_some()
     }

@@ -14,7 +14,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-/// What a step waits for.
+/// The input that a step waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WaitKind {
     /// A decision on its output.
@@ -23,7 +23,7 @@ enum WaitKind {
     Suspension,
 }
 
-/// How a wait ended.
+/// The end of a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WaitEnd {
     /// As many people as the policy asks for approved.
@@ -183,21 +183,21 @@ impl PersonWaitMetrics {
     }
 }
 
-/// What a turn changed.
+/// The changes that a turn made.
 #[derive(Debug)]
 pub(super) struct PersonWaitChange {
     reviews: WaitChange,
     suspensions: WaitChange,
 }
 
-/// What a turn changed of one kind.
+/// The changes that a turn made to waits of one kind.
 #[derive(Debug, Default)]
 struct WaitChange {
     requested: u64,
     ended: Vec<WaitEnd>,
 }
 
-/// What waits in a run.
+/// The waits for people in a run.
 #[derive(Debug)]
 pub(super) struct PersonWaits {
     reviews: WaitsOfKind,
@@ -257,7 +257,7 @@ impl PersonWaits {
         }
     }
 
-    /// What the turn changed, after which the run is like this.
+    /// The changes that the turn made, after which the run is in this state.
     pub(super) fn end_turn(&mut self, state: &RunState) -> Option<PersonWaitChange> {
         let reviews = self.reviews.end_turn(state);
         let suspensions = self.suspensions.end_turn(state);
@@ -268,13 +268,13 @@ impl PersonWaits {
     }
 }
 
-/// What waits in a run of one kind, by the frames that ask.
+/// The waits of one kind in a run, by the frames that ask.
 #[derive(Debug)]
 struct WaitsOfKind {
     kind: WaitKind,
     waiting: BTreeSet<u64>,
     requested: u64,
-    /// What the input of the turn says of one.
+    /// The end of one of them by the input of the turn.
     said: Option<(u64, WaitEnd)>,
 }
 

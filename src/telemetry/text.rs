@@ -15,7 +15,7 @@ pub enum MetricsFormat {
 }
 
 impl MetricsFormat {
-    /// What an `Accept` header asks for.
+    /// The format that an `Accept` header asks for.
     pub fn from_accept(accept: &str) -> Self {
         let mut kinds = accept.split(',').map(|kind| kind.split(';').map(str::trim));
         let asked = kinds.any(|mut parts| {
@@ -82,7 +82,7 @@ fn as_prometheus(text: &str) -> String {
     out
 }
 
-/// How the names of samples end, and what the older form calls their type.
+/// The suffix of the names of samples, and the older form's word for their type.
 fn sample(kind: &str) -> (&'static str, &str) {
     match kind {
         "counter" => ("_total", kind),

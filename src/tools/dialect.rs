@@ -1,10 +1,10 @@
-//! Which of the two transports a URL speaks, detected once.
+//! The one of the two transports that a URL speaks, detected once.
 
 use std::collections::HashMap;
 
 use parking_lot::Mutex;
 
-/// What a URL speaks.
+/// The transport that a URL speaks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Dialect {
     /// Streamable HTTP.
@@ -13,7 +13,7 @@ pub(super) enum Dialect {
     Legacy(String),
 }
 
-/// What is known of URLs, so that each is probed once in the life of the process.
+/// The known transports of URLs, so that each is probed once in the life of the process.
 #[derive(Debug, Default)]
 pub(super) struct DialectCache(Mutex<HashMap<String, Dialect>>);
 

@@ -1,4 +1,4 @@
-//! How a server is reached: through the guarded client, or, for a built-in server, like the
+//! The connection to a server: through the guarded client, or, for a built-in server, like the
 //! services of the engine. The responses look the same.
 
 use http::{Request, StatusCode};
@@ -8,7 +8,7 @@ use super::{ToolError, ToolErrorCode};
 use ktsu_egress::{self as egress, BodyError, ResponseStream, SlotKind, StreamRequest};
 use ktsu_peer::Peer;
 
-/// How a server is reached.
+/// The connection to a server.
 #[derive(Clone)]
 pub(super) enum Endpoint {
     /// A third-party server, reached through the guarded client.

@@ -1,10 +1,10 @@
-//! Why a call has no result.
+//! The reasons why a call has no result.
 
 use std::fmt;
 
 use ktsu_egress::{self as egress, EgressErrorCode};
 
-/// What kind of failure it is.
+/// The kind of failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ToolErrorCode {
     /// The URL or its address is not allowed.
@@ -61,14 +61,15 @@ impl fmt::Display for ToolErrorCode {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message} ({code})")]
 pub struct ToolError {
-    /// What kind of failure it is.
+    /// The kind of failure.
     pub code: ToolErrorCode,
-    /// What happened.
+    /// The description of the failure.
     pub message: String,
-    /// Whether the server may have acted on the call. False only where it certainly did not: nothing
-    /// reached it, or it refused the call because it has forgotten the session (decision A5).
+    /// True if the server may have acted on the call. False only where it certainly did not:
+    /// nothing reached it, or it refused the call because it has forgotten the session (decision
+    /// A5).
     pub sent: bool,
-    /// How long the call was under way; 0 where nothing was sent.
+    /// The time between the sending of the call and its failure; 0 where nothing was sent.
     pub duration_ms: u64,
 }
 

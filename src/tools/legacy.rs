@@ -20,9 +20,9 @@ use ktsu_egress::SlotKind;
 
 /// A session's stream.
 pub(super) struct Legacy {
-    /// Where the stream was found.
+    /// The URL at which the stream was found.
     pub(super) stream_url: String,
-    /// Where to post to.
+    /// The URL to post to.
     pub(super) endpoint: String,
     waiting: Arc<PendingRequests>,
     _reader: AbortOnDrop,
@@ -39,7 +39,7 @@ struct PendingRequests {
 #[derive(Default)]
 struct PendingTable {
     open: HashMap<i64, oneshot::Sender<Result<RpcOutcome, ToolError>>>,
-    /// Why the stream has ended.
+    /// The reason why the stream has ended.
     closed: Option<ToolError>,
 }
 
@@ -118,7 +118,7 @@ impl Legacy {
         })
     }
 
-    /// Whether its stream has ended, and the session with it.
+    /// Returns `true` if its stream has ended, and the session with it.
     pub(super) fn is_over(&self) -> bool {
         self.waiting.calls.lock().closed.is_some()
     }

@@ -64,7 +64,8 @@ use session::Connector;
 pub struct McpServer {
     /// The agent's name for it, for messages.
     pub name: String,
-    /// Where it listens, `http` or `https`; for a built-in server the path, with its query.
+    /// The URL at which it listens, `http` or `https`; for a built-in server the path, with its
+    /// query.
     pub url: String,
     /// The service that a built-in server is part of. All others are reached by the guarded client.
     pub builtin: Option<Peer>,
@@ -74,12 +75,12 @@ pub struct McpServer {
     pub params: BTreeMap<String, String>,
 }
 
-/// What a server offers.
+/// A tool that a server offers.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ServerTool {
     /// The name the server has for it.
     pub name: String,
-    /// What it is for, in the server's words; empty if it says nothing.
+    /// The purpose of the tool, in the server's words; empty if it says nothing.
     pub description: String,
     /// JSON Schema of its arguments.
     pub input_schema: Value,
@@ -106,21 +107,21 @@ impl ServerTool {
 pub struct ExcludedTool {
     /// The name the server has for it, cut where it is no name.
     pub tool: String,
-    /// Why.
+    /// The reason why it is excluded.
     pub reason: &'static str,
 }
 
 /// All that a server offers, at one time. Cheap to clone.
 pub type ToolList = Arc<[Arc<ServerTool>]>;
 
-/// What a tool gave.
+/// The result of a tool.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ToolCallResult {
     /// The blocks of the result, as they came: each an object with a `type`.
     pub content: Vec<Value>,
     /// The structured content.
     pub structured: Option<Value>,
-    /// Whether the tool, or the server in its name, says that it failed.
+    /// True if the tool, or the server in its name, says that it failed.
     pub is_error: bool,
     /// From sending to answer.
     pub duration_ms: u64,

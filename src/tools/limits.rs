@@ -7,7 +7,7 @@ use std::time::Duration;
 pub(super) struct SessionLimits {
     /// From a request to the head of its answer.
     pub(super) head: Duration,
-    /// How long a body may be silent.
+    /// The time for which a body may be silent.
     pub(super) idle: Duration,
     /// The handshake and the list of tools together.
     pub(super) open: Duration,
@@ -33,13 +33,13 @@ pub(super) struct SessionLimits {
     pub(super) schema_bytes: usize,
     /// Levels of a tool's schema. It goes into a frame, which has levels of its own.
     pub(super) schema_depth: usize,
-    /// What is kept of all tools: their names, descriptions and schemas.
+    /// The bytes that are kept of all tools: their names, descriptions and schemas.
     pub(super) kept_bytes: usize,
     /// A cursor of the list.
     pub(super) cursor_bytes: usize,
     /// The requests that a server may send on one stream.
     pub(super) server_requests: usize,
-    /// How often an interrupted answer is resumed where it stopped.
+    /// Number of times that an interrupted answer is resumed where it stopped.
     pub(super) resume_attempts: u32,
     /// The longest wait before it is resumed, whatever the server requests.
     pub(super) resume_after: Duration,

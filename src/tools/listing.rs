@@ -21,7 +21,7 @@ pub(super) struct ToolListing {
 pub(super) struct ToolListingBuilder {
     tools: Vec<Arc<ServerTool>>,
     left_out: Vec<ExcludedTool>,
-    /// How many there were, those that are left out included.
+    /// Number of tools, those that are left out included.
     count: usize,
     /// Those that can be called.
     names: BTreeSet<String>,
@@ -151,7 +151,7 @@ fn read(
     })
 }
 
-/// What a lock pins.
+/// The digest that a lock pins.
 pub(super) fn digest(name: &str, description: &str, input_schema: &Value) -> Option<String> {
     let pinned = json!({"description": description, "input_schema": input_schema, "name": name});
     let canonical = CanonicalJson::from_value(&pinned).ok()?;

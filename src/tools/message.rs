@@ -12,19 +12,19 @@ pub(super) enum ServerMessage {
     Response {
         /// Of the request; `None` where the server could not read it.
         id: Option<i64>,
-        /// What it says.
+        /// The result or the error that it holds.
         outcome: RpcOutcome,
     },
     /// A request of the server.
     Request {
         /// Of the request, as it came.
         id: Value,
-        /// What it wants.
+        /// The name of the method.
         method: String,
     },
     /// A notification.
     Notification {
-        /// What about.
+        /// The name of the method.
         method: String,
     },
 }
@@ -93,7 +93,7 @@ fn outcome(fields: &mut Map<String, Value>) -> Option<RpcOutcome> {
     }
 }
 
-/// What we say to a request of a server: we offer nothing, and are there.
+/// The answer to a request of a server: we offer nothing, and are there.
 pub(super) fn reply(id: &Value, method: &str) -> Value {
     match method {
         "ping" => json!({"jsonrpc": "2.0", "id": id, "result": {}}),

@@ -33,7 +33,7 @@ pub struct McpSession {
     renewing: tokio::sync::Mutex<()>,
 }
 
-/// What is needed to open a session, and another one in its place.
+/// The parts that are needed to open a session, and another one in its place.
 pub(super) struct Connector {
     pub(super) endpoint: Endpoint,
     pub(super) server: McpServer,
@@ -176,20 +176,20 @@ impl McpSession {
         tools
     }
 
-    /// What the server offers, as far as it is known.
+    /// The tools that the server offers, as far as they are known.
     pub fn tools(&self) -> ToolList {
         self.current().listed.tools
     }
 
-    /// What the server lists and is not offered.
+    /// The tools that the server lists and that are not offered.
     pub fn excluded_tools(&self) -> Arc<[ExcludedTool]> {
         self.current().listed.left_out
     }
 
-    /// What the server offers now, to be asked before each call. Nothing is sent unless the server
-    /// has said that its tools have changed, which has them listed again, once; or has forgotten
-    /// the session, which has another one opened in its place. Whoever calls checks what comes of
-    /// it: the tools may be others than those that were agreed on.
+    /// The tools that the server offers now, to be asked before each call. Nothing is sent unless
+    /// the server has said that its tools have changed, which has them listed again, once; or has
+    /// forgotten the session, which has another one opened in its place. The caller checks the
+    /// result: the tools may be others than those that were agreed on.
     ///
     /// # Errors
     /// [`ToolError`]; no call was sent.
@@ -292,7 +292,7 @@ impl Drop for PendingCall {
     }
 }
 
-/// Why a handshake failed.
+/// The error for a handshake that failed.
 fn handshake_error(error: ClientInitializeError) -> ToolError {
     match error {
         ClientInitializeError::TransportError { error, .. } => transport_error(error),
@@ -304,7 +304,8 @@ fn handshake_error(error: ClientInitializeError) -> ToolError {
     }
 }
 
-/// Why there is no list of tools, or no answer to a call; `begun` if it may have been sent.
+/// The error where there is no list of tools, or no answer to a call; `begun` if it may have been
+/// sent.
 fn request_error(error: ServiceError, begun: bool) -> ToolError {
     let over = "the session is over";
     match error {

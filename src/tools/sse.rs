@@ -9,7 +9,7 @@ pub(super) struct SseEvent {
     pub(super) data: String,
 }
 
-/// Why a stream cannot be read on.
+/// The reason why a stream cannot be read any further.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SseError {
     /// An event is larger than allowed.
@@ -24,7 +24,7 @@ pub(super) struct SseReader {
     most: usize,
     line: Vec<u8>,
     event: SseEvent,
-    /// Whether the event has data at all; one without is none.
+    /// True if the event has data at all; one without is none.
     has_data: bool,
     /// The last byte was a carriage return: a line feed that follows belongs to it.
     after_return: bool,
@@ -47,7 +47,7 @@ impl SseReader {
         self.last_id.as_deref()
     }
 
-    /// How long the server asks to wait before coming back.
+    /// The time that the server asks to wait before coming back.
     pub(super) fn retry_ms(&self) -> Option<u64> {
         self.retry_ms
     }
@@ -113,7 +113,7 @@ impl SseReader {
     }
 }
 
-/// Whether an id can go back in a header.
+/// Returns `true` if an id can go back in a header.
 fn is_id(value: &str) -> bool {
     !value.is_empty() && value.len() <= 1024 && value.bytes().all(|byte| byte.is_ascii_graphic())
 }

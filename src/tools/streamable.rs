@@ -16,7 +16,7 @@ use super::transport::{AbortOnDrop, RpcRequest, SessionShared};
 use super::{ToolError, ToolErrorCode};
 use ktsu_egress::{ResponseStream, SlotKind};
 
-/// What the first request shows.
+/// The result of the first request.
 pub(super) enum Probe {
     /// The server speaks this dialect.
     Outcome(RpcOutcome),

@@ -54,7 +54,7 @@ pub(super) struct OutgoingToolCall {
     pub(super) progress: Arc<CallProgress>,
 }
 
-/// How far a call is.
+/// The progress of a call.
 #[derive(Debug, Default)]
 pub(super) struct CallProgress {
     /// It is a call, which may be silent for as long as it may last: a tool that works for minutes
@@ -78,7 +78,8 @@ pub(super) struct RpcRequest {
 }
 
 impl RpcRequest {
-    /// What is posted. The answer to a call may be silent for as long as the call may last.
+    /// The request that is posted. The answer to a call may be silent for as long as the call may
+    /// last.
     pub(super) fn head(&self, shared: &SessionShared) -> StreamRequest {
         let mut head = shared.head(Method::POST, self.body.clone());
         if self.progress.may_be_silent {
@@ -233,7 +234,7 @@ impl Transport<RoleClient> for SessionTransport {
 }
 
 impl SessionShared {
-    /// Whether the server has said that its tools are others than it listed.
+    /// Returns `true` if the server has said that its tools are others than it listed.
     pub(super) fn has_changed(&self) -> bool {
         self.changed.load(Ordering::Acquire)
     }
@@ -243,7 +244,7 @@ impl SessionShared {
         self.changed.store(changed, Ordering::Release);
     }
 
-    /// Whether nothing can be sent in the session any more.
+    /// Returns `true` if nothing can be sent in the session any more.
     pub(super) fn is_lost(&self) -> bool {
         let over = |legacy: &Arc<Legacy>| legacy.is_over();
         self.forgotten.load(Ordering::Acquire)
@@ -442,7 +443,7 @@ impl SessionShared {
         }
     }
 
-    /// What every request of a session has in common.
+    /// The parts that every request of a session has in common.
     pub(super) fn head(&self, method: Method, body: Bytes) -> StreamRequest {
         let mut headers = HeaderMap::new();
         let accept = if method == Method::GET {
@@ -514,8 +515,8 @@ impl SessionShared {
     }
 }
 
-/// Which of two refusals to tell: that of the newer dialect's request, or that of the older one's
-/// stream. Mostly the first says more than that the older is not spoken either.
+/// The one of two refusals that is reported: that of the newer dialect's request, or that of the
+/// older one's stream. Mostly the first says more than that the older is not spoken either.
 fn preferred_error(stream: ToolError, request: StatusCode) -> ToolError {
     match stream.code {
         ToolErrorCode::Refused | ToolErrorCode::Unauthorized | ToolErrorCode::Unreachable => stream,

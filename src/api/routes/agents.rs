@@ -30,7 +30,7 @@ static REPORT: DtoSchema = DtoSchema::of::<Report>();
 static COMPLETE: DtoSchema = DtoSchema::of::<TaskCompletion>();
 static HEARTBEAT: DtoSchema = DtoSchema::of::<Heartbeat>();
 
-/// Who speaks.
+/// The token with which an attempt identifies itself.
 #[derive(Debug)]
 pub(super) struct AttemptToken {
     token: String,

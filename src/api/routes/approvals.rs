@@ -36,7 +36,7 @@ const MAX_LIMIT: u64 = 10_000;
 /// The most items that a refusal names.
 const MAX_ITEMS_NAMED: usize = 8;
 
-/// Which records.
+/// The query of a list of approval records.
 #[derive(Debug)]
 pub(super) struct ApprovalListQuery {
     wanted: ApprovalPage,
@@ -146,7 +146,7 @@ pub(super) async fn list(
     Ok(page_response(&records, next, &uri))
 }
 
-/// Which runs.
+/// The query of a list of reviews.
 #[derive(Debug)]
 pub(super) struct ReviewListQuery {
     workflow: Option<String>,
@@ -193,7 +193,7 @@ pub(super) async fn reviews(
     Ok(page_response(&found, next, &uri))
 }
 
-/// Which record of a step.
+/// The query for one approval record of a step.
 #[derive(Debug)]
 pub(super) struct ApprovalQuery {
     approval_id: Option<String>,

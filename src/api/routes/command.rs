@@ -1,4 +1,4 @@
-//! What the commands of people have in common: the run and the caller, bodies of known members, and
+//! The common parts of the commands of people: the run and the caller, bodies of known members, and
 //! the response once the command is durable.
 
 use axum::extract::{FromRequest, FromRequestParts, Request};

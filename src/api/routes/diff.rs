@@ -13,7 +13,7 @@ use ktsu_history::diff;
 use ktsu_orchestrator::{Orchestrator, ReadKind};
 use ktsu_server::ProblemDetails;
 
-/// What to compare.
+/// The query of a comparison.
 #[derive(Debug)]
 pub(super) struct DiffQuery {
     a: String,

@@ -26,7 +26,7 @@ const MAX_LISTED: u64 = 1000;
 /// The most characters of the name of a file.
 const MAX_FILE_CHARS: usize = 500;
 
-/// How the file of a spec is called where the request does not say it.
+/// The name of a spec's file where the request does not say it.
 const UNNAMED: &str = "spec.eval.yaml";
 
 /// Checks a finished run by a spec, and records the verdict. Only checks that need nothing of this
@@ -74,7 +74,7 @@ pub(super) async fn check(
     checked.map(Json).map_err(problems::check_error)
 }
 
-/// Which evals.
+/// The filter of a list of evals.
 #[derive(Debug)]
 pub(super) struct EvalFilter {
     run: Option<String>,

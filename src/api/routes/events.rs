@@ -21,7 +21,7 @@ use ktsu_server::ProblemDetails;
 use ktsu_subscriptions::feed::FeedWaiter;
 use ktsu_subscriptions::{EventFeed, FeedPage};
 
-/// Which frames, and from where on.
+/// The query of a stream of events: the pattern of frames, and the position at which it begins.
 #[derive(Debug)]
 pub(super) struct EventsQuery {
     pattern: Option<String>,

@@ -21,7 +21,7 @@ use ktsu_history::frame_types::{FrameTypes, FrameTypesError};
 use ktsu_orchestrator::{Orchestrator, Progress};
 use ktsu_server::ProblemDetails;
 
-/// Which frames.
+/// The query of a list of frames.
 #[derive(Debug)]
 pub(super) struct FramesQuery {
     from: u64,
@@ -157,7 +157,7 @@ fn text(page: FramePage) -> String {
     body
 }
 
-/// How many frames and bytes are read ahead for each follower of a run.
+/// Number of frames and bytes that are read ahead for each follower of a run.
 const AHEAD: PageLimit = PageLimit {
     frames: 1000,
     bytes: 32 * 1024,
@@ -178,7 +178,7 @@ async fn read(
     Ok(page)
 }
 
-/// How often it is looked for more of a run whose task is not here.
+/// The time between two reads of a run whose task is not here.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A follower of a run: reads what is durable from the ledger, then waits for more.
@@ -186,7 +186,7 @@ struct Follower {
     orchestrator: Orchestrator,
     run: RunTarget,
     progress: Option<watch::Receiver<Progress>>,
-    /// Whether the run may go on without a task here.
+    /// True if the run may continue without a task here.
     looks: bool,
     from: u64,
     selection: FrameSelection,
@@ -246,8 +246,8 @@ impl Follower {
         }
     }
 
-    /// Whether the run has ended, and the new frames. Checked in this order, so that an end during
-    /// the read is found in the next round.
+    /// The finding whether the run has ended, and the new frames. Checked in this order, so that an
+    /// end during the read is found in the next round.
     async fn read_new_frames(&mut self) -> Result<(bool, FramePage), ProblemDetails> {
         let ended = match &mut self.progress {
             None => !self.looks || self.has_ended().await?,

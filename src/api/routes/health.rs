@@ -15,7 +15,7 @@ use ktsu_orchestrator::Orchestrator;
 use ktsu_peer::Peer;
 use ktsu_workflow::admit::ENGINE;
 
-/// How long a service may take to report its health.
+/// The time a service may take to report its health.
 const PEER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Whether the engine works, and the services it needs.

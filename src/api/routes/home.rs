@@ -93,7 +93,8 @@ fn workflow(name: &str, workflow: &KitWorkflow) -> wire::HomeWorkflow {
     }
 }
 
-/// Whether to list a route for the caller: not this page, and not routes between services.
+/// Returns `true` if a route is listed for the caller: not this page, and not routes between
+/// services.
 fn is_shown(
     (method, path, policy): (&str, &str, AccessPolicy),
     caller: Option<&Caller>,
@@ -195,7 +196,7 @@ fn html(home: &wire::Home) -> String {
     page.into_string()
 }
 
-/// Whether a client prefers HTML to JSON. Clients without a preference are programs.
+/// Returns `true` if a client prefers HTML to JSON. Clients without a preference are programs.
 fn prefers_html(headers: &HeaderMap) -> bool {
     let accepted = MediaRanges::of(headers);
     accepted.weight("text/html") > accepted.weight("application/json")

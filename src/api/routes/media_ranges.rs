@@ -17,7 +17,7 @@ impl<'h> MediaRanges<'h> {
         )
     }
 
-    /// Whether the client accepts a media type; one that states nothing accepts all.
+    /// Returns `true` if the client accepts a media type; one that states nothing accepts all.
     pub(super) fn accepts(&self, kind: &str) -> bool {
         self.0.is_empty() || self.weight(kind) > 0.0
     }

@@ -35,7 +35,7 @@ pub(super) struct Parameter {
     required: bool,
 }
 
-/// What a parameter may be.
+/// The values that a parameter may have.
 pub(super) enum ParameterKind {
     /// Any text.
     Any,
@@ -87,7 +87,7 @@ impl Parameter {
         }
     }
 
-    /// Whether a value is one of this parameter.
+    /// Returns `true` if a value is one of this parameter.
     pub(super) fn fits(&self, value: &str) -> bool {
         match &self.kind {
             ParameterKind::Any => true,
@@ -107,7 +107,7 @@ impl Parameter {
         }
     }
 
-    /// What the parameter must be, as an error message.
+    /// The requirement on the parameter, as an error message.
     pub(super) fn words(&self) -> String {
         let name = self.name;
         match &self.kind {
@@ -251,7 +251,7 @@ impl SubjectIfMatch {
     );
 }
 
-/// Where a stream of events was left.
+/// The header with the position at which a stream of events was left.
 pub(super) struct LastEventId;
 
 impl LastEventId {
@@ -315,7 +315,7 @@ mod tests {
     proptest! {
         #![proptest_config(ktsu_campaign::config(256))]
 
-        /// What the description says of runs, cursors and keys is what is taken.
+        /// The parser takes exactly what the description says of runs, cursors and keys.
         #[test]
         fn patterns_say_what_is_taken(
             text in prop_oneof![

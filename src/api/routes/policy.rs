@@ -1,4 +1,4 @@
-//! Who may call which route: one table, denying by default.
+//! The access policy of each route: one table, denying by default.
 //!
 //! docs/http.md shows the same table. A route without an entry is answered as if it did not exist;
 //! a test checks the table against the routes.
@@ -11,7 +11,7 @@ use ktsu_environment::principals::PrincipalRole::{
     Admin, Approver, Auditor, Operator, Runtime, Viewer,
 };
 
-/// Who may call a route, where principals are configured.
+/// The callers that may call a route, where principals are configured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AccessPolicy {
     /// Everybody, without a token.

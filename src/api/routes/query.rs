@@ -21,7 +21,7 @@ use ktsu_server::ProblemDetails;
 /// The query of a request, as what a route takes.
 pub(super) struct Query<T>(pub(super) T);
 
-/// What a route takes.
+/// The parameters that a route takes.
 pub(super) trait QueryParameters: Sized {
     /// Its parameters.
     const PARAMETERS: &'static [Parameter];
@@ -47,14 +47,14 @@ impl QueryParameters for NoParameters {
 /// The longest a request may wait, in seconds.
 const MAX_WAIT: u64 = 3600;
 
-/// How long to wait before answering.
+/// The time to wait before answering.
 const WAIT: Parameter = Parameter::new(
     "wait",
     ParameterKind::Number(0..=MAX_WAIT),
     "Seconds to wait for the end: 200 with what it came to if it comes, else 202.",
 );
 
-/// How to answer.
+/// The query that decides how to answer.
 #[derive(Debug)]
 pub(super) struct WaitQuery {
     /// Seconds to wait for the end: 200 with the result if it comes, otherwise 202.
@@ -71,14 +71,14 @@ impl QueryParameters for WaitQuery {
     }
 }
 
-/// How to run a workflow, and how to answer.
+/// The query that decides how to run a workflow, and how to answer.
 #[derive(Debug)]
 pub(super) struct InvokeQuery {
-    /// How to answer.
+    /// The part that decides how to answer.
     pub(super) wait: WaitQuery,
-    /// Whether webhooks and messages are sent.
+    /// The setting whether webhooks and messages are sent.
     pub(super) effects: Effects,
-    /// Whether every model call is made.
+    /// True if every model call is made.
     pub(super) no_cache: bool,
 }
 
@@ -110,7 +110,7 @@ impl QueryParameters for InvokeQuery {
 }
 
 impl WaitQuery {
-    /// Whether the caller waits at all.
+    /// Returns `true` if the caller waits at all.
     pub(super) fn waits(&self) -> bool {
         self.wait.is_some()
     }
@@ -128,7 +128,7 @@ impl WaitQuery {
         Ok(ended.is_some())
     }
 
-    /// What an end comes to, if it comes in time.
+    /// The result of an end, if it comes in time.
     ///
     /// # Errors
     /// [`ErrorCode::LedgerStopped`].
@@ -168,19 +168,20 @@ impl RawQuery {
         self.text(name).and_then(whole)
     }
 
-    /// How many rows a page has.
+    /// Number of rows that a page has.
     pub(super) fn limit(&self, usual: usize) -> usize {
         let limit = self.number("limit");
         limit.map_or(usual, |limit| usize::try_from(limit).unwrap_or(usize::MAX))
     }
 
-    /// Where a page begins.
+    /// The position at which a page begins.
     pub(super) fn cursor<T: std::str::FromStr>(&self) -> Result<Option<T>, ProblemDetails> {
         let cursor = self.text("cursor").map(str::parse).transpose();
         cursor.map_err(|_| invalid("cursor must be the `next` of another page"))
     }
 
-    /// Where a page of runs begins; the frame of a place within a run does not count.
+    /// The position at which a page of runs begins; the frame of a place within a run does not
+    /// count.
     pub(super) fn run_cursor(&self) -> Result<Option<Cursor>, ProblemDetails> {
         let run = self.text("cursor").map(|text| text.split('#').next());
         let cursor = run.flatten().map(str::parse).transpose();

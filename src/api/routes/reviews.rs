@@ -24,7 +24,7 @@ use ktsu_server::ProblemDetails;
 use ktsu_server::body::JsonObject;
 use ktsu_workflow::admit::review::{ReviewCommand, ReviewDecisionError};
 
-/// Which review of a step.
+/// The query for one review of a step.
 #[derive(Debug)]
 pub(super) struct ReviewQuery {
     review_id: Option<String>,

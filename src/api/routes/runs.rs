@@ -27,7 +27,7 @@ const PAGE: usize = 50;
 /// The most rows on a page.
 const MAX_PAGE: u64 = 1000;
 
-/// Which runs.
+/// The filter of a list of runs.
 #[derive(Debug)]
 pub(super) struct RunFilter {
     kinds: Vec<String>,
@@ -37,7 +37,7 @@ pub(super) struct RunFilter {
     cursor: Option<Cursor>,
 }
 
-/// What a run may be like.
+/// The states by which runs are listed.
 const STATUSES: [&str; 7] = [
     RunStatus::Pending.as_str(),
     RunStatus::Running.as_str(),

@@ -28,7 +28,7 @@ impl DtoSchema {
         }
     }
 
-    /// What a body breaks.
+    /// The violations of the schema in a body.
     pub(super) fn check(&self, body: &Value) -> Vec<FieldViolation> {
         let compiled = self.compiled.get_or_init(|| {
             let mut whole = self.schema();

@@ -84,7 +84,7 @@ pub(super) async fn remove(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Which part of a list of dead frames.
+/// The query of a part of a list of dead frames.
 #[derive(Debug)]
 pub(super) struct DeadQuery {
     from: u64,
@@ -156,7 +156,7 @@ pub(super) async fn redrive(
     ))
 }
 
-/// What cannot be an id names nothing.
+/// Refuses a text that cannot be an id, as one that names nothing.
 fn known(id: String) -> Result<String, ProblemDetails> {
     match is_name(&id) {
         true => Ok(id),

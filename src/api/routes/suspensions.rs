@@ -28,7 +28,7 @@ use ktsu_workflow::admit::suspend::{PermittedSuspension, StepResumption, StepRes
 /// The principal that gives data by a link: its holder.
 const CAPABILITY: &str = "capability";
 
-/// Which suspension of a step.
+/// The query for one suspension of a step.
 #[derive(Debug)]
 pub(super) struct SuspendQuery {
     suspend_id: Option<String>,

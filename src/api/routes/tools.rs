@@ -33,7 +33,7 @@ const VERSION: &str = "mcp-protocol-version";
 const JSON: &str = "application/json";
 const EVENTS: &str = "text/event-stream";
 
-/// Who speaks.
+/// The task that calls a tool server, and its token.
 #[derive(Debug)]
 pub(super) struct ToolCaller {
     run: String,

@@ -21,7 +21,7 @@ use ktsu_history::{self as history, webhooks, why_not};
 use ktsu_orchestrator::{Orchestrator, ReadKind};
 use ktsu_server::ProblemDetails;
 
-/// What to trace.
+/// The query of a trace.
 #[derive(Debug)]
 pub(super) struct TraceQuery {
     frame: Option<u64>,

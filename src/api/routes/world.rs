@@ -15,7 +15,7 @@ use ktsu_history::world::{MAX_ENTRIES, RecordedWorld, WorldPages, WorldReadError
 use ktsu_orchestrator::{Orchestrator, ReadKind, RecentRun};
 use ktsu_server::ProblemDetails;
 
-/// Which part of which world.
+/// The query of a part of a world.
 #[derive(Debug)]
 pub(super) struct WorldQuery {
     at: Option<u64>,

@@ -11,26 +11,26 @@ use ktsu_config::read::{ConfigReader, Fields};
 use ktsu_config::retry::{self, RetryOn};
 use ktsu_config::yaml::{SourceSpan, YamlNode, YamlValue};
 
-/// What an agent names as its model (seed 000, invariant 17).
+/// A group of models, which an agent names as its model (seed 000, invariant 17).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Group {
     /// Its name.
     pub name: String,
     /// At least one.
     pub models: Vec<ProviderModel>,
-    /// Which of them is asked.
+    /// The rule that decides which of them is asked.
     pub strategy: Strategy,
-    /// When one is asked again; never if nothing is said.
+    /// The rule for asking again; never if nothing is said.
     pub retry: Option<RetryPolicy>,
     /// Of a whole call, whatever it waits for; a usual one if nothing is said.
     pub deadline: Option<Duration>,
     /// For requests that give none.
     pub temperature: Option<f64>,
-    /// What its models cost.
+    /// The prices of its models.
     pub prices: Prices,
 }
 
-/// Which model of a group is asked.
+/// The rule that decides which model of a group is asked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Strategy {
     /// They take turns.

@@ -31,7 +31,7 @@ pub use groups::{Group, ProviderModel, Strategy};
 use providers::ConfigOrigin;
 pub(super) use providers::{ProviderKind, ProviderPlan, RateLimit, RemoteProvider};
 
-/// What a gateway is built from.
+/// The settings that a gateway is built from.
 #[derive(Debug, Clone, Default)]
 pub struct Config {
     groups: Vec<Group>,
@@ -42,7 +42,7 @@ pub struct Config {
     sources: BTreeMap<PathBuf, String>,
 }
 
-/// What `gateway.yaml` says by itself, and whatever the environment adds, while it is read.
+/// The content of `gateway.yaml` by itself, and the additions of an environment, while it is read.
 #[derive(Default)]
 struct ConfigDraft {
     variables: Vec<(Variable, SourceSpan)>,

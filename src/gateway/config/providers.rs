@@ -24,7 +24,7 @@ pub(crate) struct ProviderPlan {
     pub(crate) limit: RateLimit,
 }
 
-/// How much a provider is asked.
+/// The limits on calls of a provider.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct RateLimit {
     /// Calls that begin within any minute.
@@ -33,7 +33,7 @@ pub(crate) struct RateLimit {
     pub(crate) concurrent: Option<u32>,
 }
 
-/// What kind of provider it is.
+/// The kind of a provider.
 #[derive(Debug, Clone)]
 pub(crate) enum ProviderKind {
     Anthropic(RemoteProvider),
@@ -64,7 +64,7 @@ impl ProviderPlan {
         base_url.chain([&remote.api_key]).collect()
     }
 
-    /// What is known of a provider over HTTP.
+    /// The settings of a provider over HTTP.
     pub(crate) fn remote(&self) -> Option<&RemoteProvider> {
         match &self.kind {
             ProviderKind::Anthropic(remote) | ProviderKind::OpenAi { remote, .. } => Some(remote),
@@ -73,12 +73,12 @@ impl ProviderPlan {
     }
 }
 
-/// Where a file that has providers lies, and how it is shown.
+/// The path of a file that has providers, and the path under which it is shown.
 pub(super) struct ConfigOrigin<'a> {
     pub(super) real: &'a Path,
     pub(super) shown: &'a Path,
-    /// Whether files that it names must lie in its folder: those of a kit do. An environment is the
-    /// operator's own, and stands beside the kits it names.
+    /// True if files that it names must lie in its folder: those of a kit do. An environment is the
+    /// operator's own, and lies beside the kits it names.
     pub(super) kept: bool,
 }
 
@@ -94,7 +94,7 @@ impl ConfigOrigin<'_> {
     }
 }
 
-/// Whether a relative path leads out of where it starts, or is none.
+/// Returns `true` if a path leads out of the folder where it starts, or is not relative.
 fn leaves(name: &str) -> bool {
     let mut depth = 0_i32;
     !Path::new(name).components().all(|part| {

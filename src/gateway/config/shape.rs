@@ -30,7 +30,7 @@ pub(crate) const PROVIDER: MapShape = MapShape::new(
     ],
 );
 
-/// What a provider can speak.
+/// The types that a provider can have.
 pub(super) const TYPES: [&str; 3] = ["anthropic", "openai", "scripted"];
 
 /// The most calls a limit can be about.
@@ -67,7 +67,7 @@ pub(super) const OPENAI: MapShape = MapShape::new(
     ],
 );
 
-/// What the bound of a reply's tokens can be called.
+/// The names that the bound of a reply's tokens can have.
 pub(super) const MAX_TOKENS_AS: [&str; 2] = ["max_completion_tokens", "max_tokens"];
 
 pub(super) const SCRIPTED: MapShape = MapShape::new(
@@ -93,7 +93,7 @@ pub(super) const GROUP: MapShape = MapShape::new(
     ],
 );
 
-/// How a group can choose.
+/// The strategies by which a group can choose.
 pub(super) const STRATEGIES: [&str; 3] = ["cost_optimized", "fallback", "round_robin"];
 
 pub(super) const RETRY: MapShape = MapShape::new(

@@ -9,7 +9,7 @@ use ktsu_environment::VariableValues;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ConfigText {
     pieces: Vec<ConfigTextPiece>,
-    /// Where it stands.
+    /// Its position in the file.
     pub(crate) place: SourceSpan,
 }
 

@@ -20,7 +20,7 @@ use super::{ProviderCall, ProviderReply, arguments, numbered, raw, schema};
 use crate::error::GatewayError;
 use ktsu_contract::gateway::{AttemptUsage, ChatMessage, ToolCall, ToolDefinition};
 
-/// Where it is, unless the file says otherwise.
+/// The provider's URL, unless the file says otherwise.
 pub(crate) const BASE_URL: &str = "https://api.anthropic.com";
 const VERSION: &str = "2023-06-01";
 
@@ -228,7 +228,8 @@ fn tokens(usage: Usage) -> AttemptUsage {
     }
 }
 
-/// What the reply means. What it used counts, whatever that is (decision F4).
+/// Converts the reply into the form that all providers share. What it used counts, whatever that is
+/// (decision F4).
 fn answer(mut reply: AnthropicReply, call: &ProviderCall) -> Result<ProviderReply, GatewayError> {
     let used = tokens(reply.usage.take().unwrap_or_default());
     let answer = content_reply(&reply, call).map_err(|failure| failure.having_used(used))?;
@@ -273,7 +274,7 @@ fn tool_call(used: &ToolUse, names: &ProviderNames) -> ToolCall {
     }
 }
 
-/// Why there is nothing in the reply.
+/// The failure for a reply with nothing in it.
 fn empty(stop_reason: Option<&str>, call: &ProviderCall) -> GatewayError {
     unusable(match stop_reason {
         Some("max_tokens") => super::cut_short(call),

@@ -11,7 +11,8 @@ use super::ProviderCall;
 
 /// The longest name that both providers take.
 const MAX_NAME_LENGTH: usize = 64;
-/// How many digits of its digest tell one shortened name from another, where that is enough.
+/// Number of digits of its digest that distinguish one shortened name from another, where that is
+/// enough.
 const DIGITS: usize = 8;
 
 /// The names and ids of a call as they are sent.
@@ -58,7 +59,7 @@ impl ProviderNames {
     }
 }
 
-/// What is sent in place of those that do not fit.
+/// The names that are sent in place of those that do not fit.
 #[derive(Debug)]
 struct NameMapping(BTreeMap<String, String>);
 

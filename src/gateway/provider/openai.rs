@@ -25,7 +25,7 @@ const QUOTA_CODES: [&str; 2] = ["billing_hard_limit_reached", "insufficient_quot
 #[derive(Debug)]
 pub(crate) struct OpenAi {
     pub(crate) endpoint: ProviderEndpoint,
-    /// What the bound of a reply's tokens is called there.
+    /// The name of the bound of a reply's tokens there.
     pub(crate) max_tokens_as: &'static str,
 }
 
@@ -116,10 +116,11 @@ fn message(message: &ChatMessage, names: &ProviderNames) -> Value {
     told
 }
 
-/// What the text of a tool's error begins with.
+/// The prefix of the text of a tool's error.
 const ERROR: &str = "Error:";
 
-/// Whether a text says by itself that it is an error: those of ktsu do, and so do many of servers.
+/// Returns `true` if a text says by itself that it is an error: those of ktsu do, and so do many of
+/// servers.
 fn says_error(text: &str) -> bool {
     let start = text.trim_start().get(..ERROR.len());
     start.is_some_and(|start| start.eq_ignore_ascii_case(ERROR))
@@ -206,7 +207,8 @@ fn tokens(usage: Usage) -> AttemptUsage {
     }
 }
 
-/// What the completion means. What it used counts, whatever that is (decision F4).
+/// Converts the completion into the form that all providers share. What it used counts, whatever
+/// that is (decision F4).
 fn answer(
     mut completion: Completion,
     call: &ProviderCall,
@@ -289,7 +291,7 @@ fn written(asked: &RequestedToolCall) -> Cow<'_, str> {
     }
 }
 
-/// Why there is nothing in the reply.
+/// The failure for a reply with nothing in it.
 fn empty(finish_reason: Option<&str>, call: &ProviderCall) -> GatewayError {
     unusable(match finish_reason {
         Some("length") => super::cut_short(call),

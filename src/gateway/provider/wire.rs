@@ -1,4 +1,4 @@
-//! What HTTP providers have in common: sending, checking that a reply is complete, and errors
+//! The common parts of HTTP providers: sending, checking that a reply is complete, and errors
 //! without keys.
 
 use std::fmt;
@@ -21,7 +21,7 @@ pub(super) const MAX_RESPONSE_BYTES: usize = 8 << 20;
 /// The most bytes of an error's text that are told.
 pub(super) const MAX_MESSAGE_LENGTH: usize = 500;
 
-/// Where a provider is, and the key to it.
+/// The URL of a provider, and the key to it.
 pub(crate) struct ProviderEndpoint {
     pub(crate) base_url: String,
     pub(crate) api_key: Secret,
@@ -32,12 +32,13 @@ pub(crate) struct ProviderEndpoint {
     pub(crate) redactor: Redactor,
 }
 
-/// Whether an error's body says that the account has nothing left.
+/// A check that returns `true` if an error's body says that the account has nothing left.
 pub(super) type QuotaCheck = fn(&Value) -> bool;
 
 /// A reply of a provider, which counts the tokens that it took.
 pub(super) trait UsageSource: DeserializeOwned {
-    /// What the member `usage` of a body means, wherever it stands; nothing if it cannot be read.
+    /// The usage that the member `usage` of a body gives, in whatever body it is; nothing if it
+    /// cannot be read.
     fn tokens(usage: &Value) -> AttemptUsage;
 }
 
@@ -94,7 +95,7 @@ fn unanswered(failure: &egress::EgressError) -> GatewayError {
     }
 }
 
-/// What a response holds, if it is a whole success.
+/// The content of a response, if it is a whole success.
 pub(super) fn read<T: UsageSource>(
     response: &EgressResponse,
     redactor: &Redactor,
@@ -122,7 +123,7 @@ pub(super) fn read<T: UsageSource>(
     })
 }
 
-/// What a body says it used that is of no further use.
+/// The usage that a body gives which is of no further use.
 fn used<T: UsageSource>(body: &[u8]) -> AttemptUsage {
     /// Nothing else of it is looked at.
     #[derive(Deserialize)]
@@ -147,7 +148,8 @@ fn refusal(response: &EgressResponse, redactor: &Redactor, spent: QuotaCheck) ->
     failure
 }
 
-/// What an error's body says, with its status; the plain text where it says nothing we know.
+/// The failure that an error's body describes, with its status; the plain text where it says
+/// nothing we know.
 pub(super) fn error_message(
     body: &Value,
     plain: &str,

@@ -6,7 +6,7 @@ use crate::tools::sessions::OutgoingCall;
 use ktsu_contract::gateway::{ChatMessage, ToolDefinition};
 use ktsu_contract::report::{Finished, OfferedTool, Purpose, ReportEvent, RequestMessage};
 
-/// What to do now.
+/// The next thing to do.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Action {
     /// Announce a model call.
@@ -30,7 +30,7 @@ pub(crate) enum Action {
 /// A model call to announce.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ModelCallAnnouncement {
-    /// What for.
+    /// The purpose of the call.
     pub(crate) purpose: Purpose,
     /// The request it goes on from.
     pub(crate) base: Option<u64>,
@@ -45,7 +45,7 @@ pub(crate) struct ModelCallAnnouncement {
 pub(crate) struct ModelCallRequest {
     /// The announcement's number.
     pub(crate) seq: u64,
-    /// What for.
+    /// The purpose of the call.
     pub(crate) purpose: Purpose,
     /// Its messages, as recorded.
     pub(crate) messages: Vec<ChatMessage>,
@@ -53,14 +53,14 @@ pub(crate) struct ModelCallRequest {
     pub(crate) tools: Vec<ToolDefinition>,
 }
 
-/// What a task is bound to.
+/// The limits that a task is bound to.
 #[derive(Debug, Clone)]
 pub(crate) struct ConversationLimits {
     /// Turns of the loop; 0 stands for ten.
     pub(crate) max_turns: u32,
-    /// Whether the output is the text of the reply.
+    /// True if the output is the text of the reply.
     pub(crate) text_reply: bool,
-    /// Whether people can be asked.
+    /// True if people can be asked.
     pub(crate) people: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What a model commanded with tools.
+//! The commands that a model gave with tools.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! What is due in a round of calls. All calls of a reply are checked before any is sent.
+//! The actions that are due in a round of calls. All calls of a reply are checked before any is
+//! sent.
 
 use serde_json::{Value, json};
 
@@ -13,16 +14,16 @@ use ktsu_contract::report::{
 };
 use ktsu_server::body::deeper_than;
 
-/// How many calls of a task are under way at once.
+/// Number of calls of a task that may be in progress at once.
 pub(super) const MAX_CONCURRENT_CALLS: usize = 16;
 
-/// How many results that need no call go into one report.
+/// Number of results that need no call in one report.
 const MAX_RESULTS_PER_REPORT: usize = 64;
 
-/// What a model is told of a call that a person rejected.
+/// The text that a model gets for a call that a person rejected.
 const REJECTED: &str = "Tool call rejected by human reviewer. Please find an alternative approach.";
 
-/// What a round asks for, by what is to be done with it.
+/// The needs of a round, by what is to be done with them.
 #[derive(Default)]
 struct RoundPlan {
     /// May be reported at once: results that need no call, and calls to send.
@@ -38,7 +39,7 @@ struct RoundPlan {
     not_permitted: Option<String>,
 }
 
-/// What to do now. `over`: the end that is due as soon as nothing is under way.
+/// The next thing to do. `over`: the end that is due as soon as no call is in progress.
 pub(super) fn next_action(
     round: &ToolRound,
     terms: &ConversationLimits,
@@ -221,7 +222,7 @@ impl RoundPlan {
     }
 }
 
-/// What to report of an answer; nothing where a person has to say whether the call happened.
+/// The event to report of an answer; nothing where a person has to say whether the call happened.
 pub(super) fn report_answer(
     round: &ToolRound,
     called: u64,

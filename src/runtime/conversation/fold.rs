@@ -122,7 +122,7 @@ impl Conversation {
 }
 
 impl Conversation {
-    /// Where a reply without calls leads to.
+    /// The stage that a reply without calls leads to.
     pub(super) fn replied(
         &self,
         request: u64,
@@ -135,7 +135,7 @@ impl Conversation {
         }
     }
 
-    /// Where a reply leads to that should be a JSON object.
+    /// The stage that a reply leads to that should be a JSON object.
     fn draft_of(&self, request: u64, purpose: Purpose, text: String) -> ConversationStage {
         match (purpose, reply::object(&text)) {
             (Purpose::Turn | Purpose::Repair, Some(draft)) => ConversationStage::Draft(draft),

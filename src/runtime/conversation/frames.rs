@@ -36,7 +36,7 @@ pub(super) struct ApprovalRequestedData {
     pub(super) policy: ApprovalPolicyData,
 }
 
-/// What it says of the people who are asked.
+/// The part of it about the people who are asked.
 #[derive(Default, Deserialize)]
 pub(super) struct ApprovalPolicyData {
     #[serde(default)]

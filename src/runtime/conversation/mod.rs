@@ -1,4 +1,4 @@
-//! What a task does next, decided from its record: the agent loop without I/O.
+//! The decision what a task does next, from its record: the agent loop without I/O.
 //!
 //! The state is a fold over the recorded events. A task that continues after a crash, after people
 //! have decided, or in another runtime, is the same fold over its history, so no answered call is
@@ -55,11 +55,11 @@ pub(super) struct Conversation {
     rounds: Vec<(u64, Vec<u64>)>,
     /// The last turn of this attempt, and how many rounds were over when it was asked for.
     base: Option<(u64, usize)>,
-    /// Whether the history is read, so that what comes now is of this attempt.
+    /// True if the history is read, so that what comes now is of this attempt.
     begun: bool,
     /// The end that is due once no call is under way.
     over: Option<Finished>,
-    /// What the model commanded: part of the outcome.
+    /// The commands of the model: part of the outcome.
     commands: AcceptedCommands,
     stage: ConversationStage,
 }
@@ -136,7 +136,7 @@ impl Conversation {
         }
     }
 
-    /// Whether what is due needs to know what the servers offer.
+    /// Returns `true` if the next action depends on the tools that the servers offer.
     pub(super) fn needs_tools(&self) -> bool {
         match &self.stage {
             ConversationStage::Turn => self.turns < self.terms.max_turns,
@@ -146,7 +146,7 @@ impl Conversation {
         }
     }
 
-    /// What to do now. The same state gives the same answer.
+    /// The next thing to do. The same state gives the same answer.
     pub(super) fn next(&self, catalogue: &Catalogue) -> Action {
         match &self.stage {
             ConversationStage::Turn if self.turns >= self.terms.max_turns => {
@@ -185,8 +185,8 @@ impl Conversation {
         }
     }
 
-    /// What follows from this response if it is recorded as it is, so that both can go in one
-    /// report. Nothing where tools are asked for: their frame has to have a number first.
+    /// The event that follows from this response if it is recorded as it is, so that both can go in
+    /// one report. Nothing where tools are asked for: their frame has to have a number first.
     pub(super) fn after(&self, response: &LlmResponse) -> Option<ReportEvent> {
         let ConversationStage::AwaitingResponse { seq, purpose } = self.stage else {
             return None;
@@ -227,8 +227,8 @@ impl Conversation {
         }
     }
 
-    /// What to report of the answer to a call. Nothing where people have to say whether it
-    /// happened, or where nobody waits for it.
+    /// The event to report of the answer to a call. Nothing where people have to say whether it
+    /// happened, or where nothing waits for it.
     pub(super) fn answered(
         &mut self,
         called: u64,
@@ -250,15 +250,15 @@ impl Conversation {
         event
     }
 
-    /// What the calls that are worked on ask for, each with the tool it is settled on.
+    /// The requests of the calls that are still to be checked, each with the tool it is settled on.
     pub(super) fn calls(&self) -> Vec<(&str, Option<&ToolTarget>)> {
         self.round()
             .map(ToolRound::awaiting_check)
             .unwrap_or_default()
     }
 
-    /// What has to be said before the end: that the calls of a reply were decided on, and that of
-    /// some nobody knows what became of them.
+    /// Events that have to be reported before the end: that the calls of a reply were decided on,
+    /// and that the outcome of some is unknown.
     pub(super) fn final_events(&self) -> Vec<ReportEvent> {
         let Some(round) = self.round() else {
             return Vec::new();

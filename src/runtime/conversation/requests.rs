@@ -23,7 +23,7 @@ pub(super) struct LlmRequestData {
 #[derive(Debug, Clone, Default)]
 pub(super) struct RequestHistory {
     all: BTreeMap<u64, LlmRequestData>,
-    /// What the frames say that requests name.
+    /// The content of the frames that requests name.
     frame_messages: BTreeMap<u64, ChatMessage>,
 }
 
@@ -46,7 +46,7 @@ impl RequestHistory {
         true
     }
 
-    /// What a reply says.
+    /// Takes the content of a reply in.
     pub(super) fn replied(&mut self, seq: u64, content: &str, tool_calls: Vec<ToolCall>) {
         let message = ChatMessage {
             role: "assistant".to_owned(),
@@ -57,7 +57,7 @@ impl RequestHistory {
         self.frame_messages.insert(seq, message);
     }
 
-    /// What the result of a call says.
+    /// Takes the content of the result of a call in.
     pub(super) fn returned(&mut self, seq: u64, id: &str, content: String, is_error: bool) {
         let message = ChatMessage {
             role: "tool".to_owned(),
@@ -116,7 +116,7 @@ pub(super) fn text(message: ChatMessage) -> RequestMessage {
     RequestMessage::Text(message)
 }
 
-/// What the frame of a reply says.
+/// The message that refers to the frame of a reply.
 pub(super) fn assistant(frame: u64) -> RequestMessage {
     RequestMessage::Frame {
         frame,
@@ -124,7 +124,7 @@ pub(super) fn assistant(frame: u64) -> RequestMessage {
     }
 }
 
-/// What the frame of a result says.
+/// The message that refers to the frame of a result.
 pub(super) fn tool(frame: u64) -> RequestMessage {
     RequestMessage::Frame {
         frame,

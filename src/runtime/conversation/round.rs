@@ -24,11 +24,11 @@ use ktsu_contract::runtime::RecordedFrame;
 pub(super) struct ToolRound {
     /// The number of the reply.
     pub(super) response: u64,
-    /// What the reply says beside them.
+    /// The text of the reply beside them.
     pub(super) text: String,
-    /// Whether it was the loop's last turn: nothing is called any more.
+    /// True if it was the loop's last turn: nothing is called any more.
     pub(super) last: bool,
-    /// Whether it is reported that they are to be made.
+    /// True if it is reported that they are to be made.
     pub(super) decided: bool,
     pub(super) calls: Vec<RoundCall>,
 }
@@ -37,7 +37,7 @@ pub(super) struct ToolRound {
 #[derive(Debug, Clone)]
 pub(super) struct RoundCall {
     pub(super) asked: ToolCall,
-    /// Whether a secret stood in its arguments.
+    /// True if its arguments held a secret.
     pub(super) secret: bool,
     pub(super) state: RoundCallState,
 }
@@ -51,7 +51,7 @@ pub(super) enum RoundCallState {
     Gated {
         target: ToolTarget,
         request: u64,
-        /// How many of them have to approve, still.
+        /// Number of people who still have to approve.
         missing: u32,
     },
     /// It may be sent.
@@ -63,7 +63,7 @@ pub(super) enum RoundCallState {
         target: ToolTarget,
         called: u64,
         key: Option<String>,
-        /// Whether this process sent it.
+        /// True if this process sent it.
         sent: bool,
     },
     /// It was sent, and there is no answer.
@@ -97,12 +97,13 @@ impl ToolRound {
         })
     }
 
-    /// What the model asked for.
+    /// The calls that the model asked for.
     pub(super) fn asked(&self) -> Vec<ToolCall> {
         self.calls.iter().map(|call| call.asked.clone()).collect()
     }
 
-    /// What is still to be checked: the names the model has for it, and the tools that are settled.
+    /// The calls that are still to be checked: the names the model has for them, and the tools that
+    /// are settled.
     pub(super) fn awaiting_check(&self) -> Vec<(&str, Option<&ToolTarget>)> {
         let calls = self.calls.iter().filter_map(|call| {
             let target = match &call.state {
@@ -181,7 +182,7 @@ impl ToolRound {
         }
     }
 
-    /// Where a call that is sent, or may have been, went.
+    /// The tool that a call went to which is sent, or may have been.
     pub(super) fn target(&self, call: u32) -> Option<&ToolTarget> {
         let call = self.calls.get(call as usize)?;
         call.state.open().map(|(_, target)| target)

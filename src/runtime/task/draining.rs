@@ -6,11 +6,11 @@ use super::AgentTaskContext;
 use crate::conversation::Action;
 use ktsu_contract::report::ReportEvent;
 
-/// How long a report that asks to begin a call may take while the runtime drains. An orchestrator may
-/// hold it for as long as it likes.
+/// The time that a report that asks to begin a call may take while the runtime drains. An
+/// orchestrator may hold it for as long as it likes.
 const HELD_REPORT_TIME: Duration = Duration::from_secs(2);
 
-/// Whether calls begin once this is recorded.
+/// Returns `true` if calls begin once this is recorded.
 pub(super) fn begins_calls(events: &[ReportEvent]) -> bool {
     let begins =
         |event: &ReportEvent| matches!(event, ReportEvent::Request(_) | ReportEvent::ToolCalled(_));
@@ -18,8 +18,8 @@ pub(super) fn begins_calls(events: &[ReportEvent]) -> bool {
 }
 
 impl AgentTaskContext {
-    /// Whether an action has to wait for another runtime. An orchestrator that takes no reports would
-    /// have every call of the task made again, so such a task continues to its end.
+    /// Returns `true` if an action has to wait for another runtime. An orchestrator that takes no
+    /// reports would have every call of the task made again, so such a task continues to its end.
     pub(super) fn is_held_back(&self, action: &Action) -> bool {
         let begins = match action {
             Action::Call(_) => true,

@@ -15,7 +15,7 @@ use ktsu_contract::runtime::{InvokeAgent, ToolServer};
 use ktsu_peer::{Peer, PeerError};
 use ktsu_secret::Secret;
 
-/// What the URL of one of the orchestrator's own servers begins with.
+/// The prefix of the URL of one of the orchestrator's own servers.
 const OWN: &str = "ktsu:";
 
 impl AgentTaskContext {
@@ -109,8 +109,8 @@ pub(super) fn unopened(error: &OpenSessionError) -> Finished {
     }
 }
 
-/// Where one of the orchestrator's own servers is: under the origin of the callbacks, with the task
-/// and its token in the query.
+/// The URL of one of the orchestrator's own servers: under the origin of the callbacks, with the
+/// task and its token in the query.
 fn own_url(task: &InvokeAgent, name: &str) -> Result<String, String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     if name.is_empty() || !name.chars().all(plain) {

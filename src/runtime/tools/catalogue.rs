@@ -17,7 +17,7 @@ use ktsu_schema::Schema;
 #[derive(Default)]
 pub(crate) struct Catalogue {
     shelves: Vec<ServerEntry>,
-    /// What a model calls them, in the order in which it is told.
+    /// The names that a model has for them, in the order in which it gets them.
     names: Vec<ToolName>,
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct ToolTarget {
     pub(crate) tool: String,
 }
 
-/// What is to become of a call that a model asks for.
+/// The verdict on a call that a model asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum CallVerdict {
     /// No allowlist permits the name: the task ends by it (seed 000, invariant 5).
@@ -66,8 +66,8 @@ pub(crate) enum CallVerdict {
 }
 
 impl Catalogue {
-    /// What may be called, before anybody says what is offered. A server of which nothing may be
-    /// called is left out.
+    /// The tools that may be called, before their servers say what they offer. A server of which
+    /// nothing may be called is left out.
     pub(crate) fn of(servers: &[ToolServer]) -> Self {
         let used = servers.iter().filter(|server| !server.allowlist.is_empty());
         let shelves = used.map(|server| ServerEntry {
@@ -149,7 +149,7 @@ impl Catalogue {
             .collect();
     }
 
-    /// What a model is told of.
+    /// The tools that are offered to a model.
     pub(crate) fn offered(&self) -> Vec<OfferedTool> {
         let offered = self.names.iter().filter_map(|named| {
             let shelf = self.shelves.get(named.shelf)?;
@@ -166,8 +166,8 @@ impl Catalogue {
         offered.collect()
     }
 
-    /// Whether a call to this server without an answer is never sent again by itself. One that is
-    /// not known any more may have been.
+    /// Returns `true` if a call to this server without an answer is never sent again by itself. A
+    /// server that is not known any more may have been one of these.
     pub(crate) fn stateful(&self, server: &str) -> bool {
         let shelf = self.shelves.iter().find(|shelf| shelf.server == server);
         shelf.is_none_or(|shelf| shelf.stateful)
@@ -190,7 +190,7 @@ impl Catalogue {
         known.collect()
     }
 
-    /// What is to become of a call, as it is recorded.
+    /// The verdict on a call, as it is recorded.
     pub(crate) fn check_call(&self, call: &ToolCall, secret: bool) -> CallVerdict {
         let Some(target) = self.target(&call.name) else {
             if !self.permits(&call.name) {
@@ -240,7 +240,7 @@ impl Catalogue {
         (!again).then_some(found)
     }
 
-    /// Whether some server's allowlist permits a name, bare or in full.
+    /// Returns `true` if some server's allowlist permits a name, bare or in full.
     fn permits(&self, name: &str) -> bool {
         self.shelves.iter().any(|shelf| {
             let bare = name.strip_prefix(shelf.server.as_str());
@@ -258,7 +258,7 @@ impl Catalogue {
         Some((shelf, known))
     }
 
-    /// Why a call is not sent.
+    /// The reason why a call is not sent.
     fn refusal(&self, target: &ToolTarget, arguments: &Value, secret: bool) -> Option<CallVerdict> {
         let Some((shelf, known)) = self.known(target) else {
             return Some(unknown(&target.tool));
@@ -298,7 +298,7 @@ impl CallableTool {
         })
     }
 
-    /// What is wrong with the arguments, for the model.
+    /// The fault of the arguments, for the model.
     fn argument_error(&self, arguments: &Value) -> Option<String> {
         let Value::Object(members) = arguments else {
             return Some("Error: invalid arguments: expected a JSON object.".to_owned());

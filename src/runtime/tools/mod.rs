@@ -36,10 +36,10 @@ pub trait ToolClient: Send + Sync {
 
 /// A session with one server. Dropped, it leaves nothing running.
 pub trait ToolSession: Send + Sync {
-    /// What the server offers, as far as it is known.
+    /// The tools that the server offers, as far as they are known.
     fn tools(&self) -> ToolList;
-    /// What the server offers now: another list if it has said that there is one, another session
-    /// if it has forgotten this one. Asked before each call, and checked by who asks.
+    /// The tools that the server offers now: another list if it has said that there is one, another
+    /// session if it has forgotten this one. Asked before each call, and checked by the caller.
     fn renew(&self) -> BoxFuture<'_, Result<ToolList, ToolError>>;
     /// Calls a tool once, under this key, and waits no longer than `limit` (decision A4).
     fn call<'a>(

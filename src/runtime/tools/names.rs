@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use super::ServerTool;
 
-/// Whether one of these patterns stands for a tool: exact, byte by byte (seed 000, invariant 5).
+/// Returns `true` if one of these patterns covers a tool: exact, byte by byte (seed 000, invariant
+/// 5).
 pub(super) fn is_covered(patterns: &[String], tool: &str) -> bool {
     patterns
         .iter()
@@ -28,7 +29,8 @@ pub(super) fn unmatched<'l>(
     patterns.iter().filter(is_unmatched).map(String::as_str)
 }
 
-/// What stands before the name of a tool that two servers offer (decision A2).
+/// The full name of a tool that two servers offer: the server's name precedes its own (decision
+/// A2).
 pub(super) fn qualified(server: &str, tool: &str) -> String {
     format!("{server}__{tool}")
 }

@@ -1,4 +1,4 @@
-//! Whether tools are still as they were locked, and as they were offered to the model.
+//! A check that tools are still as they were locked, and as they were offered to the model.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ impl DriftKind {
     }
 }
 
-/// What holds for the calls of one server as long as the task lasts.
+/// The terms for the calls of one server as long as the task lasts.
 #[derive(Debug)]
 pub(super) struct ToolAgreement {
     server: String,
@@ -59,7 +59,7 @@ pub(super) struct ToolAgreement {
 }
 
 impl ToolAgreement {
-    /// What is agreed on with what is listed first.
+    /// The terms that follow from what is listed first.
     pub(super) fn of(server: &ToolServer, offered: &[Arc<ServerTool>]) -> Self {
         let told = offered
             .iter()
@@ -73,8 +73,8 @@ impl ToolAgreement {
         }
     }
 
-    /// Whether a tool may be called by what is listed now. What nobody locked, the model was not
-    /// told of or is not called may come and go.
+    /// Checks that a tool may be called by what is listed now. Without a lock other tools may come
+    /// and go, but none that was offered to the model may have changed.
     pub(super) fn check(
         &self,
         offered: &[Arc<ServerTool>],
@@ -112,7 +112,7 @@ impl From<ToolDriftError> for ToolError {
     }
 }
 
-/// Whether what may be called is as it was locked (seed 000, invariant 5). Where nothing is locked
+/// Checks that what may be called is as it was locked (seed 000, invariant 5). Without a lock
 /// everything is as it was; where nothing was permitted, nothing may be.
 pub(super) fn check_against_lock(
     server: &str,

@@ -79,7 +79,7 @@ impl ReferencedSession {
         mapped(value, &|text| resolved(text, &self.references))
     }
 
-    /// What the server offers, with references in its descriptions and schemas.
+    /// The tools that the server offers, with references in their descriptions and schemas.
     fn described(&self, tools: &ToolList) -> ToolList {
         let tools = tools.iter().map(|tool| {
             let description = self.without_values(&tool.description);

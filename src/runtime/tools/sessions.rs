@@ -16,11 +16,12 @@ use super::references::referenced;
 use super::{McpServer, ToolCallResult, ToolClient, ToolError, ToolErrorCode, ToolSession};
 use ktsu_contract::runtime::ToolServer;
 
-/// How long one call may take, where its server's file says nothing and the task has more time left.
+/// The time that one call may take, where its server's file says nothing and the task has more time
+/// left.
 const DEFAULT_CALL_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long a session may take to end: to cancel its calls, then to say that it is over. Nobody
-/// waits for it.
+/// The time that a session may take to end: to cancel its calls, then to say that it is over. No
+/// task waits for it.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The sessions of one task.
@@ -34,10 +35,10 @@ pub(crate) struct Sessions {
     called: HashMap<Id, (u64, Instant)>,
 }
 
-/// What holds for all calls of a server.
+/// The terms for all calls of a server.
 struct ServerTerms {
     agreed: ToolAgreement,
-    /// How long one may take.
+    /// The time that one may take.
     limit: Duration,
 }
 
@@ -53,7 +54,7 @@ pub(crate) struct OutgoingCall {
     pub(crate) key: Option<String>,
 }
 
-/// Why a task cannot begin.
+/// The reason why a task cannot begin.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OpenSessionError {
     /// A server is out of reach, or does not say what it offers.
@@ -65,7 +66,7 @@ pub(crate) enum OpenSessionError {
 }
 
 impl OpenSessionError {
-    /// Why a server cannot be used. It is named once, though the client names it, too.
+    /// The reason why a server cannot be used. It is named once, though the client names it, too.
     fn of(server: &str, mut error: ToolError) -> Self {
         let named = format!("tool server {server}: ");
         if let Some(rest) = error.message.strip_prefix(&named) {
@@ -146,7 +147,7 @@ impl Sessions {
         self.called.insert(handle.id(), (called, Instant::now()));
     }
 
-    /// Whether calls are under way.
+    /// Returns `true` if calls are in progress.
     pub(crate) fn has_calls(&self) -> bool {
         !self.under_way.is_empty()
     }
@@ -246,7 +247,7 @@ impl ServerTerms {
         Ok(returned)
     }
 
-    /// How long something may take that begins now.
+    /// The time that a call may take which begins now.
     fn limit(&self, until: Until) -> Duration {
         self.limit
             .min(until.saturating_duration_since(Until::now()))

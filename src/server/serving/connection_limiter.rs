@@ -31,11 +31,11 @@ const PIPELINING_THRESHOLD: usize = 4;
 /// A response of at most this size is always sent.
 const SMALL_RESPONSE_BYTES: usize = 16 * 1024;
 
-/// How many responses may wait for space at once. Each is in memory without being counted.
+/// Number of responses that may wait for space at once. Each is in memory without being counted.
 const MAX_WAITING_RESPONSES: usize = 4;
-/// How long a response waits for space.
+/// The time that a response waits for space.
 const SPACE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often a waiting response checks for space.
+/// The time between two checks for space by a waiting response.
 pub(super) const SPACE_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The places of one server.
@@ -67,23 +67,24 @@ struct LimiterState {
 struct ClientState {
     /// Notified when its slot is needed.
     leave: Arc<Notify>,
-    /// Whether it was notified.
+    /// True if it was notified.
     leaves: bool,
-    /// Whether a request is under way.
+    /// True if a request is in progress.
     busy: bool,
-    /// When its last answer was handed over, or it came.
+    /// The time at which its last answer was handed over, or it came.
     idle_since: Instant,
     /// Since when it has taken nothing of what waits for it.
     unread_since: Option<Instant>,
     /// Since when the rest of its request's body is waited for.
     owes_since: Option<Instant>,
-    /// What waits for it, piece by piece: each stays in memory as a whole until all of it is sent.
+    /// The sizes of the pieces that wait for it: each piece stays in memory as a whole until all of
+    /// it is sent.
     waiting: VecDeque<usize>,
     /// Bytes of those pieces.
     unsent: usize,
     /// Bytes of the first piece that are sent.
     sent: usize,
-    /// Whether nothing was there to read at some time since its last request began.
+    /// True if nothing was there to read at some time since its last request began.
     paused: bool,
     /// Requests in a row that were there without a pause.
     pipelined: usize,
@@ -92,9 +93,9 @@ struct ClientState {
 /// The position of a request among those of its connection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct RequestPosition {
-    /// Whether it was there before its client can have read the answer before it.
+    /// True if it was there before its client can have read the answer before it.
     pub(super) is_ahead: bool,
-    /// Whether it is the last one that the connection may send: too many came ahead.
+    /// True if it is the last one that the connection may send: too many came ahead.
     pub(super) is_last: bool,
 }
 
@@ -147,7 +148,7 @@ impl ConnectionLimiter {
         })
     }
 
-    /// How many places are taken.
+    /// Number of places that are taken.
     pub(super) fn seated(&self) -> usize {
         self.state.lock().slots.len()
     }
@@ -216,7 +217,7 @@ impl LimiterState {
     }
 }
 
-/// Why a client may be evicted, best reason first, and since when it applies.
+/// The reason why a client may be evicted, best reason first, and the time since which it applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum EvictionReason {
     DoesNotRead(Instant),
@@ -277,7 +278,7 @@ impl ConnectionSlot {
         self.leave.notified().await;
     }
 
-    /// Whether the server stops.
+    /// Returns `true` if the server stops.
     pub(super) fn is_closing(&self) -> bool {
         self.limiter.state.lock().closing
     }
@@ -360,8 +361,8 @@ impl ConnectionSlot {
         fits
     }
 
-    /// Whether a streamed response may continue: fewer bytes wait than the limit, once clients that
-    /// do not read are closed.
+    /// Returns `true` if a streamed response may continue: fewer bytes wait than the limit, once
+    /// clients that do not read are closed.
     pub(super) fn has_space(&self) -> bool {
         let mut state = self.limiter.state.lock();
         state.free_space(0, self.limiter.unsent_bytes)

@@ -15,8 +15,9 @@ use super::connection_limiter::ConnectionSlot;
 
 /// The least bytes a client takes within the time to write, so that one byte a second does not count.
 const MIN_WRITE_PROGRESS_BYTES: usize = 16 * 1024;
-/// How long, and how much of, what a client still sends is read and thrown away once the last answer
-/// is written. To close at once would destroy an answer on its way.
+/// The time for which, and the number of bytes up to which, what a client still sends is read and
+/// thrown away once the last answer is written. To close at once would destroy an answer that is
+/// still being sent.
 const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
 const LINGER_BYTES: usize = 32 * 1024 * 1024;
 /// The limit of one read, so that the buffer does not grow for clients that send many requests

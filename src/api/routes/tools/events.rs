@@ -25,7 +25,7 @@ use ktsu_server::ProblemDetails;
 /// The stream a message is answered on; the name is the one that clients look for.
 const STREAM: &str = "session_id";
 
-/// Who speaks, and where the answers are listened for.
+/// The task that calls, and the stream on which it listens for the answers.
 #[derive(Debug)]
 pub(in crate::routes) struct StreamQuery {
     speaker: ToolCaller,
@@ -100,7 +100,7 @@ fn events(endpoint: String, listened: ToolStream) -> impl Stream<Item = Result<E
 }
 
 impl ToolCaller {
-    /// Where to post: a path, so that it stays on the same origin.
+    /// The URL to post to: a path, so that it stays on the same origin.
     fn endpoint(&self, name: &str, stream: &str) -> String {
         let mut query = Serializer::new(String::new());
         query.append_pair("run", &self.run);

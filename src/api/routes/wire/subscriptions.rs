@@ -4,9 +4,9 @@ use ktsu_ledger::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// What the URL of a subscription looks like.
+/// The syntax of the URL of a subscription, as a regular expression.
 pub const URL_SYNTAX: &str = "^https?://[!-~]{1,2000}$";
-/// What the template of its secret looks like.
+/// The syntax of the template of its secret, as a regular expression.
 pub const SECRET_SYNTAX: &str = r"^\{\{ ?env\.[A-Za-z_][A-Za-z0-9_]{0,63} ?\}\}$";
 
 /// Whom to send which frames.

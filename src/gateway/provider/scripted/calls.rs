@@ -71,7 +71,7 @@ pub(super) fn results(messages: &[ChatMessage]) -> Value {
     Value::Object(results)
 }
 
-/// How many characters calls have.
+/// Number of characters that calls have.
 pub(super) fn written(calls: &[ToolCall]) -> usize {
     let characters =
         |call: &ToolCall| call.name.chars().count() + call.arguments.to_string().chars().count();

@@ -36,7 +36,7 @@ struct ReplyIndex {
     given: AtomicUsize,
 }
 
-/// What is read of a frame.
+/// The parts of a frame that are read.
 #[derive(Deserialize)]
 struct Frame {
     seq: u64,
@@ -49,7 +49,7 @@ struct Frame {
 }
 
 impl Frame {
-    /// Whether a value that is kept apart was not put back: its place holds null.
+    /// Returns `true` if a value that is kept apart was not put back: its place holds null.
     fn lacks(&self) -> bool {
         let pointer = |place: &Value| place["path"].as_str().map(str::to_owned);
         let mut pointers = self.ext.iter().filter_map(pointer);
@@ -83,7 +83,7 @@ struct Response {
     error: Option<CallError>,
 }
 
-/// What came of a tool call.
+/// The result of a tool call.
 #[derive(Deserialize)]
 struct Returned {
     call: usize,
@@ -143,7 +143,7 @@ impl RecordedReplies {
         Some(run.recorded)
     }
 
-    /// What was recorded for a request like this one.
+    /// The reply that was recorded for a request like this one.
     pub(super) fn answer(
         &self,
         call: &ProviderCall,

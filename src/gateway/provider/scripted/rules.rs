@@ -29,10 +29,10 @@ pub(super) struct NamedValue {
     pub(super) make: ValueRule,
 }
 
-/// How a value is made.
+/// The rule by which a value is made.
 #[derive(Debug)]
 pub(super) enum ValueRule {
-    /// What a pattern captures, perhaps read as JSON.
+    /// The capture of a pattern, perhaps read as JSON.
     Pattern { pattern: Regex, json: bool },
     /// The value of the first case that matches.
     Cases {
@@ -77,7 +77,7 @@ const TURN_IN_DIGITS: &str = "turn in digits";
 pub(super) struct ScriptRule {
     pub(super) when: Vec<Matcher>,
     pub(super) unless: Vec<Matcher>,
-    /// How often it may match.
+    /// Number of times that it may match.
     pub(super) times: Option<u64>,
     pub(super) matched: AtomicU64,
     pub(super) delay: Delay,
@@ -95,7 +95,7 @@ pub(super) struct Matcher {
     pub(super) pattern: Regex,
 }
 
-/// How long an answer takes.
+/// The time that an answer takes.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Delay {
     pub(super) fixed: Duration,
@@ -106,7 +106,8 @@ pub(super) struct Delay {
 #[derive(Debug)]
 pub(super) struct ScriptedFailure {
     pub(super) failure: GatewayError,
-    /// How often, counted by matches of the rule; always if there is no number.
+    /// Number of matches of the rule that fail like this, from the first on; all of them if there
+    /// is no number.
     pub(super) times: Option<u64>,
 }
 
@@ -117,7 +118,7 @@ pub(super) enum ReplyBody {
     Text(ScriptTemplate),
 }
 
-/// What the script says, and when.
+/// The answer of the script, and the delay before it.
 #[derive(Debug)]
 pub(super) struct ScriptedOutcome {
     pub(super) delay: Duration,
@@ -125,7 +126,7 @@ pub(super) struct ScriptedOutcome {
 }
 
 impl Rules {
-    /// What the first rule that matches says, or the default.
+    /// The answer of the first rule that matches, or the default.
     pub(super) fn answer(&self, call: &ProviderCall) -> Option<ScriptedOutcome> {
         let mut names = parts(call);
         for value in &self.values {
@@ -290,7 +291,7 @@ impl MatchedRule<'_> {
     }
 }
 
-/// How many characters a request has: its messages, and the tools it offers.
+/// Number of characters that a request has: its messages, and the tools it offers.
 fn asked(call: &ProviderCall) -> usize {
     let message = |message: &ChatMessage| {
         message.content.chars().count() + calls::written(&message.tool_calls)

@@ -7,7 +7,7 @@ use ktsu_config::shape::{FieldType, KeyShape, MapShape, optional, required};
 
 /// The longest delay, in milliseconds.
 pub(super) const MAX_DELAY_MS: f64 = 600_000.0;
-/// What a number of times or tokens may be.
+/// The greatest number of times or tokens that may be given.
 pub(super) const MAX_COUNT: i64 = 1_000_000_000_000;
 
 /// The whole file.
@@ -64,7 +64,7 @@ pub(super) const DEFAULT: MapShape = MapShape::new(
 )
 .any_of(&ANSWERS);
 
-/// What a rule can answer with.
+/// The members with which a rule can answer.
 const ANSWERS: [&str; 4] = ["error", "reply", "text", "tool_calls"];
 
 pub(super) const TOOL_CALL: MapShape = MapShape::new(

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-/// What names stand for.
+/// The values of names.
 pub(super) type ScriptValues = BTreeMap<String, Value>;
 
 /// A tree whose strings are templates.

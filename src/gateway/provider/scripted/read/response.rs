@@ -9,7 +9,7 @@ use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_config::read::{ConfigReader, Fields};
 use ktsu_config::yaml::{YamlNode, YamlValue};
 
-/// What the templates of a rule may mention: captures too.
+/// The names that the templates of a rule may mention: captures too.
 pub(super) fn mentionable(names: &ValueNames, when: &[Matcher]) -> Vec<String> {
     let captures = when
         .iter()
