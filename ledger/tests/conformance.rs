@@ -345,13 +345,12 @@ impl Tried {
     }
 
     fn check(&self, model: &Model) {
-        model.agrees_with(self.store.as_ref());
+        if self.backend.is_none() {
+            model.agrees_with(self.store.as_ref());
+        }
         model.agrees_with(self.store.reader().unwrap().as_ref());
         if let Some(path) = &self.path {
             model.agrees_with(&SqliteReader::open(path).unwrap());
-        }
-        if let Some(backend) = &self.backend {
-            model.agrees_with(backend.reader().unwrap().as_ref());
         }
     }
 }

@@ -63,8 +63,8 @@ impl Terminal {
 }
 
 pub(super) fn columns_variable() -> Option<usize> {
-    let told = std::env::var("COLUMNS").ok()?.parse().ok();
-    told.filter(|width| *width > 0)
+    let width = std::env::var("COLUMNS").ok()?.parse().ok();
+    width.filter(|width| *width > 0)
 }
 
 /// The terminal or pipe that standard output is printed on.

@@ -13,12 +13,16 @@ use std::time::Duration;
 
 use ktsu_ledger::store::StoreError;
 use tokio::runtime::{Builder, Runtime};
+use tokio::time::timeout;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{AsyncMessage, Client, Config, NoTls, Row};
 
 /// The longest wait for an answer.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// What is said where there is no answer in that time.
+const LATE: &str = "there was no answer in time";
 
 /// A value in place of `$N`, with its type.
 pub(crate) type SqlParameter = (Box<dyn ToSql + Sync + Send>, Type);
@@ -43,8 +47,10 @@ pub(crate) struct Connection {
 pub(crate) enum QueryError {
     /// The server refused it: nothing of it is stored.
     Refused(SqlState),
-    /// The connection ended, or there was no answer in time.
+    /// The connection ended.
     Lost(&'static str),
+    /// There was no answer in time.
+    Late,
 }
 
 impl QueryError {
@@ -64,6 +70,7 @@ impl QueryError {
         match self {
             Self::Refused(code) => refused(doing, &code),
             Self::Lost(why) => StoreError::failed(doing, why),
+            Self::Late => StoreError::failed(doing, LATE),
         }
     }
 
@@ -72,6 +79,7 @@ impl QueryError {
         match self {
             Self::Refused(code) => refused(doing, &code),
             Self::Lost(why) => StoreError::Unknown(why.to_owned()),
+            Self::Late => StoreError::Unknown(LATE.to_owned()),
         }
     }
 }
@@ -90,7 +98,8 @@ fn refused(doing: &'static str, code: &SqlState) -> StoreError {
     StoreError::failed(doing, why)
 }
 
-/// Runs something on the runtime of the connections, and waits for it; `None` if it takes too long.
+/// Runs something on the runtime of the connections, and waits for it; `None` if it takes too long,
+/// and is given up then.
 fn wait<T: Send + 'static>(
     limit: Duration,
     work: impl Future<Output = T> + Send + 'static,
@@ -98,10 +107,10 @@ fn wait<T: Send + 'static>(
     let runtime = RUNTIME.as_ref().ok()?;
     let (give, taken) = sync_channel(1);
     runtime.spawn(async move {
-        // Whoever asked may have stopped waiting.
-        let _ = give.send(work.await);
+        // The thread that asked waits for this.
+        let _ = give.send(timeout(limit, work).await);
     });
-    taken.recv_timeout(limit).ok()
+    taken.recv().ok()?.ok()
 }
 
 impl Connection {
@@ -122,7 +131,7 @@ impl Connection {
             });
             Ok::<Client, tokio_postgres::Error>(client)
         });
-        let client = connected.ok_or(QueryError::Lost("there is no answer"))?;
+        let client = connected.ok_or(QueryError::Late)?;
         let client = client.map_err(|error| QueryError::of(&error))?;
         Ok(Self {
             client: Arc::new(client),
@@ -156,7 +165,7 @@ impl Connection {
         });
         match answered {
             Some(answered) => answered.map_err(|error| QueryError::of(&error)),
-            None => Err(QueryError::Lost("there was no answer in time")),
+            None => Err(QueryError::Late),
         }
     }
 
@@ -169,7 +178,7 @@ impl Connection {
         );
         match answered {
             Some(answered) => answered.map_err(|error| QueryError::of(&error)),
-            None => Err(QueryError::Lost("there was no answer in time")),
+            None => Err(QueryError::Late),
         }
     }
 }

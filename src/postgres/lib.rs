@@ -8,6 +8,7 @@
 //!
 //! Frames have the bytes that they have in a file, so hashes, tree and evidence are the same.
 
+mod audit;
 mod connection;
 mod queries;
 mod schema;
@@ -20,8 +21,7 @@ use std::time::Duration;
 
 use ktsu_ledger::canonical::CanonicalJson;
 use ktsu_ledger::store::{
-    AppendRefusal, Audit, Backlog, Cursor, Filter, Inspection, Maintenance, Page, RawBlob,
-    RawFrame, Tail, WalCheckpoint,
+    AppendRefusal, Audit, Backlog, Cursor, Filter, Maintenance, Page, Tail, WalCheckpoint,
 };
 use ktsu_ledger::{
     Backend, Entry, Epoch, Hash, IndexRow, Reader, Record, Store, StoreError, StreamId,
@@ -29,7 +29,7 @@ use ktsu_ledger::{
 use tokio_postgres::Config;
 
 use queries::PostgresQueries;
-use values::{column, unsigned};
+use values::column;
 use write::Writer;
 
 pub use schema::FORMAT;
@@ -38,22 +38,6 @@ pub use schema::FORMAT;
 const MIN_VERSION: i32 = 140_000;
 /// The longest wait for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// The triggers that keep frames as they are.
-const TRIGGERS: [&str; 13] = [
-    "blobs_are_not_truncated",
-    "blobs_never_change",
-    "blobs_stay",
-    "frames_are_not_truncated",
-    "frames_never_change",
-    "frames_stay",
-    "ledger_is_not_truncated",
-    "ledger_only_rises",
-    "ledger_stays",
-    "removals_are_not_truncated",
-    "removals_never_change",
-    "streams_are_not_truncated",
-    "streams_never_change",
-];
 
 /// The place of a ledger: a database, and a role of it.
 #[derive(Clone)]
@@ -159,7 +143,7 @@ impl Backend for PostgresPlace {
     fn reader(&self) -> Result<Box<dyn Reader>, StoreError> {
         let ledger = PostgresQueries::new(&self.config);
         check_format(&ledger)?;
-        Ok(Box::new(PostgresReader(ledger)))
+        Ok(Box::new(ledger))
     }
 
     fn store(&self) -> Result<Box<dyn Store>, StoreError> {
@@ -168,187 +152,33 @@ impl Backend for PostgresPlace {
         check_format(&ledger)?;
         Ok(Box::new(PostgresStore {
             place: self.clone(),
-            view: PostgresReader(PostgresQueries::new(&self.config)),
             writer: Writer::new(ledger),
         }))
     }
 }
 
-/// A view of a ledger.
-#[derive(Debug)]
-struct PostgresReader(PostgresQueries);
-
 /// The end of a ledger that writes.
 #[derive(Debug)]
 struct PostgresStore {
     place: PostgresPlace,
-    view: PostgresReader,
     writer: Writer,
-}
-
-impl Reader for PostgresReader {
-    fn read(&self, stream: &StreamId, from: u64, limit: usize) -> Result<Vec<Record>, StoreError> {
-        self.0.read(stream, from, limit)
-    }
-
-    fn tail(&self, stream: &StreamId) -> Result<Option<Tail>, StoreError> {
-        self.0.tail(stream)
-    }
-
-    fn streams(&self, after: Option<&StreamId>, limit: usize) -> Result<Vec<StreamId>, StoreError> {
-        self.0.streams(after, limit)
-    }
-
-    fn blob_get(&self, hash: &Hash) -> Result<Option<CanonicalJson>, StoreError> {
-        self.0.blob_get(hash)
-    }
-
-    fn list(
-        &self,
-        filter: &Filter,
-        cursor: Option<&Cursor>,
-        limit: usize,
-    ) -> Result<Page, StoreError> {
-        self.0.list(filter, cursor, limit)
-    }
-
-    fn row(&self, stream: &StreamId) -> Result<Option<IndexRow>, StoreError> {
-        self.0.row(stream)
-    }
-
-    fn by_key(&self, key: &str) -> Result<Option<IndexRow>, StoreError> {
-        self.0.by_key(key)
-    }
-
-    fn audit(&self) -> Option<&dyn Audit> {
-        Some(self)
-    }
-}
-
-impl Audit for PostgresReader {
-    fn scan_frames(&self, from: u64, limit: usize) -> Result<Vec<RawFrame>, StoreError> {
-        self.0.scan_frames(from, limit)
-    }
-
-    fn scan_blobs(&self, from: u64, limit: usize) -> Result<Vec<RawBlob>, StoreError> {
-        self.0.scan_blobs(from, limit)
-    }
-
-    fn inspect(&self) -> Inspection {
-        let mut inspection = Inspection::default();
-        if let Err(error) = self.look(&mut inspection) {
-            inspection.problems.push(error.to_string());
-            inspection.failed = Some(error);
-        }
-        inspection
-    }
-
-    fn positions(
-        &self,
-        stream: &StreamId,
-        from: u64,
-        limit: usize,
-    ) -> Result<Vec<(u64, u64)>, StoreError> {
-        self.0.positions(stream, from, limit)
-    }
-
-    fn removals(&self, from: u64, limit: usize) -> Result<Vec<Record>, StoreError> {
-        self.0.removals(from, limit)
-    }
-
-    fn removal(&self, stream: &StreamId) -> Result<Option<Record>, StoreError> {
-        self.0.removal(stream)
-    }
-
-    fn wrong_rows(&self) -> Result<Vec<(String, String)>, StoreError> {
-        self.0.wrong_rows()
-    }
-
-    fn is_indexed(&self, kind: &str) -> Result<bool, StoreError> {
-        self.0.is_indexed(kind)
-    }
-}
-
-impl PostgresReader {
-    /// Looks for what the container has wrong.
-    fn look(&self, inspection: &mut Inspection) -> Result<(), StoreError> {
-        // One statement: an append and a removal change several of these at once.
-        let question = "SELECT epoch, head, (SELECT count(*) FROM frames),
-               (SELECT coalesce(max(pos), 0) FROM frames),
-               (SELECT coalesce(sum(frames), 0)::bigint FROM removals) FROM ledger";
-        let rows = self.0.ask(question, &Vec::new)?;
-        match rows.as_slice() {
-            [row] => {
-                inspection.epoch = Some(unsigned(row, 0)?);
-                let (head, count, last) = (unsigned(row, 1)?, unsigned(row, 2)?, unsigned(row, 3)?);
-                if last > head {
-                    let words = format!("it has a frame at {last}, behind its head {head}");
-                    inspection.problems.push(words);
-                }
-                let (gone, removed) = (head.saturating_sub(count), unsigned(row, 4)?);
-                if gone != removed {
-                    let words = format!("{gone} frames are gone, and {removed} were removed");
-                    inspection.problems.push(words);
-                }
-            }
-            others => {
-                let words = format!("it has {} owner's rows", others.len());
-                inspection.problems.push(words);
-            }
-        }
-        let question = "SELECT name, removed FROM (SELECT name,
-               EXISTS (SELECT 1 FROM frames WHERE stream = streams.id) AS has_frames,
-               EXISTS (SELECT 1 FROM removals WHERE stream = streams.id) AS removed
-             FROM streams) AS all_streams WHERE has_frames = removed ORDER BY name";
-        for row in &self.0.ask(question, &Vec::new)? {
-            let (name, removed): (&str, bool) = (column(row, 0)?, column(row, 1)?);
-            let what = if removed {
-                "was removed and has"
-            } else {
-                "has no"
-            };
-            inspection
-                .problems
-                .push(format!("the stream {name:?} {what} frames"));
-        }
-        let question = "SELECT tgname::text FROM pg_trigger
-             WHERE NOT tgisinternal AND tgenabled IN ('O', 'A')
-               AND tgrelid IN (to_regclass('ledger'), to_regclass('streams'), to_regclass('frames'),
-                               to_regclass('blobs'), to_regclass('removals'))";
-        let rows = self.0.ask(question, &Vec::new)?;
-        let found: Vec<&str> = rows
-            .iter()
-            .map(|row| column(row, 0))
-            .collect::<Result<_, _>>()?;
-        let missing = TRIGGERS.iter().filter(|name| !found.contains(name));
-        let words = missing.map(|name| format!("the trigger {name} is missing or disabled"));
-        inspection.problems.extend(words);
-        let question =
-            "SELECT name, frames FROM removals JOIN streams ON streams.id = removals.stream
-             ORDER BY name";
-        for row in &self.0.ask(question, &Vec::new)? {
-            let name: String = column(row, 0)?;
-            inspection.removed.push((name, unsigned(row, 1)?));
-        }
-        Ok(())
-    }
 }
 
 impl Reader for PostgresStore {
     fn read(&self, stream: &StreamId, from: u64, limit: usize) -> Result<Vec<Record>, StoreError> {
-        self.view.read(stream, from, limit)
+        self.writer.ledger.read(stream, from, limit)
     }
 
     fn tail(&self, stream: &StreamId) -> Result<Option<Tail>, StoreError> {
-        self.view.tail(stream)
+        self.writer.ledger.tail(stream)
     }
 
     fn streams(&self, after: Option<&StreamId>, limit: usize) -> Result<Vec<StreamId>, StoreError> {
-        self.view.streams(after, limit)
+        self.writer.ledger.streams(after, limit)
     }
 
     fn blob_get(&self, hash: &Hash) -> Result<Option<CanonicalJson>, StoreError> {
-        self.view.blob_get(hash)
+        self.writer.ledger.blob_get(hash)
     }
 
     fn list(
@@ -357,19 +187,19 @@ impl Reader for PostgresStore {
         cursor: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page, StoreError> {
-        self.view.list(filter, cursor, limit)
+        self.writer.ledger.list(filter, cursor, limit)
     }
 
     fn row(&self, stream: &StreamId) -> Result<Option<IndexRow>, StoreError> {
-        self.view.row(stream)
+        self.writer.ledger.row(stream)
     }
 
     fn by_key(&self, key: &str) -> Result<Option<IndexRow>, StoreError> {
-        self.view.by_key(key)
+        self.writer.ledger.by_key(key)
     }
 
     fn audit(&self) -> Option<&dyn Audit> {
-        Some(&self.view)
+        Some(&self.writer.ledger)
     }
 }
 

@@ -11,7 +11,7 @@ use ktsu_ledger::event::RunRemoved;
 use ktsu_ledger::removal::Removal;
 use ktsu_ledger::store::precondition::{StoreView, check, unnamed_blobs};
 use ktsu_ledger::store::{AppendRefusal, Entry, Epoch, IndexRow, StoreError, Tail};
-use ktsu_ledger::{Hash, Record, StreamId};
+use ktsu_ledger::{Hash, Reader as _, Record, StreamId};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 

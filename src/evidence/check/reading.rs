@@ -487,7 +487,7 @@ fn json<T: serde::de::DeserializeOwned>(files: &Archive<'_>, name: &str) -> Resu
     serde_json::from_str(text).map_err(|error| format!("{name}: {error}"))
 }
 
-/// Reads a frame as strictly as anybody could.
+/// Reads a frame, and refuses it for whatever its format does not allow.
 fn read_strictly(record: &Record, stream: &str) -> Result<Frame, String> {
     if record.body.len() > MAX_BODY {
         return Err("it is larger than a frame may be".to_owned());

@@ -167,7 +167,7 @@ fn mentions(template: &Template, secret: &BTreeSet<String>) -> bool {
     })
 }
 
-/// The names of a prompt, and of what a tool server is told.
+/// The names in a prompt, and in the params of a tool server: `params` alone.
 pub(super) struct OnlyParams(Rcvar);
 
 impl OnlyParams {

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::{DecisionBatch, Memo, StepContext};
 use crate::definition::Definition;
 
-/// The id that tells notices apart: one for a webhook step and a call that people are asked about.
+/// The id that distinguishes notices: one for a webhook step and a call that people are asked about.
 pub fn notice_id(stream: &StreamId, scope: &str, step: &str, request: u64) -> String {
     let name = format!("notice\n{stream}\n{scope}\n{step}\n{request}");
     let digest = Hash::of(name.as_bytes()).to_string();

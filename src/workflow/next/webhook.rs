@@ -306,7 +306,7 @@ fn not_a_webhook() -> EvaluationError {
     }
 }
 
-/// The id that tells deliveries apart: the same for every sending of an attempt, before and after
+/// The id that distinguishes deliveries: the same for every sending of an attempt, before and after
 /// a crash (DESIGN 1, decision S6).
 pub fn delivery_id(stream: &StreamId, scope: &str, step: &str, attempt: u32) -> String {
     let name = format!("{stream}\n{scope}\n{step}\n{attempt}");
