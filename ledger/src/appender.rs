@@ -28,6 +28,7 @@ use std::time::Duration;
 
 use crate::disk_space::DiskSpace;
 use crate::hash::Hash;
+use crate::store::lease::{BootTime, Tenure};
 use crate::store::{AppendRefusal, Entry, Epoch, Store, StoreError};
 use queue::Queue;
 
@@ -134,6 +135,8 @@ struct Shared {
     queue: Queue,
     epoch: Epoch,
     disk_space: DiskSpace,
+    /// How long the ownership lasts, where it has to be renewed.
+    tenure: Option<Arc<Tenure>>,
     counts: AppendCounts,
 }
 
@@ -194,11 +197,17 @@ impl Appender {
         mut store: Box<dyn Store>,
         options: Options,
     ) -> Result<(Self, AppenderThread), StoreError> {
+        let sent = BootTime::now();
         let epoch = store.acquire()?;
+        let tenure = store.lease().map(|_| Arc::new(Tenure::default()));
+        if let Some(tenure) = &tenure {
+            tenure.renew(sent);
+        }
         let shared = Arc::new(Shared {
             queue: Queue::new(options.queue_bytes),
             epoch,
             disk_space: options.disk_space,
+            tenure,
             counts: AppendCounts {
                 log_warning_bytes: AtomicU64::new(options.log_warning_bytes),
                 ..AppendCounts::default()
@@ -261,6 +270,7 @@ impl Appender {
             queue,
             epoch: Epoch(0),
             disk_space: DiskSpace::unlimited(),
+            tenure: None,
             counts: AppendCounts::default(),
         };
         Self {
@@ -280,6 +290,13 @@ impl Appender {
     /// The epoch this appender writes in.
     pub fn epoch(&self) -> Epoch {
         self.shared.epoch
+    }
+
+    /// Returns `true` while no other process can have become the owner of the ledger: asked before
+    /// anything leaves that the ledger cannot refuse.
+    pub fn is_owner(&self) -> bool {
+        let tenure = self.shared.tenure.as_ref();
+        tenure.is_none_or(|tenure| tenure.is_held_at(BootTime::now()))
     }
 
     /// The reason why no more entries are accepted, if none are.

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::disk_space::DiskSpace;
+use crate::store::lease::LeaseHolder;
 use crate::store::sqlite::lock::{self, LockError, OwnerLock};
 use crate::store::sqlite::reserve::Reserve;
 use crate::store::sqlite::verification;
@@ -61,6 +62,22 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// # Errors
     /// [`StoreError`].
     fn store(&self) -> Result<Box<dyn Store>, StoreError>;
+
+    /// The end that writes, once no other owner is at work. Blocks for a lease at most.
+    ///
+    /// # Errors
+    /// [`OwnError`]; [`OwnError::Held`] if another is at work.
+    fn claim(&self) -> Result<Box<dyn Store>, OwnError> {
+        Ok(self.store()?)
+    }
+
+    /// The owner, if there is one that others can know of.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    fn owner(&self) -> Result<Option<LeaseHolder>, StoreError> {
+        Ok(None)
+    }
 }
 
 impl Backend for MemoryStore {
@@ -104,6 +121,9 @@ pub enum OwnError {
     /// It is locked, or cannot be.
     #[error(transparent)]
     Lock(#[from] LockError),
+    /// Another process owns it, and is at work.
+    #[error("{} owns it", .0.name)]
+    Held(LeaseHolder),
     /// It cannot be opened.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -156,7 +176,7 @@ impl Ledger {
                 })
             }
             OpenedBackend::Elsewhere(backend) => Ok(Owned {
-                store: backend.store()?,
+                store: backend.claim()?,
                 disk_space: DiskSpace::unlimited(),
                 reserve: None,
                 lock: None,

@@ -221,7 +221,10 @@ fn a_place_without_tables_says_what_makes_them() {
         .err()
         .unwrap()
         .to_string();
-    assert!(refused.contains("no tables of a ledger"), "{refused}");
+    assert!(
+        refused.contains("has no ledger: ktsu ledger init"),
+        "{refused}"
+    );
 }
 
 #[test]

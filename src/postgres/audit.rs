@@ -125,20 +125,27 @@ impl Audit for PostgresQueries {
 
     fn wrong_rows(&self) -> Result<Vec<(String, String)>, StoreError> {
         let question = format!(
-            "SELECT {ROW}, EXISTS (SELECT 1 FROM streams WHERE name = stream) FROM index_rows"
+            "SELECT {ROW}, EXISTS (SELECT 1 FROM streams WHERE name = stream) FROM index_rows
+             WHERE stream > $1 ORDER BY stream LIMIT $2"
         );
-        let mut wrong = Vec::new();
-        for row in &self.ask(&question, &Vec::new)? {
-            let why = match index_row(row) {
-                Err(error) => error.to_string(),
-                Ok(_) if !column::<bool>(row, 8)? => {
-                    "an index row of a stream that does not exist".to_owned()
-                }
-                Ok(_) => continue,
+        let (mut wrong, mut after) = (Vec::new(), String::new());
+        loop {
+            let rows = self.ask(&question, &|| vec![text(&after), limit(MAX_PAGE)])?;
+            let Some(last) = rows.last() else {
+                return Ok(wrong);
             };
-            wrong.push((column(row, 0)?, why));
+            after = column(last, 0)?;
+            for row in &rows {
+                let why = match index_row(row) {
+                    Err(error) => error.to_string(),
+                    Ok(_) if !column::<bool>(row, 8)? => {
+                        "an index row of a stream that does not exist".to_owned()
+                    }
+                    Ok(_) => continue,
+                };
+                wrong.push((column(row, 0)?, why));
+            }
         }
-        Ok(wrong)
     }
 
     /// Counts instead of comparing: a start must not take longer for every run that ever was.

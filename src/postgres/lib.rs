@@ -10,8 +10,13 @@
 
 mod audit;
 mod connection;
+mod holder;
+mod owner_row;
+mod parameters;
 mod queries;
+mod query_error;
 mod schema;
+mod statements;
 mod values;
 mod write;
 
@@ -20,14 +25,16 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use ktsu_ledger::canonical::CanonicalJson;
+use ktsu_ledger::store::lease::{Lease, LeaseHolder};
 use ktsu_ledger::store::{
     AppendRefusal, Audit, Backlog, Cursor, Filter, Maintenance, Page, Tail, WalCheckpoint,
 };
 use ktsu_ledger::{
-    Backend, Entry, Epoch, Hash, IndexRow, Reader, Record, Store, StoreError, StreamId,
+    Backend, Entry, Epoch, Hash, IndexRow, OwnError, Reader, Record, Store, StoreError, StreamId,
 };
 use tokio_postgres::Config;
 
+use owner_row::{OwnerRow, wait_until_free};
 use queries::PostgresQueries;
 use values::column;
 use write::Writer;
@@ -63,10 +70,18 @@ impl FromStr for PostgresPlace {
     type Err = ParsePlaceError;
 
     fn from_str(text: &str) -> Result<Self, ParsePlaceError> {
+        let schemes = ["postgres://", "postgresql://"];
+        if !schemes.iter().any(|scheme| text.starts_with(scheme)) {
+            return Err(ParsePlaceError);
+        }
         let mut config: Config = text.parse().map_err(|_| ParsePlaceError)?;
         config
             .application_name("ktsu")
-            .connect_timeout(CONNECT_TIMEOUT);
+            .tcp_user_timeout(CONNECT_TIMEOUT)
+            .keepalives_idle(CONNECT_TIMEOUT);
+        if config.get_connect_timeout().is_none() {
+            config.connect_timeout(CONNECT_TIMEOUT);
+        }
         Ok(Self { config })
     }
 }
@@ -94,7 +109,7 @@ impl PostgresPlace {
 fn check_server(ledger: &PostgresQueries) -> Result<(), StoreError> {
     let question = "SELECT current_setting('server_version_num')::integer,
          current_setting('server_encoding'), current_setting('synchronous_commit'),
-         current_setting('fsync')::boolean";
+         current_setting('fsync')::boolean, current_setting('transaction_isolation')";
     let rows = ledger.ask(question, &Vec::new)?;
     let row = rows
         .first()
@@ -113,6 +128,12 @@ fn check_server(ledger: &PostgresQueries) -> Result<(), StoreError> {
     }
     if !column::<bool>(row, 3)? {
         return refused("its fsync is off, so what it acknowledged could be lost".to_owned());
+    }
+    let isolation: &str = column(row, 4)?;
+    if isolation != "read committed" {
+        return refused(format!(
+            "its default_transaction_isolation is {isolation}; set it to read committed"
+        ));
     }
     if !["on", "remote_apply"].contains(&synchronous) {
         return refused(format!(
@@ -147,12 +168,31 @@ impl Backend for PostgresPlace {
     }
 
     fn store(&self) -> Result<Box<dyn Store>, StoreError> {
+        check_server(&PostgresQueries::new(&self.config))?;
+        self.store_after(None)
+    }
+
+    fn claim(&self) -> Result<Box<dyn Store>, OwnError> {
         let ledger = PostgresQueries::new(&self.config);
         check_server(&ledger)?;
         check_format(&ledger)?;
+        let free = wait_until_free(&ledger)?;
+        Ok(self.store_after(Some(free))?)
+    }
+
+    fn owner(&self) -> Result<Option<LeaseHolder>, StoreError> {
+        Ok(OwnerRow::of(&PostgresQueries::new(&self.config))?.owner())
+    }
+}
+
+impl PostgresPlace {
+    /// The end that writes; its owner comes after this state of the ledger, if one is given.
+    fn store_after(&self, free: Option<OwnerRow>) -> Result<Box<dyn Store>, StoreError> {
+        let ledger = PostgresQueries::of_owner(&self.config);
+        check_format(&ledger)?;
         Ok(Box::new(PostgresStore {
             place: self.clone(),
-            writer: Writer::new(ledger),
+            writer: Writer::new(ledger, free),
         }))
     }
 }
@@ -218,6 +258,10 @@ impl Store for PostgresStore {
 
     fn reader(&self) -> Result<Box<dyn Reader>, StoreError> {
         self.place.reader()
+    }
+
+    fn lease(&mut self) -> Option<&mut dyn Lease> {
+        Some(&mut self.writer)
     }
 
     fn maintenance(&mut self) -> Option<&mut dyn Maintenance> {

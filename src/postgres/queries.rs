@@ -1,6 +1,8 @@
 //! Questions to the ledger, for any connection.
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use ktsu_ledger::canonical::CanonicalJson;
 use ktsu_ledger::removal::end_of_removed;
@@ -8,22 +10,32 @@ use ktsu_ledger::store::{
     Audit, Cursor, Filter, IndexRow, MAX_PAGE, PAGE_BYTES, Page, StoreError, Tail,
 };
 use ktsu_ledger::{Hash, Reader, Record, StreamId};
+use tokio_postgres::config::TargetSessionAttrs;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Config, Row};
 
-use crate::connection::{Connection, QueryError, SqlParameter};
+use crate::connection::{Connection, SqlParameter};
+use crate::query_error::QueryError;
 use crate::values::{
-    ROW, bytes, column, damaged, hash, index_row, int, json, limit, number, record, stream_id,
-    text, texts, unsigned,
+    ROW, bytes, column, damaged, hash, hashes, index_row, int, json, key, key_list, key_parameter,
+    limit, number, record, stream_id, text, texts, unsigned,
 };
 
 /// What is done when a question fails.
 const READING: &str = "read the ledger";
+/// The longest wait for an answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// The longest wait of an owner: less than an appender waits for an outcome, and than a lease lasts.
+const OWNER_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A ledger that can be asked; its connection is made anew once it is lost.
 #[derive(Debug)]
 pub(crate) struct PostgresQueries {
     config: Config,
+    /// The longest wait for an answer.
+    limit: Duration,
+    /// True of the owner's: what it cannot find out is unknown, and asked again.
+    is_owner: bool,
     connection: Mutex<Option<Arc<Connection>>>,
 }
 
@@ -39,8 +51,26 @@ impl PostgresQueries {
     pub(crate) fn new(config: &Config) -> Self {
         Self {
             config: config.clone(),
+            limit: ANSWER_TIMEOUT,
+            is_owner: false,
             connection: Mutex::new(None),
         }
+    }
+
+    /// As its owner sees it, on a server that writes.
+    pub(crate) fn of_owner(config: &Config) -> Self {
+        let mut config = config.clone();
+        config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+        Self {
+            limit: OWNER_TIMEOUT,
+            is_owner: true,
+            ..Self::new(&config)
+        }
+    }
+
+    /// A connection for something that takes long.
+    pub(crate) fn patient(&self) -> Result<Connection, QueryError> {
+        Connection::open(&self.config, ANSWER_TIMEOUT)
     }
 
     /// The connection, made where there is none.
@@ -52,7 +82,7 @@ impl PostgresQueries {
         if let Some(open) = held.as_ref().filter(|open| !open.is_closed()) {
             return Ok(Arc::clone(open));
         }
-        let open = Arc::new(Connection::open(&self.config)?);
+        let open = Arc::new(Connection::open(&self.config, self.limit)?);
         *held = Some(Arc::clone(&open));
         Ok(open)
     }
@@ -81,7 +111,16 @@ impl PostgresQueries {
             }
             answered => answered.and_then(|answered| answered),
         };
-        answered.map_err(|error| error.reading(READING))
+        answered.map_err(|error| {
+            if !matches!(error, QueryError::Refused(_)) {
+                // A late answer would be in front of the next one.
+                self.disconnect();
+            }
+            match self.is_owner {
+                true => error.writing(READING),
+                false => error.reading(READING),
+            }
+        })
     }
 
     pub(crate) fn ask_one(
@@ -119,9 +158,11 @@ impl PostgresQueries {
         found.collect()
     }
 
-    pub(crate) fn has_blob(&self, wanted: &Hash) -> Result<bool, StoreError> {
-        let question = "SELECT 1 FROM blobs WHERE hash = $1";
-        Ok(self.ask_one(question, &|| vec![bytes(wanted)])?.is_some())
+    /// Those of some blobs that the ledger has.
+    pub(crate) fn known_blobs(&self, wanted: &[Hash]) -> Result<HashSet<Hash>, StoreError> {
+        let question = "SELECT hash FROM blobs WHERE hash = ANY ($1)";
+        let rows = self.ask(question, &|| vec![hashes(wanted)])?;
+        rows.iter().map(|row| hash(row, 0)).collect()
     }
 
     /// The keys of these streams, and the streams of these keys, whatever else is in their rows.
@@ -135,13 +176,17 @@ impl PostgresQueries {
         let rows = self.ask(question, &|| {
             vec![
                 texts(streams.iter().map(StreamId::as_str)),
-                texts(keys.iter().map(String::as_str)),
+                key_list(keys.iter().map(|key| Some(key.as_str()))),
             ]
         })?;
         let found = rows
             .iter()
-            .map(|row| Ok((stream_id(column(row, 0)?)?, column(row, 1)?)));
-        found.collect()
+            .map(|row| Ok((stream_id(column(row, 0)?)?, key(row, 1)?)));
+        let found: Result<Vec<(StreamId, Option<String>)>, StoreError> = found.collect();
+        let found = found?.into_iter();
+        Ok(found
+            .filter_map(|(stream, key)| Some((stream, key?)))
+            .collect())
     }
 
     /// The number after the last frame of a removed stream.
@@ -260,7 +305,7 @@ impl Reader for PostgresQueries {
 
     fn by_key(&self, key: &str) -> Result<Option<IndexRow>, StoreError> {
         let question = format!("SELECT {ROW} FROM index_rows WHERE key = $1");
-        let row = self.ask_one(&question, &|| vec![text(key)])?;
+        let row = self.ask_one(&question, &|| vec![key_parameter(key)])?;
         row.as_ref().map(index_row).transpose()
     }
 

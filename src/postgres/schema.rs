@@ -16,7 +16,9 @@ CREATE TABLE ledger (
   format integer NOT NULL,
   epoch bigint NOT NULL,
   head bigint NOT NULL,
-  beat bigint NOT NULL
+  beat bigint NOT NULL,
+  holder text NOT NULL,
+  url text NOT NULL
 );
 CREATE TABLE streams (
   id bigint PRIMARY KEY,
@@ -47,7 +49,7 @@ CREATE TABLE index_rows (
   status text COLLATE "C" NOT NULL,
   open boolean NOT NULL,
   created_us bigint NOT NULL,
-  key text COLLATE "C" UNIQUE DEFERRABLE INITIALLY DEFERRED,
+  key bytea UNIQUE DEFERRABLE INITIALLY DEFERRED,
   row text NOT NULL,
   digest bytea NOT NULL
 );
@@ -87,5 +89,5 @@ CREATE TRIGGER removals_are_not_truncated BEFORE TRUNCATE ON removals EXECUTE FU
 CREATE TRIGGER ledger_is_not_truncated BEFORE TRUNCATE ON ledger EXECUTE FUNCTION refuse_change();
 CREATE TRIGGER ledger_stays BEFORE DELETE ON ledger FOR EACH ROW EXECUTE FUNCTION refuse_change();
 
-INSERT INTO ledger (id, format, epoch, head, beat) VALUES (1, 1, 0, 0, 0);
+INSERT INTO ledger (id, format, epoch, head, beat, holder, url) VALUES (1, 1, 0, 0, 0, '', '');
 "#;

@@ -53,6 +53,27 @@ pub(crate) fn hashes<'h>(values: impl IntoIterator<Item = &'h Hash>) -> SqlParam
     (Box::new(values), Type::BYTEA_ARRAY)
 }
 
+/// A key of a run, which may have any character: as its bytes.
+pub(crate) fn key_parameter(key: &str) -> SqlParameter {
+    (Box::new(key.as_bytes().to_vec()), Type::BYTEA)
+}
+
+/// Several keys.
+pub(crate) fn key_list<'k>(keys: impl IntoIterator<Item = Option<&'k str>>) -> SqlParameter {
+    let keys = keys
+        .into_iter()
+        .map(|key| key.map(|key| key.as_bytes().to_vec()));
+    let keys: Vec<Option<Vec<u8>>> = keys.collect();
+    (Box::new(keys), Type::BYTEA_ARRAY)
+}
+
+/// The key of a run, if it has one.
+pub(crate) fn key(row: &Row, at: usize) -> Result<Option<String>, StoreError> {
+    let bytes: Option<Vec<u8>> = column(row, at)?;
+    let text = bytes.map(String::from_utf8).transpose();
+    text.map_err(|_| damaged("a key that is not UTF-8"))
+}
+
 /// The error of what is stored and cannot be.
 pub(crate) fn damaged(what: &str) -> StoreError {
     StoreError::Damaged(what.to_owned())
@@ -122,7 +143,7 @@ pub(crate) fn index_row(row: &Row) -> Result<IndexRow, StoreError> {
         status: column(row, 2)?,
         open: column(row, 3)?,
         created_us: unsigned(row, 4).map_err(|_| wrong())?,
-        key: column(row, 5)?,
+        key: key(row, 5)?,
         row: json(column(row, 6)?).map_err(|_| wrong())?,
     };
     match hash(row, 7).is_ok_and(|digest| digest == found.digest()) {

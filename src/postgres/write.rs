@@ -9,15 +9,20 @@ use std::sync::Arc;
 
 use ktsu_ledger::event::RunRemoved;
 use ktsu_ledger::removal::Removal;
+use ktsu_ledger::store::lease::Lease;
 use ktsu_ledger::store::precondition::{StoreView, check, unnamed_blobs};
-use ktsu_ledger::store::{AppendRefusal, Entry, Epoch, IndexRow, StoreError, Tail};
+use ktsu_ledger::store::{AppendRefusal, Entry, Epoch, IndexRow, MAX_PAGE, StoreError, Tail};
 use ktsu_ledger::{Hash, Reader as _, Record, StreamId};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::connection::{Connection, SqlParameter};
+use crate::holder::Holder;
+use crate::owner_row::OwnerRow;
+use crate::parameters::{Frames, frame_parameters, group_parameters, row_parameters};
 use crate::queries::{PostgresQueries, StoredStream};
-use crate::values::{column, damaged, hashes, int, number, numbers, text, texts, unsigned};
+use crate::statements::{ACQUIRE, APPEND, BEAT, BEGIN, CLEAR, RELEASE};
+use crate::values::{column, damaged, hashes, int, limit, number, text, unsigned};
 
 /// How many streams are remembered: some 8 MB.
 const MAX_CACHED_TAILS: usize = 65_536;
@@ -25,32 +30,17 @@ const MAX_CACHED_TAILS: usize = 65_536;
 const APPENDING: &str = "append to the ledger";
 /// What is done when index rows are not put.
 const INDEXING: &str = "change the list of runs";
-
-/// Stores a group, if the epoch is `$1` and the head is `$2`; gives the number of its frames, or nothing.
-const APPEND: &str = "WITH fence AS (
-    UPDATE ledger SET head = head + cardinality($6::bigint[]), beat = beat + 1
-    WHERE id = 1 AND epoch = $1 AND head = $2 RETURNING 1),
-  new_streams AS (INSERT INTO streams (id, name)
-    SELECT new.id, new.name FROM fence, unnest($3::bigint[], $4::text[]) AS new (id, name)),
-  new_frames AS (INSERT INTO frames (pos, stream, seq, hash, body)
-    SELECT $2 + new.ord, new.stream, new.seq, new.hash, new.body FROM fence,
-      unnest($5::bigint[], $6::bigint[], $7::bytea[], $8::text[]) WITH ORDINALITY
-      AS new (stream, seq, hash, body, ord) ORDER BY new.ord),
-  new_blobs AS (INSERT INTO blobs (hash, body)
-    SELECT new.hash, new.body FROM fence, unnest($9::bytea[], $10::text[]) AS new (hash, body)
-    ON CONFLICT (hash) DO NOTHING),
-  new_rows AS (INSERT INTO index_rows (stream, workflow, status, open, created_us, key, row, digest)
-    SELECT new.* FROM fence, unnest($11::text[], $12::text[], $13::text[], $14::boolean[], $15::bigint[],
-      $16::text[], $17::text[], $18::bytea[]) AS new
-    ON CONFLICT (stream) DO UPDATE SET workflow = excluded.workflow, status = excluded.status,
-      open = excluded.open, created_us = excluded.created_us, key = excluded.key, row = excluded.row,
-      digest = excluded.digest)
-  SELECT count(*) FROM fence";
+/// What is done when the ownership is not renewed.
+const RENEWING: &str = "renew the ownership of the ledger";
 
 /// The end of a ledger that writes.
 #[derive(Debug)]
 pub(crate) struct Writer {
     pub(crate) ledger: PostgresQueries,
+    /// The state in which the ledger was free, if its owner is to be the next one after that.
+    free: Option<OwnerRow>,
+    /// The URL at which this owner listens.
+    url: String,
     /// The position of the last frame, as far as it is known.
     head: Option<u64>,
     /// What is remembered of streams; all of it is stored.
@@ -66,14 +56,18 @@ struct Looked {
     pending: HashMap<StreamId, StoredStream>,
     /// The keys of streams.
     keys: HashMap<StreamId, String>,
+    /// Those of the blobs that the entries name and do not bring which the ledger has.
+    blobs: HashSet<Hash>,
     /// Entries that are accepted and not stored yet.
     group: Vec<Entry>,
 }
 
 impl Writer {
-    pub(crate) fn new(ledger: PostgresQueries) -> Self {
+    pub(crate) fn new(ledger: PostgresQueries, free: Option<OwnerRow>) -> Self {
         Self {
             ledger,
+            free,
+            url: String::new(),
             head: None,
             tails: HashMap::new(),
         }
@@ -81,18 +75,42 @@ impl Writer {
 
     /// Raises the epoch.
     pub(crate) fn acquire(&mut self) -> Result<Epoch, StoreError> {
-        let statement = "UPDATE ledger SET epoch = epoch + 1, beat = beat + 1 WHERE id = 1 RETURNING epoch, head";
         let doing = "become the owner of the ledger";
+        let acquired = self.acquire_unless_taken(doing);
+        acquired.map_err(|error| match error {
+            // Nothing was appended: another start finds out.
+            StoreError::Unknown(why) => StoreError::failed(doing, why),
+            error => error,
+        })
+    }
+
+    fn acquire_unless_taken(&mut self, doing: &'static str) -> Result<Epoch, StoreError> {
+        let free = self.free.take();
+        let found = free.clone().unwrap_or_default();
+        let parameters = vec![
+            text(&Holder::this().to_string()),
+            text(&self.url),
+            (Box::new(free.is_some()) as Box<_>, Type::BOOL),
+            number(found.epoch),
+            number(found.head),
+            number(found.beat),
+        ];
         let connection = self.connection(doing)?;
-        let rows = self.change(&connection, doing, statement, Vec::new())?;
-        let row = rows
-            .first()
-            .ok_or_else(|| damaged("it has no owner's row"))?;
-        let (epoch, head): (i64, i64) = (column(row, 0)?, column(row, 1)?);
+        let rows = self.change(&connection, doing, ACQUIRE, parameters)?;
+        let Some(row) = rows.first() else {
+            let stored = OwnerRow::of(&self.ledger)?.epoch;
+            let ours = found.epoch;
+            return Err(StoreError::Fenced { ours, stored });
+        };
         self.tails.clear();
-        self.head = Some(u64::try_from(head).map_err(|_| damaged("a negative head"))?);
-        let epoch = u64::try_from(epoch).map_err(|_| damaged("a negative epoch"))?;
-        Ok(Epoch(epoch))
+        self.head = Some(unsigned(row, 1)?);
+        Ok(Epoch(unsigned(row, 0)?))
+    }
+
+    fn renew(&mut self, epoch: Epoch, statement: &str) -> Result<(), StoreError> {
+        let connection = self.connection(RENEWING)?;
+        let rows = self.change(&connection, RENEWING, statement, vec![number(epoch.0)])?;
+        self.must_be_fenced(epoch, &rows)
     }
 
     /// See [`ktsu_ledger::Store::append`].
@@ -169,6 +187,11 @@ impl Writer {
                 .filter(|stream| !self.tails.contains_key(stream))
                 .collect();
         }
+        let wanted = entries.iter().flat_map(Entry::wanted_blobs).copied();
+        let wanted: Vec<Hash> = wanted.collect();
+        if !wanted.is_empty() {
+            looked.blobs = self.ledger.known_blobs(&wanted)?;
+        }
         let rows = entries.iter().filter_map(Entry::index);
         let keys: Vec<String> = rows.clone().filter_map(|row| row.key.clone()).collect();
         if !keys.is_empty() {
@@ -216,6 +239,8 @@ impl Writer {
         let rows = self.change(connection, APPENDING, APPEND, parameters)?;
         self.must_be_fenced(epoch, &rows)?;
         self.head = Some(head + frames);
+        let brought = group.iter().flat_map(Entry::blobs);
+        looked.blobs.extend(brought.map(|blob| blob.hash));
         Ok(())
     }
 
@@ -248,19 +273,21 @@ impl Writer {
             let id = view.stored(stream)?.ok_or_else(missing)?.id;
             gone.push((stream.clone(), id));
         }
-        let connection = self.connection(APPENDING)?;
+        let connection = self.ledger.patient();
+        let connection = connection.map_err(|error| error.writing(APPENDING))?;
         let mut removed = || {
-            self.change(&connection, APPENDING, "BEGIN", Vec::new())?;
+            let begun = connection.run(BEGIN);
+            begun.map_err(|error| error.writing(APPENDING))?;
             self.store_on(&connection, epoch, looked)?;
             for ((seq, removed, removal, blobs), (_, id)) in deletions.iter().zip(&gone) {
                 self.delete(&connection, (*id, *seq), removed, removal, blobs)?;
             }
             self.change(&connection, APPENDING, "COMMIT", Vec::new())
         };
-        if let Err(error) = removed() {
-            // Its transaction ends with it.
-            self.ledger.disconnect();
-            return Err(error);
+        // Where it fails, its transaction ends with its connection.
+        removed()?;
+        for (_, _, _, blobs) in &deletions {
+            looked.blobs.retain(|hash| !blobs.contains(hash));
         }
         for (stream, id) in gone {
             looked.keys.remove(&stream);
@@ -311,13 +338,16 @@ impl Writer {
 
     /// Deletes every index row.
     pub(crate) fn clear_index(&mut self, epoch: Epoch) -> Result<(), StoreError> {
-        let statement = "WITH fence AS (UPDATE ledger SET beat = beat + 1 WHERE id = 1 AND epoch = $1 RETURNING 1),
-             gone AS (DELETE FROM index_rows USING fence)
-             SELECT count(*) FROM fence";
-        let epoch_only = vec![number(epoch.0)];
-        let connection = self.connection(INDEXING)?;
-        let rows = self.change(&connection, INDEXING, statement, epoch_only)?;
-        self.must_be_fenced(epoch, &rows)
+        loop {
+            let connection = self.connection(INDEXING)?;
+            let parameters = vec![number(epoch.0), limit(MAX_PAGE)];
+            let rows = self.change(&connection, INDEXING, CLEAR, parameters)?;
+            self.must_be_fenced(epoch, &rows)?;
+            let found: i64 = rows.first().map_or(Ok(0), |row| column(row, 2))?;
+            if found == 0 {
+                return Ok(());
+            }
+        }
     }
 
     /// Puts index rows.
@@ -400,7 +430,7 @@ impl Writer {
 
     fn connection(&self, doing: &'static str) -> Result<Arc<Connection>, StoreError> {
         let connection = self.ledger.connection();
-        connection.map_err(|error| error.reading(doing))
+        connection.map_err(|error| error.writing(doing))
     }
 
     /// Runs a statement that changes something. After an error the next one gets a new connection.
@@ -424,95 +454,23 @@ impl Writer {
     }
 }
 
+impl Lease for Writer {
+    fn set_url(&mut self, url: &str) {
+        url.clone_into(&mut self.url);
+    }
+
+    fn beat(&mut self, epoch: Epoch) -> Result<(), StoreError> {
+        self.renew(epoch, BEAT)
+    }
+
+    fn release(&mut self, epoch: Epoch) -> Result<(), StoreError> {
+        self.renew(epoch, RELEASE)
+    }
+}
+
 /// The server has stored something, and did not wait for its standby.
 fn not_replicated() -> StoreError {
     StoreError::Unknown("the server did not wait for its standby".to_owned())
-}
-
-/// The frames, streams and blobs of a group, as columns.
-#[derive(Default)]
-struct Frames {
-    new_ids: Vec<i64>,
-    new_names: Vec<String>,
-    streams: Vec<i64>,
-    seqs: Vec<i64>,
-    hashes: Vec<Hash>,
-    bodies: Vec<String>,
-    blob_hashes: Vec<Hash>,
-    blob_bodies: Vec<String>,
-}
-
-/// The parameters of [`APPEND`], and the number of frames. New streams get their numbers.
-fn group_parameters(
-    Epoch(epoch): Epoch,
-    head: u64,
-    group: &[Entry],
-    pending: &mut HashMap<StreamId, StoredStream>,
-) -> (Vec<SqlParameter>, u64) {
-    let mut frames = Frames::default();
-    let mut rows: HashMap<&StreamId, &IndexRow> = HashMap::new();
-    for entry in group {
-        let first = int(head) + int(frames.seqs.len() as u64) + 1;
-        let known = pending
-            .entry(entry.stream().clone())
-            .or_insert(StoredStream {
-                id: 0,
-                tail: Some(entry.tail()),
-            });
-        if known.id == 0 {
-            known.id = first;
-            frames.new_ids.push(first);
-            frames.new_names.push(entry.stream().to_string());
-        }
-        for record in entry.records() {
-            frames.streams.push(known.id);
-            frames.seqs.push(int(record.seq));
-            frames.hashes.push(record.hash);
-            frames.bodies.push(record.body.clone());
-        }
-        for blob in entry.blobs() {
-            frames.blob_hashes.push(blob.hash);
-            frames.blob_bodies.push(blob.text.as_str().to_owned());
-        }
-        if let Some(row) = entry.index() {
-            rows.insert(&row.stream, row);
-        }
-    }
-    let count = frames.seqs.len() as u64;
-    let mut parameters = vec![number(epoch), number(head)];
-    parameters.extend(frame_parameters(frames));
-    parameters.extend(row_parameters(rows.into_values()));
-    (parameters, count)
-}
-
-fn frame_parameters(frames: Frames) -> Vec<SqlParameter> {
-    vec![
-        numbers(frames.new_ids),
-        (Box::new(frames.new_names), Type::TEXT_ARRAY),
-        numbers(frames.streams),
-        numbers(frames.seqs),
-        hashes(&frames.hashes),
-        (Box::new(frames.bodies), Type::TEXT_ARRAY),
-        hashes(&frames.blob_hashes),
-        (Box::new(frames.blob_bodies), Type::TEXT_ARRAY),
-    ]
-}
-
-fn row_parameters<'r>(rows: impl Iterator<Item = &'r IndexRow>) -> Vec<SqlParameter> {
-    let rows: Vec<&IndexRow> = rows.collect();
-    let open: Vec<bool> = rows.iter().map(|row| row.open).collect();
-    let keys: Vec<Option<String>> = rows.iter().map(|row| row.key.clone()).collect();
-    let digests: Vec<Hash> = rows.iter().map(|row| row.digest()).collect();
-    vec![
-        texts(rows.iter().map(|row| row.stream.as_str())),
-        texts(rows.iter().map(|row| row.workflow.as_str())),
-        texts(rows.iter().map(|row| row.status.as_str())),
-        (Box::new(open), Type::BOOL_ARRAY),
-        numbers(rows.iter().map(|row| int(row.created_us)).collect()),
-        (Box::new(keys), Type::TEXT_ARRAY),
-        texts(rows.iter().map(|row| row.row.as_str())),
-        hashes(&digests),
-    ]
 }
 
 /// The ledger as the checks of an entry see it.
@@ -553,7 +511,7 @@ impl StoreView for View<'_> {
 
     fn has_blob(&mut self, hash: &Hash) -> Result<bool, StoreError> {
         let mut blobs = self.looked.group.iter().flat_map(Entry::blobs);
-        Ok(blobs.any(|blob| blob.hash == *hash) || self.ledger.has_blob(hash)?)
+        Ok(self.looked.blobs.contains(hash) || blobs.any(|blob| blob.hash == *hash))
     }
 
     fn read(

@@ -1,6 +1,7 @@
 //! The queue of entries to append: bounded in bytes, closed once, failed for ever.
 
 use std::collections::VecDeque;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
@@ -30,6 +31,16 @@ impl Inner {
         let shut = || "it was shut down".to_owned();
         self.failure.clone().or_else(|| self.closed.then(shut))
     }
+}
+
+/// The next thing to do.
+pub(super) enum Taken {
+    /// Entries to append.
+    Group(CommitGroup),
+    /// Nothing came in this time.
+    Idle,
+    /// The queue is closed and empty.
+    Closed,
 }
 
 /// Entries that go as one transaction.
@@ -73,14 +84,21 @@ impl Queue {
     }
 
     /// Takes waiting entries, at least one and up to a number of bytes; blocks until there are
-    /// some. `None` once the queue is closed and empty.
-    pub(super) fn take(&self, bytes: usize) -> Option<CommitGroup> {
+    /// some, for this time at most.
+    pub(super) fn take(&self, bytes: usize, limit: Option<Duration>) -> Taken {
+        let until = limit.map(|limit| Instant::now() + limit);
         let mut inner = self.inner.lock();
         while inner.waiting.is_empty() {
             if inner.closed {
-                return None;
+                return Taken::Closed;
             }
-            self.filled.wait(&mut inner);
+            match until {
+                None => self.filled.wait(&mut inner),
+                Some(until) if self.filled.wait_until(&mut inner, until).timed_out() => {
+                    return Taken::Idle;
+                }
+                Some(_) => {}
+            }
         }
         let (mut entries, mut dones, mut taken) = (Vec::new(), Vec::new(), 0usize);
         while let Some((entry, _)) = inner.waiting.front() {
@@ -97,7 +115,7 @@ impl Queue {
         inner.bytes = inner.bytes.saturating_sub(taken);
         drop(inner);
         self.drained.notify_all();
-        Some(CommitGroup { entries, dones })
+        Taken::Group(CommitGroup { entries, dones })
     }
 
     /// Returns `true` if nothing waits.

@@ -5,13 +5,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::queue::CommitGroup;
+use super::queue::{CommitGroup, Taken};
 use super::settle::{Unsettled, answer_each};
 use super::{AppendCallback, AppendError, Commit, Committed, OnCommit, OnFatal, OnWritten, Shared};
+use crate::store::lease::{BEAT_INTERVAL, BootTime, Tenure};
 use crate::store::{AppendRefusal, Entry, Store, StoreError, WalCheckpoint};
 
 /// A log of this size is truncated when the appender is idle.
 const WORTH_SHRINKING: u64 = 32 * 1024 * 1024;
+/// The pause between two beats of which the store does not know what became of them.
+const BEAT_PAUSE: Duration = Duration::from_millis(100);
 
 pub(super) struct AppendWorker {
     pub(super) store: Box<dyn Store>,
@@ -39,7 +42,16 @@ impl AppendWorker {
 
     fn work(&mut self) -> Result<(), StoreError> {
         let shared = Arc::clone(&self.shared);
-        while let Some(group) = shared.queue.take(self.transaction_bytes) {
+        let idle = shared.tenure.as_ref().map(|_| BEAT_INTERVAL);
+        loop {
+            let group = match shared.queue.take(self.transaction_bytes, idle) {
+                Taken::Group(group) => group,
+                Taken::Idle => {
+                    self.beat()?;
+                    continue;
+                }
+                Taken::Closed => break,
+            };
             // Checked here, so that new runs are refused before active ones run out of space.
             shared.disk_space.look();
             self.append(group)?;
@@ -52,7 +64,49 @@ impl AppendWorker {
             self.store.abandon();
             return Ok(());
         }
-        self.checkpoint(WalCheckpoint::Full)
+        self.checkpoint(WalCheckpoint::Full)?;
+        match self.store.lease() {
+            Some(lease) => lease.release(shared.epoch),
+            None => Ok(()),
+        }
+    }
+
+    /// Renews the ownership, where it lasts only while it is renewed.
+    fn beat(&mut self) -> Result<(), StoreError> {
+        let (shared, started) = (Arc::clone(&self.shared), Instant::now());
+        let Some(tenure) = &shared.tenure else {
+            return Ok(());
+        };
+        loop {
+            let sent = BootTime::now();
+            let beat = self.store.lease().map(|lease| lease.beat(shared.epoch));
+            match beat.unwrap_or(Ok(())) {
+                Ok(()) => {
+                    tenure.renew(sent);
+                    return Ok(());
+                }
+                Err(StoreError::Unknown(_))
+                    if started.elapsed() < self.unknown_timeout
+                        && shared.queue.failure().is_none() =>
+                {
+                    std::thread::sleep(BEAT_PAUSE);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Counts what the store has accepted, and was sent at this time, as a renewal. An owner that was
+    /// suspended meanwhile makes sure that no other has come before anything is acknowledged.
+    fn renew(&mut self, sent: BootTime) -> Result<(), StoreError> {
+        let is_held = |tenure: &Arc<Tenure>| {
+            tenure.renew(sent);
+            tenure.is_held_at(BootTime::now())
+        };
+        match self.shared.tenure.as_ref().is_none_or(is_held) {
+            true => Ok(()),
+            false => self.beat(),
+        }
     }
 
     fn backlog(&mut self) -> u64 {
@@ -106,9 +160,12 @@ impl AppendWorker {
         entries: &[Entry],
     ) -> Result<(Vec<Result<u64, AppendRefusal>>, bool), StoreError> {
         let epoch = self.shared.epoch;
+        let sent = BootTime::now();
         let appended = self.store.append(epoch, entries);
         if !matches!(appended, Err(StoreError::Unknown(_))) {
-            return Ok((answer_each(entries, appended)?, true));
+            let outcomes = answer_each(entries, appended)?;
+            self.renew(sent)?;
+            return Ok((outcomes, true));
         }
         self.shared.counts.settled.fetch_add(1, Ordering::Relaxed);
         let shared = Arc::clone(&self.shared);
@@ -118,7 +175,11 @@ impl AppendWorker {
             timeout: self.unknown_timeout,
             is_stopped: &|| shared.queue.failure().is_some(),
         };
-        Ok((unsettled.settle(self.store.as_mut())?, false))
+        let outcomes = unsettled.settle(self.store.as_mut())?;
+        // What was read back may be stored, and not be durable yet: a server shows what waits for its
+        // standby.
+        self.beat()?;
+        Ok((outcomes, false))
     }
 
     fn checkpoint(&mut self, kind: WalCheckpoint) -> Result<(), StoreError> {

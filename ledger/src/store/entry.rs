@@ -259,7 +259,7 @@ impl Entry {
     }
 
     /// Blobs the frames name that do not come with it.
-    pub(crate) fn wanted_blobs(&self) -> &[Hash] {
+    pub fn wanted_blobs(&self) -> &[Hash] {
         &self.wanted_blobs
     }
 

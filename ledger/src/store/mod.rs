@@ -19,6 +19,7 @@ mod audit;
 mod entry;
 mod error;
 mod index;
+pub mod lease;
 mod maintenance;
 mod memory;
 pub mod precondition;
@@ -38,6 +39,7 @@ use crate::canonical::CanonicalJson;
 use crate::frame::Record;
 use crate::hash::Hash;
 use crate::id::StreamId;
+use lease::Lease;
 
 /// The maximum number of frames, rows or blobs that one call returns, whatever its limit.
 pub const MAX_PAGE: usize = 10_000;
@@ -167,6 +169,11 @@ pub trait Store: Reader {
 
     /// Another view of the same ledger, for another thread.
     fn reader(&self) -> Result<Box<dyn Reader>, StoreError>;
+
+    /// The upkeep of ownership, where it lasts only while it is renewed.
+    fn lease(&mut self) -> Option<&mut dyn Lease> {
+        None
+    }
 
     /// The upkeep that the backend needs, where it needs any.
     fn maintenance(&mut self) -> Option<&mut dyn Maintenance> {

@@ -1,0 +1,96 @@
+//! The values of the statement that stores a group.
+
+use std::collections::HashMap;
+
+use ktsu_ledger::store::{Entry, Epoch, IndexRow};
+use ktsu_ledger::{Hash, StreamId};
+use tokio_postgres::types::Type;
+
+use crate::connection::SqlParameter;
+use crate::queries::StoredStream;
+use crate::values::{hashes, int, key_list, number, numbers, texts};
+
+/// The frames, streams and blobs of a group, as columns.
+#[derive(Default)]
+pub(crate) struct Frames {
+    new_ids: Vec<i64>,
+    new_names: Vec<String>,
+    streams: Vec<i64>,
+    seqs: Vec<i64>,
+    hashes: Vec<Hash>,
+    bodies: Vec<String>,
+    blob_hashes: Vec<Hash>,
+    blob_bodies: Vec<String>,
+}
+
+/// The parameters of [`APPEND`], and the number of frames. New streams get their numbers.
+pub(crate) fn group_parameters(
+    Epoch(epoch): Epoch,
+    head: u64,
+    group: &[Entry],
+    pending: &mut HashMap<StreamId, StoredStream>,
+) -> (Vec<SqlParameter>, u64) {
+    let mut frames = Frames::default();
+    let mut rows: HashMap<&StreamId, &IndexRow> = HashMap::new();
+    for entry in group {
+        let first = int(head) + int(frames.seqs.len() as u64) + 1;
+        let known = pending
+            .entry(entry.stream().clone())
+            .or_insert(StoredStream {
+                id: 0,
+                tail: Some(entry.tail()),
+            });
+        if known.id == 0 {
+            known.id = first;
+            frames.new_ids.push(first);
+            frames.new_names.push(entry.stream().to_string());
+        }
+        for record in entry.records() {
+            frames.streams.push(known.id);
+            frames.seqs.push(int(record.seq));
+            frames.hashes.push(record.hash);
+            frames.bodies.push(record.body.clone());
+        }
+        for blob in entry.blobs() {
+            frames.blob_hashes.push(blob.hash);
+            frames.blob_bodies.push(blob.text.as_str().to_owned());
+        }
+        if let Some(row) = entry.index() {
+            rows.insert(&row.stream, row);
+        }
+    }
+    let count = frames.seqs.len() as u64;
+    let mut parameters = vec![number(epoch), number(head)];
+    parameters.extend(frame_parameters(frames));
+    parameters.extend(row_parameters(rows.into_values()));
+    (parameters, count)
+}
+
+pub(crate) fn frame_parameters(frames: Frames) -> Vec<SqlParameter> {
+    vec![
+        numbers(frames.new_ids),
+        (Box::new(frames.new_names), Type::TEXT_ARRAY),
+        numbers(frames.streams),
+        numbers(frames.seqs),
+        hashes(&frames.hashes),
+        (Box::new(frames.bodies), Type::TEXT_ARRAY),
+        hashes(&frames.blob_hashes),
+        (Box::new(frames.blob_bodies), Type::TEXT_ARRAY),
+    ]
+}
+
+pub(crate) fn row_parameters<'r>(rows: impl Iterator<Item = &'r IndexRow>) -> Vec<SqlParameter> {
+    let rows: Vec<&IndexRow> = rows.collect();
+    let open: Vec<bool> = rows.iter().map(|row| row.open).collect();
+    let digests: Vec<Hash> = rows.iter().map(|row| row.digest()).collect();
+    vec![
+        texts(rows.iter().map(|row| row.stream.as_str())),
+        texts(rows.iter().map(|row| row.workflow.as_str())),
+        texts(rows.iter().map(|row| row.status.as_str())),
+        (Box::new(open), Type::BOOL_ARRAY),
+        numbers(rows.iter().map(|row| int(row.created_us)).collect()),
+        key_list(rows.iter().map(|row| row.key.as_deref())),
+        texts(rows.iter().map(|row| row.row.as_str())),
+        hashes(&digests),
+    ]
+}

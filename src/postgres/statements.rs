@@ -1,0 +1,67 @@
+//! The statements that change a ledger. Each is one transaction, fenced by the owner's row.
+
+/// Makes the transaction wait for the disk, and for the standby where the server has one, whatever the
+/// connection was set to: a pooler hands one on.
+macro_rules! synchronous {
+    () => {
+        "set_config('synchronous_commit', CASE current_setting('synchronous_commit')
+           WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, true)"
+    };
+}
+
+/// Renews the ownership, if the epoch is `$1`.
+pub(crate) const BEAT: &str = concat!(
+    "UPDATE ledger SET beat = beat + 1 WHERE id = 1 AND epoch = $1 RETURNING 1::bigint, ",
+    synchronous!()
+);
+/// Gives the ownership up, if the epoch is `$1`.
+pub(crate) const RELEASE: &str = concat!(
+    "UPDATE ledger SET beat = beat + 1, holder = '', url = '' WHERE id = 1 AND epoch = $1
+     RETURNING 1::bigint, ",
+    synchronous!()
+);
+/// Makes another the owner, with a holder `$1` at a URL `$2`; with `$3` only if the state is still the
+/// one of an epoch `$4`, a head `$5` and a beat `$6`.
+pub(crate) const ACQUIRE: &str = concat!(
+    "UPDATE ledger SET epoch = epoch + 1, beat = beat + 1, holder = $1, url = $2
+     WHERE id = 1 AND (NOT $3 OR (epoch = $4 AND head = $5 AND beat = $6)) RETURNING epoch, head, ",
+    synchronous!()
+);
+/// Deletes some index rows, if the epoch is `$1`; gives the number of those that it found.
+pub(crate) const CLEAR: &str = concat!(
+    "WITH fence AS (UPDATE ledger SET beat = beat + 1 WHERE id = 1 AND epoch = $1 RETURNING 1),
+       found AS (SELECT stream FROM index_rows LIMIT $2),
+       gone AS (DELETE FROM index_rows USING fence WHERE stream IN (SELECT stream FROM found))
+       SELECT (SELECT count(*) FROM fence), ",
+    synchronous!(),
+    ", (SELECT count(*) FROM found)"
+);
+
+/// Stores a group, if the epoch is `$1` and the head is `$2`; gives the number of its frames, or nothing.
+pub(crate) const APPEND: &str = concat!(
+    "WITH fence AS (
+    UPDATE ledger SET head = head + cardinality($6::bigint[]), beat = beat + 1
+    WHERE id = 1 AND epoch = $1 AND head = $2 RETURNING 1),
+  new_streams AS (INSERT INTO streams (id, name)
+    SELECT new.id, new.name FROM fence, unnest($3::bigint[], $4::text[]) AS new (id, name)),
+  new_frames AS (INSERT INTO frames (pos, stream, seq, hash, body)
+    SELECT $2 + new.ord, new.stream, new.seq, new.hash, new.body FROM fence,
+      unnest($5::bigint[], $6::bigint[], $7::bytea[], $8::text[]) WITH ORDINALITY
+      AS new (stream, seq, hash, body, ord) ORDER BY new.ord),
+  new_blobs AS (INSERT INTO blobs (hash, body)
+    SELECT new.hash, new.body FROM fence, unnest($9::bytea[], $10::text[]) AS new (hash, body)
+    ON CONFLICT (hash) DO NOTHING),
+  new_rows AS (INSERT INTO index_rows (stream, workflow, status, open, created_us, key, row, digest)
+    SELECT new.* FROM fence, unnest($11::text[], $12::text[], $13::text[], $14::boolean[], $15::bigint[],
+      $16::bytea[], $17::text[], $18::bytea[]) AS new
+    ON CONFLICT (stream) DO UPDATE SET workflow = excluded.workflow, status = excluded.status,
+      open = excluded.open, created_us = excluded.created_us, key = excluded.key, row = excluded.row,
+      digest = excluded.digest)
+  SELECT count(*), ",
+    synchronous!(),
+    " FROM fence"
+);
+
+/// Begins a transaction of several statements. An owner that stops in the middle of it does not hold
+/// another one up for longer than a lease.
+pub(crate) const BEGIN: &str = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = '4s'";
