@@ -30,7 +30,7 @@ pub use event::Event;
 pub use frame::{Blob, Draft, Frame, FrameError, Link, Record, Sealed};
 pub use hash::Hash;
 pub use id::{Actor, Cause, StreamId};
-pub use place::{Backend, Ledger, LedgerPlace, OwnError, Owned, verify_file};
+pub use place::{Backend, Ledger, LedgerOwner, LedgerPlace, OwnError, Owned, verify_file};
 pub use store::sqlite::{backup, hard_links, lock, reserve};
 pub use store::{Entry, Epoch, IndexRow, Reader, Store, StoreError};
 pub use time::Timestamp;

@@ -10,12 +10,15 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use serde::Serialize;
+
 use crate::disk_space::DiskSpace;
-use crate::store::lease::LeaseHolder;
-use crate::store::sqlite::lock::{self, LockError, OwnerLock};
+use crate::store::sqlite::lock::{self, LockError, LockHolder, OwnerLock};
 use crate::store::sqlite::reserve::Reserve;
 use crate::store::sqlite::verification;
-use crate::store::{MemoryStore, Reader, SqliteReader, SqliteStore, Store, StoreError};
+use crate::store::{
+    LedgerStatus, MemoryStore, Reader, SqliteReader, SqliteStore, Store, StoreError, stored_bytes,
+};
 use crate::verify::{
     ProgressOnly, VerifyObserver, VerifyOptions, VerifyProgress, VerifyReport, verify_before,
 };
@@ -29,6 +32,34 @@ pub enum LedgerPlace {
     Memory,
     /// Wherever a backend of the caller keeps it.
     Backend(Arc<dyn Backend>),
+}
+
+impl fmt::Display for LedgerPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => path.display().fmt(f),
+            Self::Memory => f.write_str("memory"),
+            Self::Backend(backend) => f.write_str(&backend.name()),
+        }
+    }
+}
+
+impl LedgerPlace {
+    /// Its file, if it is kept in one.
+    pub fn file(&self) -> Option<&Path> {
+        match self {
+            Self::File(path) => Some(path),
+            Self::Memory | Self::Backend(_) => None,
+        }
+    }
+
+    /// True if engines of other machines may own it, too.
+    pub fn is_shared(&self) -> bool {
+        match self {
+            Self::File(_) | Self::Memory => false,
+            Self::Backend(backend) => backend.is_shared(),
+        }
+    }
 }
 
 impl From<&Path> for LedgerPlace {
@@ -57,6 +88,32 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// [`StoreError`].
     fn reader(&self) -> Result<Box<dyn Reader>, StoreError>;
 
+    /// Its name for people, without secrets.
+    fn name(&self) -> String {
+        "elsewhere".to_owned()
+    }
+
+    /// True if engines of other machines may own it, too.
+    fn is_shared(&self) -> bool {
+        false
+    }
+
+    /// Makes the ledger, where there is none yet; returns `true` if there was none.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    fn make(&self) -> Result<bool, StoreError> {
+        Ok(false)
+    }
+
+    /// A view of the ledger as it is now, for one thread, whatever is appended meanwhile.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    fn snapshot(&self) -> Result<Box<dyn Reader>, StoreError> {
+        self.reader()
+    }
+
     /// The end that writes, for an appender.
     ///
     /// # Errors
@@ -71,11 +128,23 @@ pub trait Backend: fmt::Debug + Send + Sync {
         Ok(self.store()?)
     }
 
+    /// What an operator wants to know of it.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    fn status(&self) -> Result<LedgerStatus, StoreError> {
+        Ok(LedgerStatus {
+            owner: self.owner()?,
+            position: self.reader()?.last_position()?,
+            ..LedgerStatus::default()
+        })
+    }
+
     /// The owner, if there is one that others can know of.
     ///
     /// # Errors
     /// [`StoreError`].
-    fn owner(&self) -> Result<Option<LeaseHolder>, StoreError> {
+    fn owner(&self) -> Result<Option<LedgerOwner>, StoreError> {
         Ok(None)
     }
 }
@@ -115,6 +184,28 @@ pub struct Owned {
     pub lock: Option<OwnerLock>,
 }
 
+/// The process that owns a ledger, as others see it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LedgerOwner {
+    /// Its name for people: `process 7`, and where.
+    pub name: String,
+    /// The URL at which it listens, once it does.
+    pub url: Option<String>,
+}
+
+impl From<LockHolder> for LedgerOwner {
+    fn from(holder: LockHolder) -> Self {
+        let name = match holder.pid {
+            0 => "another process".to_owned(),
+            pid => format!("process {pid}"),
+        };
+        Self {
+            name,
+            url: holder.url,
+        }
+    }
+}
+
 /// The reason why a ledger could not be owned.
 #[derive(Debug, thiserror::Error)]
 pub enum OwnError {
@@ -123,7 +214,7 @@ pub enum OwnError {
     Lock(#[from] LockError),
     /// Another process owns it, and is at work.
     #[error("{} owns it", .0.name)]
-    Held(LeaseHolder),
+    Held(LedgerOwner),
     /// It cannot be opened.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -156,6 +247,57 @@ impl Ledger {
         match &self.kept {
             OpenedBackend::File(path) => Ok(Box::new(SqliteReader::open(path)?)),
             OpenedBackend::Elsewhere(backend) => backend.reader(),
+        }
+    }
+
+    /// Makes it, where there is none yet; returns `true` if there was none.
+    ///
+    /// # Errors
+    /// [`OwnError`].
+    pub fn make(&self) -> Result<bool, OwnError> {
+        match &self.kept {
+            OpenedBackend::File(path) if path.exists() => Ok(false),
+            OpenedBackend::File(_) => self.own(0).map(|_| true),
+            OpenedBackend::Elsewhere(backend) => Ok(backend.make()?),
+        }
+    }
+
+    /// A view of it as it is now, for one thread, where the backend has one; otherwise a
+    /// [`Ledger::reader`].
+    ///
+    /// # Errors
+    /// As of a reader.
+    pub fn snapshot(&self) -> Result<Box<dyn Reader>, StoreError> {
+        match &self.kept {
+            OpenedBackend::File(_) => self.reader(),
+            OpenedBackend::Elsewhere(backend) => backend.snapshot(),
+        }
+    }
+
+    /// The process that owns it; `None` if there is none, or it cannot be determined.
+    ///
+    /// # Errors
+    /// [`StoreError`] of a backend that cannot be asked.
+    pub fn owner(&self) -> Result<Option<LedgerOwner>, StoreError> {
+        match &self.kept {
+            OpenedBackend::File(path) => Ok(lock::holder(path).map(LedgerOwner::from)),
+            OpenedBackend::Elsewhere(backend) => backend.owner(),
+        }
+    }
+
+    /// What an operator wants to know of it.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn status(&self) -> Result<LedgerStatus, StoreError> {
+        match &self.kept {
+            OpenedBackend::File(path) => Ok(LedgerStatus {
+                owner: self.owner()?,
+                position: self.reader()?.last_position()?,
+                bytes: stored_bytes(path),
+                ..LedgerStatus::default()
+            }),
+            OpenedBackend::Elsewhere(backend) => backend.status(),
         }
     }
 
@@ -196,9 +338,11 @@ impl Ledger {
     ) -> Result<VerifyReport, StoreError> {
         match &self.kept {
             OpenedBackend::File(path) => verification::verify_file(path, options, onlooker),
-            OpenedBackend::Elsewhere(backend) => {
-                Ok(verify_before(backend.reader()?.as_ref(), options, onlooker))
-            }
+            OpenedBackend::Elsewhere(backend) => Ok(verify_before(
+                backend.snapshot()?.as_ref(),
+                options,
+                onlooker,
+            )),
         }
     }
 }

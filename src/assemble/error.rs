@@ -3,7 +3,8 @@
 use ktsu_config::fault::Faults;
 use ktsu_egress as egress;
 use ktsu_environment::ResolveError;
-use ktsu_ledger::lock::{LockError, LockHolder};
+use ktsu_ledger::LedgerOwner;
+use ktsu_ledger::lock::LockError;
 use ktsu_ledger::store::StoreError;
 use ktsu_server::BindError;
 
@@ -12,7 +13,7 @@ use ktsu_server::BindError;
 pub enum OpenEngineError {
     /// Another process owns the ledger.
     #[error("another process owns the ledger")]
-    Owned(Option<LockHolder>),
+    Owned(Option<LedgerOwner>),
     /// The lock file cannot be used.
     #[error(transparent)]
     Lock(LockError),

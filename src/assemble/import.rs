@@ -7,7 +7,7 @@ use ktsu_ledger::appender::{Appender, Options};
 use ktsu_ledger::event::{StoreEvent, StoreOpened};
 use ktsu_ledger::store::Reader;
 
-use super::{OpenEngineError, ledger as place, readers};
+use super::{LedgerPlace, OpenEngineError, ledger as place, readers};
 use ktsu_evidence::store_stream::StoreStream;
 use ktsu_evidence::transfer::{self, ImportPlan};
 use ktsu_orchestrator::clock;
@@ -58,9 +58,9 @@ impl From<String> for ImportError {
 ///
 /// # Errors
 /// Why nothing was written.
-pub fn import(ledger: &Path, lines: impl AsRef<[u8]>) -> Result<Imported, ImportError> {
+pub fn import(ledger: &LedgerPlace, lines: impl AsRef<[u8]>) -> Result<Imported, ImportError> {
     let text = lines.as_ref();
-    let checked = if ledger.is_file() {
+    let checked = if ledger.file().is_none_or(Path::is_file) {
         let opened = readers(ledger).map_err(OpenEngineError::from)?;
         let check = |reader: &dyn Reader| Ok(transfer::check(text, Some(reader)));
         opened

@@ -1,14 +1,26 @@
-//! The key file next to a ledger, for the tokens of attempts (decision W1).
+//! The key for the tokens of attempts (decision W1): in a file next to a ledger, or derived from the
+//! signing key where engines of several machines share a ledger.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::{LedgerPlace, OpenEngineError};
+use ktsu_evidence::signing_key;
 use ktsu_orchestrator::TokenKey;
 use ktsu_secret::file;
 
-/// Loads the key for the tokens of attempts from a private file next to the ledger, or creates it
-/// (decision W1).
-pub(super) fn of(ledger: &LedgerPlace) -> Result<TokenKey, OpenEngineError> {
+/// What the derived key is for.
+const PURPOSE: &str = "ktsu 2026-11-27 tokens of attempts";
+
+/// The key for the tokens of attempts: of a private file next to the ledger, which is created where
+/// there is none; of a shared ledger, the same wherever its signing key is.
+pub(super) fn of(
+    ledger: &LedgerPlace,
+    process: &BTreeMap<String, String>,
+) -> Result<TokenKey, OpenEngineError> {
+    if ledger.is_shared() {
+        return derived(process);
+    }
     let failed = |what: &str, path: &Path, why: &dyn std::fmt::Display| {
         OpenEngineError::Other(format!("the key file {} {what}: {why}", path.display()))
     };
@@ -40,6 +52,19 @@ pub(super) fn of(ledger: &LedgerPlace) -> Result<TokenKey, OpenEngineError> {
     }
 }
 
+fn derived(process: &BTreeMap<String, String>) -> Result<TokenKey, OpenEngineError> {
+    let key = signing_key::derived(process, PURPOSE);
+    let key = key.map_err(|error| OpenEngineError::Other(error.to_string()))?;
+    key.map(TokenKey::new).ok_or_else(|| {
+        let variable = signing_key::VARIABLE;
+        OpenEngineError::Other(format!(
+            "a ledger on a server needs its signing key in {variable}, the same for every engine of \
+             it: `openssl rand -base64 32` makes one; or in the file that evidence.signing_key of the \
+             environment names"
+        ))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
@@ -55,11 +80,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let ledger = LedgerPlace::File(folder.path().join("ledger.db"));
         let key = folder.path().join("ledger.db.key");
-        of(&ledger).unwrap();
+        of(&ledger, &BTreeMap::new()).unwrap();
         assert_eq!(mode(&key), 0o600);
         let made = std::fs::read(&key).unwrap();
         std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o666)).unwrap();
-        of(&ledger).unwrap();
+        of(&ledger, &BTreeMap::new()).unwrap();
         assert_eq!(mode(&key), 0o600);
         assert_eq!(std::fs::read(&key).unwrap(), made);
     }
@@ -69,7 +94,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let ledger = LedgerPlace::File(folder.path().join("ledger.db"));
         std::fs::write(folder.path().join("ledger.db.key"), "short").unwrap();
-        let refused = of(&ledger).err().unwrap().to_string();
+        let refused = of(&ledger, &BTreeMap::new()).err().unwrap().to_string();
         assert!(
             refused.contains("ledger.db.key is damaged: remove it"),
             "{refused}"

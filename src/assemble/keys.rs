@@ -1,7 +1,6 @@
 //! Rotates and revokes the signing key of a ledger that no process owns.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use ktsu_ledger::Actor;
 use ktsu_ledger::StreamId;
@@ -12,17 +11,21 @@ use ktsu_ledger::lock::OwnerLock;
 use ktsu_ledger::note::{self, SigningKey};
 use ktsu_ledger::store::{Reader, Store};
 
-use super::{OpenEngineError, ledger as place};
+use super::{LedgerPlace, OpenEngineError, ledger as place};
 use ktsu_evidence::store_stream::StoreStream;
 use ktsu_evidence::{facts, signing_key};
 use ktsu_orchestrator::clock;
+
+/// Why there is nothing to rotate beside a ledger that is kept elsewhere.
+const NO_KEY_FILE: &str = "the ledger is not in a file, so its key is in KTSU_SIGNING_KEY, which ktsu \
+     does not change: put another key there, which no earlier key will vouch for";
 
 /// Makes a new key that the one in force vouches for, and puts it in its place.
 ///
 /// # Errors
 /// Why not, and what to type.
 pub fn rotate(
-    ledger: &Path,
+    ledger: &LedgerPlace,
     process: &BTreeMap<String, String>,
 ) -> Result<Vec<TrustedKey>, String> {
     if process
@@ -36,11 +39,14 @@ pub fn rotate(
              key there, which no earlier key will vouch for"
         ));
     }
+    let Some(file) = ledger.file() else {
+        return Err(NO_KEY_FILE.to_owned());
+    };
     change(ledger, |keys| {
-        let old = signing_key::load_or_create(Some(ledger), process)
-            .map_err(|error| error.to_string())?;
+        let old =
+            signing_key::load_or_create(Some(file), process).map_err(|error| error.to_string())?;
         in_force(keys, &old)?;
-        let new = signing_key::make_next(ledger).map_err(|error| error.to_string())?;
+        let new = signing_key::make_next(file).map_err(|error| error.to_string())?;
         let (public, origin) = (new.public(keys.origin()), keys.origin());
         Ok(StoreEvent::KeyAdded(KeyAdded {
             id: public.id_text(),
@@ -49,7 +55,7 @@ pub fn rotate(
             signed_by: old.public(origin).to_base64(),
         }))
     })?;
-    signing_key::promote(ledger).map_err(|error| error.to_string())?;
+    signing_key::promote(file).map_err(|error| error.to_string())?;
     read_keys(ledger)
 }
 
@@ -58,13 +64,13 @@ pub fn rotate(
 /// # Errors
 /// Why not, and what to type.
 pub fn revoke(
-    ledger: &Path,
+    ledger: &LedgerPlace,
     process: &BTreeMap<String, String>,
     id: &str,
     reason: &str,
 ) -> Result<Vec<TrustedKey>, String> {
     change(ledger, |keys| {
-        let ours = signing_key::load_or_create(Some(ledger), process)
+        let ours = signing_key::load_or_create(ledger.file(), process)
             .map_err(|error| error.to_string())?;
         in_force(keys, &ours)?;
         let found = keys.all().iter().find(|known| known.key.id_text() == id);
@@ -100,11 +106,11 @@ fn in_force(keys: &Keys, ours: &SigningKey) -> Result<(), String> {
 
 /// Appends one fact about keys.
 fn change(
-    ledger: &Path,
+    ledger: &LedgerPlace,
     fact: impl FnOnce(&Keys) -> Result<StoreEvent, String>,
 ) -> Result<(), String> {
-    if !ledger.is_file() {
-        return Err(format!("there is no ledger at {}", ledger.display()));
+    if ledger.file().is_some_and(|file| !file.is_file()) {
+        return Err(format!("there is no ledger at {ledger}"));
     }
     let opened = place::open_with_room(ledger).map_err(|error| match error {
         OpenEngineError::Owned(_) => "an engine owns the ledger: stop it first".to_owned(),
@@ -137,7 +143,7 @@ fn append(
     appended.map(|_| ())
 }
 
-fn read_keys(ledger: &Path) -> Result<Vec<TrustedKey>, String> {
+fn read_keys(ledger: &LedgerPlace) -> Result<Vec<TrustedKey>, String> {
     let readers = super::readers(ledger).map_err(|error| error.to_string())?;
     let read = |reader: &dyn Reader| facts::read(reader);
     let facts = readers

@@ -1,11 +1,11 @@
 //! Opens a ledger as its owner: locks it, searches it for damage if that is quick, and watches it
 //! from then on.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use ktsu_ledger::appender::{Appender, AppenderThread, MIN_FREE_BYTES, OnFatal};
 use ktsu_ledger::disk_space::DiskSpace;
-use ktsu_ledger::lock::{self, LockError, OwnerLock};
+use ktsu_ledger::lock::{LockError, OwnerLock};
 use ktsu_ledger::reserve::Reserve;
 use ktsu_ledger::store::{Reader, Store, StoreError};
 use ktsu_ledger::{Ledger, OwnError, Owned};
@@ -43,9 +43,10 @@ pub(super) fn open(place: &LedgerPlace) -> Result<OpenedLedger, OpenEngineError>
         .own(MIN_FREE_BYTES)
         .map_err(|refused| match refused {
             OwnError::Lock(LockError::Held(_)) => {
-                OpenEngineError::Owned(ledger.file().and_then(lock::holder))
+                OpenEngineError::Owned(ledger.owner().ok().flatten())
             }
             OwnError::Lock(other) => OpenEngineError::Lock(other),
+            OwnError::Held(owner) => OpenEngineError::Owned(Some(owner)),
             OwnError::Store(error) => error.into(),
         })?;
     if let Err(damaged) = must_be_sound(&ledger, store.as_ref()) {
@@ -67,8 +68,8 @@ pub(super) fn open(place: &LedgerPlace) -> Result<OpenedLedger, OpenEngineError>
 ///
 /// # Errors
 /// As [`open`], or that the disk is full.
-pub(super) fn open_with_room(ledger: &Path) -> Result<OpenedLedger, OpenEngineError> {
-    let opened = open(&LedgerPlace::File(ledger.to_owned()))?;
+pub(super) fn open_with_room(ledger: &LedgerPlace) -> Result<OpenedLedger, OpenEngineError> {
+    let opened = open(ledger)?;
     match opened
         .lock
         .as_ref()
@@ -122,10 +123,7 @@ pub(super) fn on_fatal(damage: &Damage) -> OnFatal {
 /// Ends writing once damage is known, and leaves a note for the next start.
 pub(super) fn stop_when_damaged(damage: &Damage, appender: &Appender, place: &LedgerPlace) {
     let appender = appender.clone();
-    let path: Option<PathBuf> = match place {
-        LedgerPlace::File(path) => Some(path.clone()),
-        LedgerPlace::Memory | LedgerPlace::Backend(_) => None,
-    };
+    let path = place.file().map(Path::to_owned);
     damage.on_damage(move |why| {
         appender.stop(&StoreError::Damaged(why.to_owned()).to_string());
         if let Some(path) = &path {
@@ -134,12 +132,12 @@ pub(super) fn stop_when_damaged(damage: &Damage, appender: &Appender, place: &Le
     });
 }
 
-/// Readers of a ledger file, for commands that only look. They never lock.
+/// Readers of a ledger, for commands that only look. They never lock.
 ///
 /// # Errors
-/// [`StoreError`] if there is no ledger at the path.
-pub fn readers(path: &Path) -> Result<ReaderPool, StoreError> {
-    watch_damage(Ledger::open(path), &Damage::default())
+/// [`StoreError`] if there is no ledger at the place.
+pub fn readers(place: &LedgerPlace) -> Result<ReaderPool, StoreError> {
+    watch_damage(Ledger::open(place), &Damage::default())
 }
 
 fn watch_damage(ledger: Ledger, damage: &Damage) -> Result<ReaderPool, StoreError> {

@@ -13,7 +13,7 @@ use ktsu_ledger::store::{Reader, Tail};
 use ktsu_ledger::{Actor, StreamId};
 
 use super::error::other;
-use super::{LedgerPlace, OpenEngineError, Setup};
+use super::{OpenEngineError, Setup};
 use ktsu_egress as egress;
 use ktsu_environment::Environment;
 use ktsu_evidence::store_stream::StoreStream;
@@ -51,10 +51,7 @@ pub(super) fn place(
 
 /// Reads what the notary needs from a ledger before its new owner writes.
 pub(super) fn look(setup: &Setup, reader: &dyn Reader) -> Result<KeyFile, OpenEngineError> {
-    let path = match &setup.ledger {
-        LedgerPlace::File(path) => Some(path.as_path()),
-        LedgerPlace::Memory | LedgerPlace::Backend(_) => None,
-    };
+    let path = setup.ledger.file();
     if let Some(path) = path {
         finish_rotation(path, reader)?;
     }

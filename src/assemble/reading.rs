@@ -1,15 +1,14 @@
 //! `ktsu start --read-only`: serves a ledger without owning it. Takes no lock and writes nothing; a
 //! damaged ledger is served as far as it can be read.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use ktsu_ledger::Ledger;
 use ktsu_ledger::appender::Appender;
 use ktsu_ledger::store::{Reader, StoreError};
 use ktsu_ledger::verify::VerifyOptions;
+use ktsu_ledger::{Ledger, LedgerPlace};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -54,16 +53,16 @@ pub struct ReadOnlyEngine {
     stop: watch::Sender<bool>,
 }
 
-/// Serves a ledger file read-only.
+/// Serves a ledger read-only.
 ///
 /// # Errors
-/// [`OpenEngineError`]; [`StoreError`] if so much is damaged that the file cannot be opened at all.
-pub async fn open(setup: Setup, ledger: &Path) -> Result<ReadOnlyEngine, OpenEngineError> {
+/// [`OpenEngineError`]; [`StoreError`] if so much is damaged that the ledger cannot be opened at all.
+pub async fn open(setup: Setup) -> Result<ReadOnlyEngine, OpenEngineError> {
     let (principals, environment) = values::of(&setup)?;
     let process = setup.process.clone();
     let file = setup.environment.as_ref();
     let limits = file.map(|file| file.limits.clone()).unwrap_or_default();
-    let damage = search(ledger)?;
+    let damage = search(&setup.ledger)?;
     let listener = match principals.is_empty() {
         true => server::bind_loopback(setup.listen).await?,
         false => server::bind(setup.listen).await?,
@@ -71,7 +70,7 @@ pub async fn open(setup: Setup, ledger: &Path) -> Result<ReadOnlyEngine, OpenEng
     let url = url_of(&listener)?;
     let appender = Appender::stopped(NO_TOKENS_REASON);
     let counted = ConnectionCounts::of(std::iter::empty());
-    let readers = readers(ledger, &damage);
+    let readers = readers(&setup.ledger, &damage);
     let clock = setup.clock.clone().unwrap_or_else(clock::system_clock);
     let events = EventFeed::polling(readers.clone());
     // Nothing is sent from here, so a secret may be missing.
@@ -155,10 +154,10 @@ impl ReadOnlyEngine {
 }
 
 /// Searches for damage. A ledger in use grows meanwhile, which the verification allows for.
-fn search(ledger: &Path) -> Result<Damage, StoreError> {
+fn search(ledger: &LedgerPlace) -> Result<Damage, StoreError> {
     let damage = Damage::default();
     drop(Ledger::open(ledger).reader()?);
-    if damage::is_searched(ledger) {
+    if ledger.file().is_some_and(damage::is_searched) {
         let report = verify::ledger(ledger, &VerifyOptions::default(), &mut |_| {})?;
         if let Some(why) = damage::first_damage(&report)? {
             damage.report(&why);
@@ -167,7 +166,7 @@ fn search(ledger: &Path) -> Result<Damage, StoreError> {
     Ok(damage)
 }
 
-fn readers(ledger: &Path, damage: &Damage) -> ReaderPool {
+fn readers(ledger: &LedgerPlace, damage: &Damage) -> ReaderPool {
     let (ledger, damage) = (Ledger::open(ledger), damage.clone());
     ReaderPool::new(move || {
         let watched = DamageReportingReader::new(ledger.reader()?, damage.clone());

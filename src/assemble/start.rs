@@ -143,7 +143,7 @@ struct ListeningPlace {
 impl OwnedLedger {
     async fn of(values: Values) -> Result<Self, OpenEngineError> {
         let mut ledger = ledger::open(&values.setup.ledger)?;
-        let tokens = key::of(&values.setup.ledger)?;
+        let tokens = key::of(&values.setup.ledger, &values.setup.process)?;
         if let Err(error) = rebuild_index(ledger.store.as_mut()) {
             ledger.store.abandon();
             return Err(error.into());
@@ -155,6 +155,9 @@ impl OwnedLedger {
         let url = url_of(&listener)?;
         if let Some(lock) = &mut ledger.lock {
             lock.set_url(&url).map_err(other)?;
+        }
+        if let Some(lease) = ledger.store.lease() {
+            lease.set_url(&url);
         }
         Ok(Self {
             place: ListeningPlace { listener, url },

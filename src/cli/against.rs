@@ -1,11 +1,10 @@
 //! `ktsu replay --against`: what recorded runs would do under another kit.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::process::ExitCode;
 
 use ktsu_ledger::store::StoreError;
-use ktsu_ledger::{Ledger, StreamId};
+use ktsu_ledger::{Ledger, LedgerPlace, StreamId};
 use ktsu_projections::lineage::item_name;
 use serde_json::{Value, json};
 
@@ -25,7 +24,7 @@ type SimulatedRuns = Vec<Result<KitComparison, (String, KitComparisonError)>>;
 /// Holds runs against a kit.
 pub(super) fn run(
     common: &Common,
-    ledger: &Path,
+    ledger: &LedgerPlace,
     kit: &kit::Kit,
     streams: &[StreamId],
     all: bool,

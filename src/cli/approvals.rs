@@ -102,7 +102,7 @@ pub(super) fn list(common: &Common, arguments: &Arguments) -> Result<ExitCode, F
     }
     if records.is_empty() {
         let kind = if arguments.all { "" } else { "pending " };
-        note(&format!("no {kind}approvals in {}", place.path.display()));
+        note(&format!("no {kind}approvals in {}", place.ledger));
         return Ok(ExitCode::SUCCESS);
     }
     let mut table = Rows::new(&[
@@ -288,7 +288,7 @@ async fn decide(
     mut body: Value,
 ) -> Result<ExitCode, Failure> {
     let place = EngineHandle::ledger_location(common, &engine)?;
-    let record = find_record(&open_at(&place.path)?, approval)?;
+    let record = find_record(&open_at(&place.ledger)?, approval)?;
     name_record(&record, &mut body)?;
     if let Some(reason) = reason {
         body["reason"] = Value::from(reason);

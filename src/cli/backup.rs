@@ -1,14 +1,15 @@
 //! `ktsu backup` and `ktsu restore`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use ktsu_ledger::LedgerPlace;
 use ktsu_ledger::backup::{self, BackupError};
 use ktsu_ledger::lock;
 use ktsu_ledger::verify::VerifyReport;
 use serde_json::json;
 
-use super::location::nearby_ledger;
+use super::location::{ledger_at, nearby_ledger};
 use super::output::{GOOD, line, note, painted, print_json, symbols};
 use super::reading::{must_see_all, warn_of_second_name};
 use super::{Common, Failure, text};
@@ -35,9 +36,10 @@ pub(super) struct RestoreArguments {
 /// Copies a ledger, in use or not.
 pub(super) fn backup(common: &Common, arguments: &BackupArguments) -> Result<ExitCode, Failure> {
     let place = nearby_ledger(common)?;
-    must_see_all(&place.path)?;
-    warn_of_second_name(&place.path);
-    let copied = backup::backup(&place.path, &arguments.file, true);
+    must_see_all(&place.ledger)?;
+    warn_of_second_name(&place.ledger);
+    let file = file_of(&place.ledger)?;
+    let copied = backup::backup(file, &arguments.file, true);
     let report = copied.map_err(explain)?.unwrap_or_default();
     let name = arguments.file.display().to_string();
     print(common, &report, &name, "holds")
@@ -46,9 +48,10 @@ pub(super) fn backup(common: &Common, arguments: &BackupArguments) -> Result<Exi
 /// Makes a ledger out of a copy.
 pub(super) fn restore(common: &Common, arguments: &RestoreArguments) -> Result<ExitCode, Failure> {
     let to = match &arguments.to {
-        Some(to) => to.clone(),
-        None => nearby_ledger(common)?.path,
+        Some(to) => ledger_at(to.clone())?,
+        None => nearby_ledger(common)?.ledger,
     };
+    let to = file_of(&to)?.to_owned();
     if arguments.file.is_file() && lock::holder(&to).is_none() {
         create_folder_of(&to)?;
     }
@@ -62,6 +65,15 @@ pub(super) fn restore(common: &Common, arguments: &RestoreArguments) -> Result<E
         ));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The file of a ledger that is in one.
+fn file_of(ledger: &LedgerPlace) -> Result<&Path, Failure> {
+    ledger.file().ok_or_else(|| {
+        let words = format!("{ledger} is not a file");
+        Failure::could_not_run(words)
+            .hint("to copy a ledger to a server or from one: ktsu ledger copy --to LEDGER")
+    })
 }
 
 fn print(

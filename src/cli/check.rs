@@ -106,7 +106,7 @@ async fn check(
         return show_recorded(common, &report, "");
     }
     let place = EngineHandle::ledger_location(common, &arguments.engine)?;
-    let reader = open_at(&place.path)?;
+    let reader = open_at(&place.ledger)?;
     let stream = checkable(&reader, &arguments, &place.flag)?;
     let workspace = workspace(&arguments, &file, interrupt).await?;
     let is_without = arguments.no_sandbox && spec.runs_programs();
@@ -132,7 +132,7 @@ async fn check(
         return show(common, &scenario, (&spec, sandbox), None);
     }
     drop(reader);
-    let (path, flag) = (place.path.display().to_string(), place.flag.clone());
+    let (path, flag) = (place.ledger.to_string(), place.flag.clone());
     let engine = with_kit_of(&arguments.spec, arguments.engine.clone());
     let owner = EngineHandle::open(place, &engine, false).await?;
     if spec.asks_models() && owner.is_ours() && engine.kit.is_none() {

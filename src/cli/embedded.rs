@@ -59,14 +59,14 @@ pub(super) async fn run(common: &Common, job: EmbeddedRun) -> Result<ExitCode, F
     let receiver = receiver(
         job.environment.as_ref(),
         &mut process,
-        job.ledger.as_ref().map(|place| place.path.as_path()),
+        job.ledger.as_ref().and_then(|place| place.ledger.file()),
     )
     .await?;
     job.environment
         .iter()
         .for_each(|file| warn_of(&file.warnings));
     let ledger = match &job.ledger {
-        Some(place) => LedgerPlace::File(place.path.clone()),
+        Some(place) => place.ledger.clone(),
         None => LedgerPlace::Memory,
     };
     let kit = Arc::clone(&job.kit);

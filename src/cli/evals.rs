@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use ktsu_ledger::store::Reader;
-use ktsu_ledger::{StreamId, Timestamp, lock};
+use ktsu_ledger::{Ledger, StreamId, Timestamp};
 use serde_json::{Value, json};
 
 use super::check::{exit_code, print_judges, print_sandbox, print_scenario};
@@ -32,7 +32,7 @@ pub(super) struct Arguments {
 pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
     let (reader, place) = open(common)?;
     // What has not ended is under way only as long as a process owns the ledger.
-    let is_owned = lock::holder(&place.path).is_some();
+    let is_owned = Ledger::open(&place.ledger).owner()?.is_some();
     if let Some(asked) = &arguments.eval {
         return show(common, &reader, asked, is_owned);
     }
@@ -48,7 +48,7 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
         return print_json(&json!({ "evals": evals }));
     }
     if listed.is_empty() {
-        note(&format!("no evals in {}", place.path.display()));
+        note(&format!("no evals in {}", place.ledger));
         return Ok(ExitCode::SUCCESS);
     }
     print_list(listed, is_owned);

@@ -102,9 +102,9 @@ pub(super) async fn run(common: &Common, arguments: EvidenceCommand) -> Result<E
             let place = nearby_ledger(common)?;
             let process = super::location::signing_environment()?;
             let done = tokio::task::spawn_blocking(move || match change {
-                KeyCommand::Rotate => keys::rotate(&place.path, &process),
+                KeyCommand::Rotate => keys::rotate(&place.ledger, &process),
                 KeyCommand::Revoke { id, reason } => {
-                    keys::revoke(&place.path, &process, &id, &reason)
+                    keys::revoke(&place.ledger, &process, &id, &reason)
                 }
                 KeyCommand::Show => Ok(Vec::new()),
             });

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ktsu_ledger::branch::Ancestry;
 use ktsu_ledger::event::StepEvent;
 use ktsu_ledger::store::Reader;
-use ktsu_ledger::{Event, Frame, StreamId, lock};
+use ktsu_ledger::{Event, Frame, Ledger, StreamId};
 use ktsu_projections::Lineage;
 use ktsu_projections::step_name::path_in;
 
@@ -101,7 +101,7 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
             if ended {
                 break;
             }
-            if page.frames.is_empty() && lock::holder(&place.path).is_none() {
+            if page.frames.is_empty() && Ledger::open(&place.ledger).owner()?.is_none() {
                 note("no engine owns the ledger: the run resumes at the next start");
                 break;
             }

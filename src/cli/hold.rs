@@ -29,7 +29,7 @@ pub(super) struct Arguments {
 /// Places a run under legal hold, or lifts the hold.
 pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
     let place = EngineHandle::ledger_location(common, &arguments.engine)?;
-    let reader = open_at(&place.path)?;
+    let reader = open_at(&place.ledger)?;
     let (stream, scope) = find_run(&reader, &arguments.run)?;
     drop(reader);
     let run = stream.name();

@@ -1,10 +1,10 @@
 //! `ktsu fork`, `ktsu overlay` and `ktsu resume`: interventions in recorded runs.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use ktsu_ledger::StreamId;
 use ktsu_ledger::store::Reader as _;
+use ktsu_ledger::{LedgerPlace, StreamId};
 use ktsu_projections::step_name::StepName;
 use ktsu_projections::step_name::path_in;
 use serde_json::{Map, Value, json};
@@ -118,7 +118,7 @@ pub(super) async fn fork(
         arguments.engine.kit.clone_from(&arguments.with);
     }
     let place = EngineHandle::ledger_location(common, &arguments.engine)?;
-    let reader = open_at(&place.path)?;
+    let reader = open_at(&place.ledger)?;
     let (stream, scope) = find_run(&reader, &arguments.run)?;
     if !scope.is_empty() {
         return Err(
@@ -160,7 +160,7 @@ pub(super) async fn fork(
         .into_iter()
         .chain(steps_set(&arguments.set))
         .collect();
-    let ledger = place.path.clone();
+    let ledger = place.ledger.clone();
     // A branch that waits needs no kit.
     let wanted = match arguments.go {
         true => arguments.engine,
@@ -231,7 +231,7 @@ pub(super) async fn overlay(
         inner => path_in(&scope, inner),
     };
     let named = path_in(&scope, step);
-    let ledger = place.path.clone();
+    let ledger = place.ledger.clone();
     let body = json!({"step": step, "field": field, "value": value, "reason": arguments.reason});
     let owner = EngineHandle::open(place, &arguments.engine, false).await?;
     let run = match scope.as_str() {
@@ -284,7 +284,7 @@ pub(super) async fn resume(
     let from = from.map(|step| is_whole_step(step, "ktsu resume RUN --from"));
     let from = from.transpose()?;
     let named: Vec<String> = from.iter().cloned().collect();
-    let ledger = place.path.clone();
+    let ledger = place.ledger.clone();
     if !arguments.raise.is_empty() {
         body.insert("raise".to_owned(), raised(&arguments.raise)?);
     }
@@ -353,7 +353,7 @@ fn steps_set(set: &[String]) -> impl Iterator<Item = String> + '_ {
 /// a local reader of the ledger may see them.
 fn with_step_suggestion(
     failure: Failure,
-    ledger: &Path,
+    ledger: &LedgerPlace,
     stream: &StreamId,
     steps: &[String],
 ) -> Failure {
@@ -414,7 +414,7 @@ pub(super) async fn follow_and_print(
 
 /// The envelope of a run that has ended, from its ledger.
 fn ended_in(place: &super::location::LedgerLocation, run: &str) -> Option<String> {
-    let reader = open_at(&place.path).ok()?;
+    let reader = open_at(&place.ledger).ok()?;
     let (stream, scope) = find_run(&reader, run).ok()?;
     let fold = history::envelope(&reader, &stream).ok()??;
     let over = fold.state().is_over();
@@ -429,7 +429,7 @@ fn named(
     run: &str,
 ) -> Result<(super::location::LedgerLocation, StreamId, String), Failure> {
     let place = EngineHandle::ledger_location(common, engine)?;
-    let (stream, scope) = find_run(&open_at(&place.path)?, run)?;
+    let (stream, scope) = find_run(&open_at(&place.ledger)?, run)?;
     Ok((place, stream, scope))
 }
 

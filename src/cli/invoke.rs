@@ -87,15 +87,15 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
     let place = match &arguments.kit {
         Some(kit) => {
             let environment = load_environment(arguments.env.as_deref(), kit)?;
-            ledger_location(common, environment.as_ref())
+            ledger_location(common, environment.as_ref())?
         }
         None => nearby_ledger(common)?,
     };
-    if let Some(url) = owner_url(&place.path)? {
+    if let Some(url) = owner_url(&place.ledger)? {
         return remote(common, &arguments, input, &url, Some(&place)).await;
     }
     let Some(kit) = &arguments.kit else {
-        let words = format!("no engine owns {}", place.path.display());
+        let words = format!("no engine owns {}", place.ledger);
         return Err(Failure::could_not_run(words).hint(
             "start an engine: ktsu start --kit DIR; or run it here: ktsu invoke WORKFLOW --kit DIR",
         ));
@@ -186,7 +186,7 @@ fn no_answer(url: &str, arguments: &Arguments) -> Failure {
 
 /// A workflow with a similar name, among those that ran on the ledger before.
 fn with_suggestion(workflow: &str, place: Option<&LedgerLocation>) -> Option<String> {
-    let reader = open_at(&place?.path).ok()?;
+    let reader = open_at(&place?.ledger).ok()?;
     let page = reader.list(&Filter::default(), None, 1000).ok()?;
     let names = page.rows.iter().map(|row| row.workflow.as_str());
     let near = nearest(workflow, names.filter(|name| *name != workflow))?;

@@ -36,6 +36,7 @@ mod interventions;
 mod invoke;
 mod json;
 mod layout;
+mod ledger;
 mod live;
 mod location;
 mod lock;
@@ -80,7 +81,7 @@ mod world;
 mod world_tree;
 
 use std::ffi::{OsStr, OsString};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{ColorChoice, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
@@ -114,7 +115,8 @@ struct Arguments {
 /// What every command takes.
 #[derive(Debug, Clone, clap::Args)]
 struct Common {
-    /// The ledger [default: that of the environment file, otherwise .ktsu/ledger.db]
+    /// The ledger: a file, or postgres://ROLE@HOST/DATABASE [default: that of the environment file,
+    /// otherwise .ktsu/ledger.db]
     #[arg(
         long,
         global = true,
@@ -215,6 +217,9 @@ enum Command {
     Export(transfer::ExportRunArguments),
     /// Reads the output of `export` into a ledger; refuses it as a whole if it does not verify
     Import(transfer::ImportArguments),
+    /// Makes the ledger, or shows its state
+    #[command(subcommand)]
+    Ledger(ledger::LedgerCommand),
     /// Copies a ledger into one file, in use or not, and verifies the copy
     Backup(backup::BackupArguments),
     /// Restores a ledger from a copy, which is verified first
@@ -290,18 +295,6 @@ fn parsed() -> Arguments {
     Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
 
-/// Refuses the address of a database as a ledger; it is not shown, as it may have a password.
-fn must_be_a_file(ledger: Option<&Path>) -> Result<(), Failure> {
-    let address = ledger
-        .and_then(Path::to_str)
-        .and_then(|it| it.split_once("://"));
-    let Some((scheme, _)) = address else {
-        return Ok(());
-    };
-    let words = format!("--ledger {scheme}://… is not supported yet: a ledger is a file");
-    Err(Failure::could_not_run(words).hint("--ledger FILE"))
-}
-
 /// The value of `--color`, even if other arguments are invalid.
 fn requested_color(arguments: impl Iterator<Item = OsString>) -> Option<ColorChoice> {
     let mut arguments = arguments
@@ -320,21 +313,6 @@ fn requested_color(arguments: impl Iterator<Item = OsString>) -> Option<ColorCho
 }
 
 impl Command {
-    /// Returns `true` for a command that opens no ledger.
-    fn needs_no_ledger(&self) -> bool {
-        matches!(
-            self,
-            Self::Validate(_)
-                | Self::Schema(_)
-                | Self::Init(_)
-                | Self::Lock(_)
-                | Self::Workflow(_)
-                | Self::Explain(_)
-                | Self::Completions(_)
-                | Self::Version
-        )
-    }
-
     /// Returns `true` if only the result and errors are wanted.
     fn is_quiet(&self) -> bool {
         match self {
@@ -378,9 +356,6 @@ fn usage_of(name: &str) -> String {
 
 fn dispatch(arguments: Arguments) -> Result<ExitCode, Failure> {
     let common = arguments.common;
-    if !arguments.command.needs_no_ledger() {
-        must_be_a_file(common.ledger.as_deref())?;
-    }
     match arguments.command {
         Command::Run(arguments) => in_runtime(run::run(&common, arguments)),
         Command::Start(arguments) => in_runtime(start::run(&common, arguments)),
@@ -421,6 +396,7 @@ fn dispatch(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Evidence(arguments) => in_runtime(evidence::run(&common, arguments)),
         Command::Export(arguments) => transfer::export(&common, &arguments),
         Command::Import(arguments) => in_runtime(transfer::import(&common, arguments)),
+        Command::Ledger(command) => ledger::run(&common, &command),
         Command::Backup(arguments) => backup::backup(&common, &arguments),
         Command::Restore(arguments) => backup::restore(&common, &arguments),
         Command::Mcp(arguments) => in_runtime_with_input(mcp::run(&common, arguments)),

@@ -1,10 +1,10 @@
 //! The place of the ledger of a command.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::{Common, Failure, folder};
-use ktsu_assemble as assemble;
+use ktsu_assemble::{self as assemble, LedgerPlace};
 use ktsu_environment::Environment;
 use ktsu_opening::environment::{load_environment, process_environment};
 use ktsu_opening::ledger::DEFAULT_LEDGER;
@@ -13,8 +13,8 @@ use ktsu_opening::quoting::quoted;
 /// A ledger, as commands name it.
 #[derive(Debug, Clone)]
 pub(super) struct LedgerLocation {
-    /// The file.
-    pub(super) path: PathBuf,
+    /// Its place.
+    pub(super) ledger: LedgerPlace,
     /// The text to add to a command so that it finds the ledger: nothing, or ` --ledger FILE`.
     pub(super) flag: String,
 }
@@ -24,13 +24,13 @@ pub(super) struct LedgerLocation {
 pub(super) fn ledger_location(
     common: &Common,
     environment: Option<&Environment>,
-) -> LedgerLocation {
+) -> Result<LedgerLocation, Failure> {
     let found = |environment: Option<&Environment>| {
         let named = environment.and_then(|environment| environment.ledger.as_ref());
         named.map_or_else(|| PathBuf::from(DEFAULT_LEDGER), PathBuf::from)
     };
-    let path = match &common.ledger {
-        Some(path) => path.clone(),
+    let given = match &common.ledger {
+        Some(given) => given.clone(),
         None => found(environment),
     };
     // What a command without the flag would look at.
@@ -38,12 +38,19 @@ pub(super) fn ledger_location(
         Some(path) => PathBuf::from(path),
         None => found(nearby_environment().ok().flatten().as_ref()),
     };
-    let flag = if path == usual {
-        String::new()
-    } else {
-        format!(" --ledger {}", quoted(&path))
+    let is_usual = given == usual;
+    let ledger = ledger_at(given)?;
+    let flag = match is_usual {
+        true => String::new(),
+        false => format!(" --ledger {}", quoted(Path::new(&ledger.to_string()))),
     };
-    LedgerLocation { path, flag }
+    Ok(LedgerLocation { ledger, flag })
+}
+
+/// The ledger that a text names.
+pub(super) fn ledger_at(text: PathBuf) -> Result<LedgerPlace, Failure> {
+    let place = assemble::place_of(text, &process_environment());
+    place.map_err(|refused| Failure::could_not_run(refused.to_string()).hint("--ledger FILE"))
 }
 
 /// The ledger a command without a kit means.
@@ -52,7 +59,7 @@ pub(super) fn nearby_ledger(common: &Common) -> Result<LedgerLocation, Failure> 
         Some(_) => None,
         None => nearby_environment()?,
     };
-    Ok(ledger_location(common, environment.as_ref()))
+    ledger_location(common, environment.as_ref())
 }
 
 fn nearby_environment() -> Result<Option<Environment>, Failure> {

@@ -61,7 +61,7 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
 
 fn setup(ledger: LedgerLocation, engine: EngineArguments) -> Result<ServerSetup, Failure> {
     Ok(ServerSetup {
-        ledger: ledger.path,
+        ledger: ledger.ledger,
         kit: engine.kit,
         environment: engine.env,
         root: std::env::current_dir()?,

@@ -13,7 +13,7 @@ use super::logging::{self, LogFormat};
 use super::signals::drain_and_close;
 use super::{Common, Failure};
 use ktsu_api::judges::JudgeModels;
-use ktsu_assemble::{Agents, Engine, LedgerPlace, Setup};
+use ktsu_assemble::{Agents, Engine, Setup};
 use ktsu_environment::Environment;
 use ktsu_kit::Kit;
 use ktsu_opening::engine::{open, receiver};
@@ -79,7 +79,7 @@ impl EngineHandle {
             true => None,
             false => wanted.environment()?,
         };
-        Ok(ledger_location(common, environment.as_ref()))
+        ledger_location(common, environment.as_ref())
     }
 
     /// Connects to the owner of a ledger, or starts an engine that does not resume unfinished runs.
@@ -89,7 +89,7 @@ impl EngineHandle {
         wanted: &EngineArguments,
         runs: bool,
     ) -> Result<Self, Failure> {
-        if let Some(url) = owner_url(&place.path)? {
+        if let Some(url) = owner_url(&place.ledger)? {
             return Ok(Self {
                 peer: Peer::remote(url, client_token()?),
                 place,
@@ -98,7 +98,7 @@ impl EngineHandle {
             });
         }
         if runs && wanted.kit.is_none() {
-            let words = format!("no engine owns {}", place.path.display());
+            let words = format!("no engine owns {}", place.ledger);
             return Err(
                 Failure::could_not_run(words).hint("name the kit to continue with: --kit DIR")
             );
@@ -112,8 +112,8 @@ impl EngineHandle {
             None => (Arc::new(Kit::empty()), Agents::Nowhere),
         };
         let mut process = process_environment();
-        let receiver = receiver(environment.as_ref(), &mut process, Some(&place.path)).await?;
-        let ledger = LedgerPlace::File(place.path.clone());
+        let receiver = receiver(environment.as_ref(), &mut process, place.ledger.file()).await?;
+        let ledger = place.ledger.clone();
         let engine = open(Setup {
             agents,
             resume_unfinished: false,

@@ -35,7 +35,7 @@ pub(super) struct Arguments {
 pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
     let events = events(&arguments.events)?;
     let place = EngineHandle::ledger_location(common, &arguments.engine)?;
-    let (stream, scope) = find_run(&open_at(&place.path)?, &arguments.run)?;
+    let (stream, scope) = find_run(&open_at(&place.ledger)?, &arguments.run)?;
     if !scope.is_empty() {
         let words = "an inline child has no world of its own";
         let hint = format!("post to its run: ktsu post {}", stream.name());

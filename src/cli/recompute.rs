@@ -53,7 +53,7 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
     }
     let place = EngineHandle::ledger_location(common, &arguments.engine)?;
     // Looked for first: an engine is not started for a run that does not exist.
-    let (stream, scope) = find_run(&open_at(&place.path)?, &arguments.run)?;
+    let (stream, scope) = find_run(&open_at(&place.ledger)?, &arguments.run)?;
     if !scope.is_empty() {
         let words = "a child cannot be recomputed on its own";
         let hint = format!("ktsu recompute {} --step {scope}/STEP", stream.name());

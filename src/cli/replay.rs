@@ -1,10 +1,10 @@
 //! `ktsu replay`: recorded runs, folded, or decided again.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use ktsu_ledger::StreamId;
 use ktsu_ledger::store::{Reader, StoreError};
+use ktsu_ledger::{Ledger, LedgerPlace, StreamId};
 use serde_json::{Value, json};
 
 use super::envelope::{self, EnvelopeView};
@@ -54,17 +54,24 @@ pub(super) struct Arguments {
 /// Replays runs.
 pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
     let place = nearby_ledger(common)?;
-    let reader = open_at(&place.path)?;
+    let reader = open_at(&place.ledger)?;
     let streams = against_named(&reader, arguments)?;
     if let Some(dir) = &arguments.against {
         let wanted = against(arguments)?;
         let kit = load_kit_as(dir, arguments.locked)?;
-        return against::run(common, &place.path, &kit, &streams, arguments.all, &wanted);
+        return against::run(
+            common,
+            &place.ledger,
+            &kit,
+            &streams,
+            arguments.all,
+            &wanted,
+        );
     }
     if let ([stream], false) = (streams.as_slice(), arguments.strict) {
         return fold_one(common, &reader, stream);
     }
-    let results = replay_all(&place.path, &streams, arguments.strict)?;
+    let results = replay_all(&place.ledger, &streams, arguments.strict)?;
     print(common, &streams, &results, arguments.strict)
 }
 
@@ -131,9 +138,13 @@ fn fold_one(common: &Common, reader: &dyn Reader, stream: &StreamId) -> Result<E
 
 type ReplayedRuns = Vec<Result<ReplayReport, RunReplayError>>;
 
-fn replay_all(path: &Path, streams: &[StreamId], strict: bool) -> Result<ReplayedRuns, StoreError> {
+fn replay_all(
+    ledger: &LedgerPlace,
+    streams: &[StreamId],
+    strict: bool,
+) -> Result<ReplayedRuns, StoreError> {
     let begin = || {
-        let reader = ktsu_ledger::Ledger::open(path).reader()?;
+        let reader = Ledger::open(ledger).reader()?;
         Ok::<_, StoreError>((reader, Definitions::default()))
     };
     parallel::each(streams, begin, |(reader, definitions), stream| {

@@ -68,7 +68,7 @@ async fn resume_step(
     given: StepData,
 ) -> Result<ExitCode, Failure> {
     let place = EngineHandle::ledger_location(common, &engine)?;
-    let reader = open_at(&place.path)?;
+    let reader = open_at(&place.ledger)?;
     let record = match &given.step {
         None => find_record(&reader, &given.run)?,
         Some(step) => {

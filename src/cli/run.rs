@@ -76,7 +76,10 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
     let input = with_goal(&kit, &workflow, input, arguments.goal.as_deref())?;
     let answers = answers_of(&kit, arguments.yes, arguments.answers.as_deref())?;
     let environment = load_environment(arguments.env.as_deref(), &kit.root)?;
-    let ledger = (!arguments.ephemeral).then(|| ledger_location(common, environment.as_ref()));
+    let ledger = match arguments.ephemeral {
+        true => None,
+        false => Some(ledger_location(common, environment.as_ref())?),
+    };
     let job = EmbeddedRun {
         kit: Arc::clone(&kit),
         workflow: workflow.clone(),

@@ -126,7 +126,7 @@ fn list(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
             true => "no matching runs in",
             false => "no runs in",
         };
-        note(&format!("{none} {}", place.path.display()));
+        note(&format!("{none} {}", place.ledger));
         return Ok(ExitCode::SUCCESS);
     }
     let mut table = Rows::new(&[

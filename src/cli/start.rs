@@ -19,7 +19,7 @@ use super::output::{is_quiet, line, note};
 use super::reading::warn_of_second_name;
 use super::signals::{ServiceSignal, Signals};
 use super::{Common, Failure, text};
-use ktsu_assemble::{self as assemble, Agents, Engine, LedgerPlace, Setup};
+use ktsu_assemble::{self as assemble, Agents, Engine, Setup};
 use ktsu_config::fault::Faults;
 use ktsu_config::read::duration_ms;
 use ktsu_environment::settings::ListenSettings;
@@ -311,13 +311,13 @@ async fn orchestrator(
     let own_port = arguments.orchestrator_port;
     let listen = arguments.listen(own_port, listening.orchestrator, 5050)?;
     let agents = arguments.agents(&listening)?;
-    let ledger = ledger_location(common, environment.as_ref());
+    let ledger = ledger_location(common, environment.as_ref())?;
     let mut process = process_environment();
     if let Some(witness) = arguments.witness {
         process.insert("KTSU_WITNESS".to_owned(), witness);
     }
-    let receiver = receiver(environment.as_ref(), &mut process, Some(&ledger.path)).await?;
-    let file = LedgerPlace::File(ledger.path.clone());
+    let receiver = receiver(environment.as_ref(), &mut process, ledger.ledger.file()).await?;
+    let file = ledger.ledger.clone();
     let engine = open(Setup {
         listen,
         agents,
@@ -332,7 +332,7 @@ async fn orchestrator(
     let recovered = engine.recovered;
     tracing::info!(
         kit = name,
-        ledger = %ledger.path.display(),
+        ledger = %ledger.ledger,
         url = engine.url,
         unfinished = recovered.unfinished,
         resent = recovered.resent,
@@ -359,8 +359,8 @@ async fn start_read_only(
         .as_ref()
         .and_then(|file| file.listen.orchestrator);
     let listen = arguments.listen(arguments.orchestrator_port, file, 5050)?;
-    let ledger = ledger_location(common, environment.as_ref());
-    let file = LedgerPlace::File(ledger.path.clone());
+    let ledger = ledger_location(common, environment.as_ref())?;
+    let file = ledger.ledger.clone();
     let kit = Arc::new(Kit::empty());
     let setup = Setup {
         listen,
@@ -368,12 +368,12 @@ async fn start_read_only(
         resume_unfinished: false,
         ..Setup::embedded(kit, environment, process_environment(), file)
     };
-    warn_of_second_name(&ledger.path);
-    let reading = open_reading(setup, &ledger.path).await?;
+    warn_of_second_name(&ledger.ledger);
+    let reading = open_reading(setup).await?;
     if let Some(why) = &reading.damaged {
         tracing::warn!(why, "the ledger is damaged; serving what can be read");
     }
-    tracing::info!(ledger = %ledger.path.display(), url = reading.url, "ready to read");
+    tracing::info!(ledger = %ledger.ledger, url = reading.url, "ready to read");
     ready(common, "ktsu", &reading.url);
     let principals = Some(&reading.principals);
     logs.until_stop(&mut signals, principals).await;

@@ -51,7 +51,7 @@ pub(super) async fn run(
     arguments: Arguments,
 ) -> Result<ExitCode, Failure> {
     let place = EngineHandle::ledger_location(common, &arguments.engine)?;
-    let reader = open_at(&place.path)?;
+    let reader = open_at(&place.ledger)?;
     let (runs, one) = match (&arguments.run, &arguments.workflow) {
         (Some(run), _) => (vec![whole(&reader, steer, run)?], true),
         (None, workflow) => {

@@ -84,12 +84,12 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
     logging::start(LogFormat::Text, logging::default_level("warn"))?;
     let mut signals = Signals::new()?;
     let environment = load_environment(arguments.env.as_deref(), &arguments.kit)?;
-    let file = arguments
-        .record
-        .then(|| ledger_location(common, environment.as_ref()).path);
+    let ledger = match arguments.record {
+        true => ledger_location(common, environment.as_ref())?.ledger,
+        false => LedgerPlace::Memory,
+    };
     let mut process = process_environment();
-    let _receiver = receiver(environment.as_ref(), &mut process, file.as_deref()).await?;
-    let ledger = file.map_or(LedgerPlace::Memory, LedgerPlace::File);
+    let _receiver = receiver(environment.as_ref(), &mut process, ledger.file()).await?;
     let setup = Setup::embedded(Arc::clone(&kit), environment.clone(), process, ledger);
     let engine = open(setup).await?;
     let mut first = arguments.twice.then(FirstRuns::new).transpose()?;

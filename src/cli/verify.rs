@@ -10,7 +10,7 @@ use ktsu_ledger::lock::{is_held_elsewhere, missing_log};
 use ktsu_ledger::note::Checkpoint;
 use ktsu_ledger::store::Reader;
 use ktsu_ledger::verify::{Head, VerifyOptions, VerifyProblem, VerifyReport};
-use ktsu_ledger::{Hash, StreamId};
+use ktsu_ledger::{Hash, LedgerPlace, StreamId};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -59,8 +59,8 @@ struct WrittenHead {
 pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
     let place = nearby_ledger(common)?;
     // Checked before the file is opened.
-    let elsewhere = is_held_elsewhere(&place.path);
-    warn_of_second_name(&place.path);
+    let elsewhere = place.ledger.file().is_some_and(is_held_elsewhere);
+    warn_of_second_name(&place.ledger);
     let options = VerifyOptions {
         heads: arguments
             .heads
@@ -75,12 +75,12 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
     };
     // If the ledger is too damaged to be opened, the verifier reports that.
     let stream = match &arguments.run {
-        Some(run) => Some(find_record(&open_at(&place.path)?, run)?.0),
+        Some(run) => Some(find_record(&open_at(&place.ledger)?, run)?.0),
         None => None,
     };
     let live = is_live();
     let mut shown = 0;
-    let report = verify::ledger(&place.path, &options, &mut |progress| {
+    let report = verify::ledger(&place.ledger, &options, &mut |progress| {
         if live && progress.frames >= shown + 50_000 {
             shown = progress.frames;
             let ellipsis = note_sheet().symbols.ellipsis();
@@ -95,13 +95,13 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
         let words = "frames in the log only: the file is in use through another name";
         report.not_covered.push(words.to_owned());
     }
-    if let Some(log) = missing_log(&place.path) {
+    if let Some(log) = place.ledger.file().and_then(missing_log) {
         report.not_covered.push(format!(
             "frames that were only in {}: it is missing, and the last owner did not close the ledger",
             log.display()
         ));
     }
-    let reader = open_at(&place.path).ok();
+    let reader = open_at(&place.ledger).ok();
     if let (Some(stream), Some(reader)) = (&stream, &reader) {
         report.problems.retain(verify::concerns(reader, stream));
     }
@@ -111,7 +111,7 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
     let sound = report.is_sound();
     if common.json {
         let body = json!({
-            "ledger": place.path.display().to_string(),
+            "ledger": place.ledger.to_string(),
             "sound": sound,
             "run": stream,
             "streams": ends,
@@ -119,10 +119,10 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
         });
         print_json(&body)?;
     } else {
-        print(&report, &place.path, stream.as_deref(), &ends);
+        print(&report, &place.ledger, stream.as_deref(), &ends);
     }
     if let Some(path) = arguments.write_heads.as_ref().filter(|_| sound) {
-        write_heads(path, &verify::heads(&open_at(&place.path)?)?)?;
+        write_heads(path, &verify::heads(&open_at(&place.ledger)?)?)?;
     }
     Ok(exit_code(sound))
 }
@@ -159,8 +159,8 @@ fn print_end(end: &StreamEnd) {
     line(&format!("  {}", text::line(&words)));
 }
 
-fn print(report: &VerifyReport, ledger: &Path, stream: Option<&str>, ends: &[StreamEnd]) {
-    let what = stream.map_or_else(|| ledger.display().to_string(), str::to_owned);
+fn print(report: &VerifyReport, ledger: &LedgerPlace, stream: Option<&str>, ends: &[StreamEnd]) {
+    let what = stream.map_or_else(|| ledger.to_string(), str::to_owned);
     let what = text::line(&what).into_owned();
     let of_all = match stream {
         Some(_) => " of the whole ledger",

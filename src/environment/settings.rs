@@ -141,11 +141,19 @@ pub(super) fn ledger(reader: &mut ConfigReader<'_>, fields: &Fields<'_>) -> Opti
     if let (Some(""), Some(node)) = (named, fields.get("ledger")) {
         return reader.bad_value(node, "ledger is empty");
     }
-    if let (Some(address), Some(node)) = (named, fields.get("ledger"))
-        && address.contains("://")
-    {
-        let words = "ledger must be the path of a file; databases on servers are not supported yet";
-        return reader.bad_value(node, words);
+    if let (Some((scheme, rest)), Some(node)) = (
+        named.and_then(|address| address.split_once("://")),
+        fields.get("ledger"),
+    ) {
+        if !["postgres", "postgresql"].contains(&scheme) {
+            let words = "ledger must be the path of a file, or postgres://ROLE@HOST/DATABASE";
+            return reader.bad_value(node, words);
+        }
+        let role = rest.split_once('@').map(|(role, _)| role);
+        if role.is_some_and(|role| role.contains(':')) || rest.contains("password=") {
+            let words = "ledger must not have a password: set the variable PGPASSWORD";
+            return reader.bad_value(node, words);
+        }
     }
     let Some(node) = fields.get("state") else {
         return named.map(str::to_owned);

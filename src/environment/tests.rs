@@ -38,16 +38,25 @@ fn every_key_is_read() {
 }
 
 #[test]
-fn the_address_of_a_database_is_refused_as_a_ledger() {
+fn a_ledger_may_be_on_postgresql_and_its_password_is_not_in_the_file() {
     let (_dir, path) = file("name: here\nledger: postgres://ann@db.example/work\n");
-    let faults = Environment::load(&path).unwrap_err();
-    let found = faults.faults.first().unwrap();
-    assert_eq!((found.line, found.code.text()), (2, "bad-value"));
-    assert!(
-        found.message.contains("the path of a file"),
-        "{}",
-        found.message
-    );
+    let environment = Environment::load(&path).unwrap();
+    let ledger = environment.ledger.as_deref();
+    assert_eq!(ledger, Some("postgres://ann@db.example/work"));
+    for (address, why) in [
+        ("postgres://ann:pw@db.example/work", "PGPASSWORD"),
+        ("postgres://db.example/work?password=pw", "PGPASSWORD"),
+        (
+            "mysql://ann@db.example/work",
+            "postgres://ROLE@HOST/DATABASE",
+        ),
+    ] {
+        let (_dir, path) = file(&format!("name: here\nledger: {address}\n"));
+        let faults = Environment::load(&path).unwrap_err();
+        let found = faults.faults.first().unwrap();
+        assert_eq!((found.line, found.code.text()), (2, "bad-value"));
+        assert!(found.message.contains(why), "{}", found.message);
+    }
 }
 
 #[test]

@@ -56,6 +56,19 @@ pub fn load_or_create(
     Ok(SigningKey::from_seed(&seed))
 }
 
+/// Another key, for this purpose alone, of the key that [`VARIABLE`] holds; `None` if it holds none.
+///
+/// # Errors
+/// [`SigningKeyError`].
+pub fn derived(
+    process: &BTreeMap<String, String>,
+    purpose: &str,
+) -> Result<Option<[u8; 32]>, SigningKeyError> {
+    let given = process.get(VARIABLE).filter(|text| !text.is_empty());
+    let seed = given.map(|text| parse(text)).transpose()?;
+    Ok(seed.map(|seed| blake3::derive_key(purpose, seed.as_slice())))
+}
+
 /// The key of a file as [`VARIABLE`] would hold it: text, or the 32 bytes of a file beside a ledger.
 ///
 /// # Errors

@@ -6,7 +6,6 @@
 //! again, in a snapshot.
 
 use std::collections::{HashMap, HashSet};
-use std::path::Path;
 
 use ktsu_ledger::backup::{self, BackupError};
 use ktsu_ledger::branch::{self, Ancestry as BranchPath};
@@ -15,7 +14,7 @@ use ktsu_ledger::store::{Reader, StoreError};
 use ktsu_ledger::verify::{
     Head, ProblemKind, VerifyOptions, VerifyProblem, VerifyProgress, VerifyReport,
 };
-use ktsu_ledger::{Hash, Ledger, StreamId};
+use ktsu_ledger::{Hash, Ledger, LedgerPlace, StreamId};
 use ktsu_projections::run::{FoldError, RunState};
 use serde::Serialize;
 
@@ -23,16 +22,19 @@ use super::evals::EvalVerifier;
 use super::verification_fold::VerificationFold;
 use ktsu_run_index as rows;
 
-/// Verifies the ledger at a path, without any lock.
+/// Verifies the ledger at a place, without any lock.
 ///
 /// # Errors
 /// [`StoreError`] if there is nothing to verify; damage is in the report.
 pub fn ledger(
-    path: &Path,
+    place: &LedgerPlace,
     options: &VerifyOptions,
     progress: &mut dyn FnMut(VerifyProgress),
 ) -> Result<VerifyReport, StoreError> {
-    let report = verify_once(path, options, progress)?;
+    let report = verify_once(place, options, progress)?;
+    let Some(path) = place.file() else {
+        return Ok(report);
+    };
     if report.is_sound() || lock::holder(path).is_none() {
         return Ok(report);
     }
@@ -40,7 +42,7 @@ pub fn ledger(
     let copy = path.with_file_name(format!("{name}.verify-{}", std::process::id()));
     match backup::backup(path, &copy, false) {
         Ok(_) => {
-            let second = verify_once(&copy, options, progress);
+            let second = verify_once(&LedgerPlace::from(&copy), options, progress);
             let removed = std::fs::remove_file(&copy);
             drop(removed);
             second
@@ -127,15 +129,15 @@ pub fn concerns(reader: &dyn Reader, stream: &StreamId) -> impl Fn(&VerifyProble
 }
 
 fn verify_once(
-    path: &Path,
+    place: &LedgerPlace,
     options: &VerifyOptions,
     progress: &mut dyn FnMut(VerifyProgress),
 ) -> Result<VerifyReport, StoreError> {
     let mut runs = VerificationFold::new(progress);
-    let ledger = Ledger::open(path);
+    let ledger = Ledger::open(place);
     let mut report = ledger.verify(options, &mut runs)?;
     // Where the file cannot be opened, that was reported.
-    let Ok(reader) = ledger.reader() else {
+    let Ok(reader) = ledger.snapshot() else {
         return Ok(report);
     };
     let mut known = HashMap::new();

@@ -21,7 +21,7 @@ use super::access::{CallerAccess, remote};
 use super::answer::AnswerError;
 use super::setup::ServerSetup;
 use ktsu_assemble::reading::ReadOnlyEngine;
-use ktsu_assemble::{Agents, Engine, LedgerPlace, Setup};
+use ktsu_assemble::{Agents, Engine, Setup};
 use ktsu_environment::Environment;
 use ktsu_kit::Kit;
 use ktsu_opening::Failure;
@@ -222,7 +222,7 @@ impl EngineKeeper {
         let mut process = process_environment();
         let receiver = match kit {
             Some(_) => {
-                receiver(environment.as_ref(), &mut process, Some(&self.setup.ledger)).await?
+                receiver(environment.as_ref(), &mut process, self.setup.ledger.file()).await?
             }
             None => None,
         };
@@ -234,7 +234,7 @@ impl EngineKeeper {
         // As `ktsu run` does: what this kit left unfinished goes on.
         let resume_unfinished = kit.is_some();
         let kit = kit.unwrap_or_else(|| Arc::new(Kit::empty()));
-        let ledger = LedgerPlace::File(self.setup.ledger.clone());
+        let ledger = self.setup.ledger.clone();
         let engine = open(Setup {
             agents,
             resume_unfinished,
@@ -254,14 +254,14 @@ impl EngineKeeper {
             return Ok(Arc::clone(reading));
         }
         let environment = self.environment(None)?;
-        let ledger = LedgerPlace::File(self.setup.ledger.clone());
+        let ledger = self.setup.ledger.clone();
         let kit = Arc::new(Kit::empty());
         let setup = Setup {
             agents: Agents::Nowhere,
             resume_unfinished: false,
             ..Setup::embedded(kit, environment, process_environment(), ledger)
         };
-        let reading = Arc::new(open_reading(setup, &self.setup.ledger).await?);
+        let reading = Arc::new(open_reading(setup).await?);
         slots.reader = Some((Arc::clone(&reading), Instant::now()));
         Ok(reading)
     }

@@ -215,7 +215,7 @@ pub(super) async fn invoke_workflow(
 ) -> ToolAnswer {
     let link = context.steering(caller).await?;
     if !link.is_elsewhere && context.engines.kit().is_none() {
-        let words = format!("no engine owns {}", context.engines.setup.ledger.display());
+        let words = format!("no engine owns {}", context.engines.setup.ledger);
         return Err(AnswerError::private(words).hint(
             "start this server with a kit: ktsu mcp --kit DIR; or an engine: ktsu start --all \
              --kit DIR; or run a kit: start_run",

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use ktsu_assemble::LedgerPlace;
 use ktsu_environment::Environment;
 use ktsu_history::indexed_reader::IndexedReader;
 use ktsu_ledger::store::Reader;
@@ -12,7 +13,7 @@ use ktsu_opening::environment::load_environment;
 #[derive(Debug, Clone)]
 pub struct ServerSetup {
     /// The ledger.
-    pub ledger: PathBuf,
+    pub ledger: LedgerPlace,
     /// The kit that continues after a decision, if one is named.
     pub kit: Option<PathBuf>,
     /// The environment file, if one is named.
@@ -32,7 +33,7 @@ pub struct Console {
     /// Prints a line that is not part of a result.
     pub note: fn(&str),
     /// Opens a ledger for reading, and warns where its latest frames may not be visible.
-    pub open_ledger: fn(&Path) -> Result<LedgerReader, Failure>,
+    pub open_ledger: fn(&LedgerPlace) -> Result<LedgerReader, Failure>,
 }
 
 impl ServerSetup {

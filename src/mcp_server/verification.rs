@@ -39,7 +39,7 @@ pub(super) async fn verify_run(
 }
 
 fn verify_file(setup: &ServerSetup, run_id: &str) -> Result<Value, Failure> {
-    let ledger = setup.ledger.as_path();
+    let ledger = &setup.ledger;
     let mut report = verify::ledger(ledger, &VerifyOptions::default(), &mut |_| {})?;
     let reader = (setup.console.open_ledger)(ledger)?;
     let (stream, _) = find_run(&reader, run_id)?;

@@ -5,7 +5,8 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ktsu_ledger::lock::{LockError, LockHolder};
+use ktsu_ledger::LedgerOwner;
+use ktsu_ledger::lock::LockError;
 use ktsu_ledger::reserve::is_disk_full;
 use ktsu_ledger::store::StoreError;
 
@@ -14,7 +15,7 @@ use crate::faults::invalid_file;
 use crate::ledger::{UNSERVABLE_HINT, restore_hint};
 use crate::quoting::quoted;
 use ktsu_assemble::reading::ReadOnlyEngine;
-use ktsu_assemble::{self as assemble, Engine, LedgerPlace, OpenEngineError, Setup};
+use ktsu_assemble::{self as assemble, Engine, OpenEngineError, Setup};
 use ktsu_environment::Environment;
 use ktsu_orchestrator::AwaitedEffects;
 use ktsu_receiver::Receiver;
@@ -63,26 +64,23 @@ pub async fn receiver(
 }
 
 /// Opens an engine that only reads.
-pub async fn open_reading(setup: Setup, ledger: &Path) -> Result<ReadOnlyEngine, Failure> {
-    let opened = assemble::reading::open(setup, ledger).await;
+pub async fn open_reading(setup: Setup) -> Result<ReadOnlyEngine, Failure> {
+    let name = setup.ledger.to_string();
+    let opened = assemble::reading::open(setup).await;
     opened.map_err(|refused| match refused {
         OpenEngineError::Store(error @ StoreError::Damaged(_)) => {
             Failure::could_not_run(error.to_string()).hint(UNSERVABLE_HINT)
         }
-        refused => explain(refused, &ledger.display().to_string()),
+        refused => explain(refused, &name),
     })
 }
 
 /// Opens an engine.
 pub async fn open(setup: Setup) -> Result<Engine, Failure> {
-    let path = match &setup.ledger {
-        LedgerPlace::File(path) => path.display().to_string(),
-        LedgerPlace::Memory => "memory".to_owned(),
-        LedgerPlace::Backend(_) => "backend".to_owned(),
-    };
+    let place = setup.ledger.clone();
     assemble::open(setup).await.map_err(|refused| {
-        let full = may_be_disk_full(&refused) && is_disk_full(Path::new(&path));
-        let failure = explain(refused, &path);
+        let full = may_be_disk_full(&refused) && place.file().is_some_and(is_disk_full);
+        let failure = explain(refused, &place.to_string());
         match full {
             true => failure.hint(DISK_FULL_HINT),
             false => failure,
@@ -172,12 +170,9 @@ pub fn start_failure(refused: OpenEngineError) -> Failure {
 }
 
 /// Another process has the ledger: who it is, and what to type.
-fn owned(path: &str, holder: Option<&LockHolder>) -> Failure {
-    let who = match holder {
-        Some(holder) if holder.pid > 0 => format!("process {}", holder.pid),
-        Some(_) | None => "another process".to_owned(),
-    };
-    match holder.and_then(|holder| holder.url.as_ref()) {
+fn owned(path: &str, owner: Option<&LedgerOwner>) -> Failure {
+    let who = owner.map_or("another process", |owner| owner.name.as_str());
+    match owner.and_then(|owner| owner.url.as_ref()) {
         Some(url) => Failure::could_not_run(format!("{path} is owned by {who} at {url}")).hint(
             "to run a workflow there: ktsu invoke WORKFLOW --wait; to use another ledger: \
              --ledger FILE",

@@ -1,9 +1,11 @@
 //! Ledgers: where they usually are, who owns one, and what to do where one cannot be read.
 
+use std::net::{TcpStream, ToSocketAddrs as _};
 use std::path::Path;
+use std::time::Duration;
 
-use ktsu_ledger::lock;
 use ktsu_ledger::store::{SIDE_FILES, StoreError};
+use ktsu_ledger::{Ledger, LedgerPlace};
 
 use crate::Failure;
 use crate::files::missing_folder;
@@ -20,6 +22,9 @@ pub const DAMAGED_HINT: &str = "to see what is damaged: ktsu verify; to serve wh
 /// The same where not even that can be served.
 pub const UNSERVABLE_HINT: &str =
     "to see what is damaged: ktsu verify; to restore a backup: ktsu restore BACKUP --to FILE";
+
+/// The longest wait for an owner to accept a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// No ledger has fewer bytes.
 const MIN_LEDGER_BYTES: u64 = 100;
@@ -85,15 +90,29 @@ impl From<RunReadError> for Failure {
 }
 
 /// The URL at which the process that owns a ledger listens; `None` if no process owns it.
-pub fn owner_url(ledger: &Path) -> Result<Option<String>, Failure> {
-    let Some(holder) = lock::holder(ledger) else {
+pub fn owner_url(ledger: &LedgerPlace) -> Result<Option<String>, Failure> {
+    let Some(owner) = Ledger::open(ledger).owner()? else {
         return Ok(None);
     };
-    holder.url.map(Some).ok_or_else(|| {
-        let ledger = ledger.display();
+    // An owner on another machine may be gone without a word; what opens the ledger waits for that.
+    if ledger.file().is_none() && !owner.url.as_deref().is_some_and(is_listening) {
+        return Ok(None);
+    }
+    owner.url.map(Some).ok_or_else(|| {
         Failure::could_not_run(format!(
             "{ledger} is owned by a process that is not listening"
         ))
         .hint("try again in a moment")
     })
+}
+
+/// Returns `true` if something accepts connections at a URL.
+fn is_listening(url: &str) -> bool {
+    let host = url.split("://").nth(1).unwrap_or(url);
+    let host = host.split('/').next().unwrap_or(host);
+    let Ok(addresses) = host.to_socket_addrs() else {
+        return false;
+    };
+    let mut addresses = addresses;
+    addresses.any(|address| TcpStream::connect_timeout(&address, CONNECT_TIMEOUT).is_ok())
 }

@@ -17,6 +17,7 @@ mod queries;
 mod query_error;
 mod schema;
 mod statements;
+mod status;
 mod values;
 mod write;
 
@@ -25,14 +26,17 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use ktsu_ledger::canonical::CanonicalJson;
-use ktsu_ledger::store::lease::{Lease, LeaseHolder};
+use ktsu_ledger::store::lease::Lease;
 use ktsu_ledger::store::{
-    AppendRefusal, Audit, Backlog, Cursor, Filter, Maintenance, Page, Tail, WalCheckpoint,
+    AppendRefusal, Audit, Backlog, Cursor, Filter, LedgerStatus, Maintenance, Page, Tail,
+    WalCheckpoint,
 };
 use ktsu_ledger::{
-    Backend, Entry, Epoch, Hash, IndexRow, OwnError, Reader, Record, Store, StoreError, StreamId,
+    Backend, Entry, Epoch, Hash, IndexRow, LedgerOwner, OwnError, Reader, Record, Store,
+    StoreError, StreamId,
 };
 use tokio_postgres::Config;
+use tokio_postgres::config::Host;
 
 use owner_row::{OwnerRow, wait_until_free};
 use queries::PostgresQueries;
@@ -59,10 +63,29 @@ pub struct ParsePlaceError;
 
 impl fmt::Debug for PostgresPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Nothing else: an address may have a password.
         f.debug_tuple("PostgresPlace")
-            .field(&self.config.get_dbname().unwrap_or_default())
+            .field(&self.to_string())
             .finish()
+    }
+}
+
+/// Its address without the password and the options.
+impl fmt::Display for PostgresPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let role = self.config.get_user().map(|role| format!("{role}@"));
+        let hosts = self.config.get_hosts().iter().map(|host| match host {
+            Host::Tcp(name) => name.clone(),
+            Host::Unix(folder) => folder.display().to_string().replace('/', "%2F"),
+        });
+        let ports = self.config.get_ports();
+        let hosts = hosts.enumerate().map(|(at, host)| {
+            let port = ports.get(at).or(ports.first());
+            port.map_or_else(|| host.clone(), |port| format!("{host}:{port}"))
+        });
+        let hosts: Vec<String> = hosts.collect();
+        let database = self.config.get_dbname().unwrap_or_default();
+        let role = role.unwrap_or_default();
+        write!(f, "postgres://{role}{}/{database}", hosts.join(","))
     }
 }
 
@@ -87,21 +110,13 @@ impl FromStr for PostgresPlace {
 }
 
 impl PostgresPlace {
-    /// Makes the tables of a ledger where there are none.
-    ///
-    /// # Errors
-    /// [`StoreError`]; also where the server is too old or does not keep texts as UTF-8.
-    pub fn make(&self) -> Result<(), StoreError> {
-        let doing = "make the tables of a ledger";
-        let ledger = PostgresQueries::new(&self.config);
-        check_server(&ledger)?;
-        let found = ledger.ask("SELECT to_regclass('ledger') IS NOT NULL", &Vec::new)?;
-        if found.first().map_or(Ok(false), |row| column(row, 0))? {
-            return check_format(&ledger);
+    /// The place with a password, unless its address has one.
+    #[must_use]
+    pub fn with_password(mut self, password: Option<&str>) -> Self {
+        if let (None, Some(password)) = (self.config.get_password(), password) {
+            self.config.password(password);
         }
-        let connection = ledger.connection().map_err(|error| error.reading(doing))?;
-        let made = connection.run(format!("BEGIN; {} COMMIT", schema::CREATE));
-        made.map_err(|error| error.writing(doing))
+        self
     }
 }
 
@@ -161,6 +176,35 @@ fn check_format(ledger: &PostgresQueries) -> Result<(), StoreError> {
 }
 
 impl Backend for PostgresPlace {
+    fn make(&self) -> Result<bool, StoreError> {
+        let doing = "make the tables of a ledger";
+        let ledger = PostgresQueries::new(&self.config);
+        check_server(&ledger)?;
+        let found = ledger.ask("SELECT to_regclass('ledger') IS NOT NULL", &Vec::new)?;
+        if found.first().map_or(Ok(false), |row| column(row, 0))? {
+            check_format(&ledger)?;
+            return Ok(false);
+        }
+        let connection = ledger.connection().map_err(|error| error.reading(doing))?;
+        let made = connection.run(format!("BEGIN; {} COMMIT", schema::CREATE));
+        made.map_err(|error| error.reading(doing))?;
+        Ok(true)
+    }
+
+    fn name(&self) -> String {
+        self.to_string()
+    }
+
+    fn is_shared(&self) -> bool {
+        true
+    }
+
+    fn snapshot(&self) -> Result<Box<dyn Reader>, StoreError> {
+        let ledger = PostgresQueries::snapshot(&self.config)?;
+        check_format(&ledger)?;
+        Ok(Box::new(ledger))
+    }
+
     fn reader(&self) -> Result<Box<dyn Reader>, StoreError> {
         let ledger = PostgresQueries::new(&self.config);
         check_format(&ledger)?;
@@ -180,7 +224,11 @@ impl Backend for PostgresPlace {
         Ok(self.store_after(Some(free))?)
     }
 
-    fn owner(&self) -> Result<Option<LeaseHolder>, StoreError> {
+    fn status(&self) -> Result<LedgerStatus, StoreError> {
+        status::of(&PostgresQueries::new(&self.config))
+    }
+
+    fn owner(&self) -> Result<Option<LedgerOwner>, StoreError> {
         Ok(OwnerRow::of(&PostgresQueries::new(&self.config))?.owner())
     }
 }

@@ -3,9 +3,9 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use ktsu_ledger::OwnError;
 use ktsu_ledger::store::StoreError;
-use ktsu_ledger::store::lease::{LEASE, LeaseHolder};
+use ktsu_ledger::store::lease::LEASE;
+use ktsu_ledger::{LedgerOwner, OwnError};
 
 use crate::holder::Holder;
 use crate::queries::PostgresQueries;
@@ -43,11 +43,11 @@ impl OwnerRow {
     }
 
     /// The owner; `None` if there is none, or this machine knows that it has ended.
-    pub(crate) fn owner(&self) -> Option<LeaseHolder> {
+    pub(crate) fn owner(&self) -> Option<LedgerOwner> {
         let holder: Holder = self.holder.parse().ok()?;
-        (!holder.has_ended()).then(|| LeaseHolder {
+        (!holder.has_ended()).then(|| LedgerOwner {
             name: holder.name(),
-            url: self.url.clone(),
+            url: Some(self.url.clone()).filter(|url| !url.is_empty()),
         })
     }
 

@@ -23,6 +23,9 @@ use crate::values::{
 
 /// What is done when a question fails.
 const READING: &str = "read the ledger";
+/// Begins a transaction that sees one state, for as long as it takes.
+const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
+    SET LOCAL idle_in_transaction_session_timeout = 0";
 /// The longest wait for an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// The longest wait of an owner: less than an appender waits for an outcome, and than a lease lasts.
@@ -36,6 +39,8 @@ pub(crate) struct PostgresQueries {
     limit: Duration,
     /// True of the owner's: what it cannot find out is unknown, and asked again.
     is_owner: bool,
+    /// True if everything is asked in one transaction, which ends with its connection.
+    is_snapshot: bool,
     connection: Mutex<Option<Arc<Connection>>>,
 }
 
@@ -53,6 +58,7 @@ impl PostgresQueries {
             config: config.clone(),
             limit: ANSWER_TIMEOUT,
             is_owner: false,
+            is_snapshot: false,
             connection: Mutex::new(None),
         }
     }
@@ -68,6 +74,19 @@ impl PostgresQueries {
         }
     }
 
+    /// As it is now, whatever is appended meanwhile.
+    pub(crate) fn snapshot(config: &Config) -> Result<Self, StoreError> {
+        let ledger = Self {
+            is_snapshot: true,
+            ..Self::new(config)
+        };
+        let begun = ledger
+            .connection()
+            .and_then(|connection| connection.run(SNAPSHOT));
+        begun.map_err(|error| error.reading(READING))?;
+        Ok(ledger)
+    }
+
     /// A connection for something that takes long.
     pub(crate) fn patient(&self) -> Result<Connection, QueryError> {
         Connection::open(&self.config, ANSWER_TIMEOUT)
@@ -81,6 +100,9 @@ impl PostgresQueries {
             .unwrap_or_else(PoisonError::into_inner);
         if let Some(open) = held.as_ref().filter(|open| !open.is_closed()) {
             return Ok(Arc::clone(open));
+        }
+        if self.is_snapshot && held.is_some() {
+            return Err(QueryError::Lost("the connection ended"));
         }
         let open = Arc::new(Connection::open(&self.config, self.limit)?);
         *held = Some(Arc::clone(&open));
@@ -105,14 +127,14 @@ impl PostgresQueries {
         let asked = |connection: Arc<Connection>| connection.query(question, parameters());
         let connected = || self.connection();
         let answered = match connected().map(asked) {
-            Ok(Err(QueryError::Lost(_))) => {
+            Ok(Err(QueryError::Lost(_))) if !self.is_snapshot => {
                 self.disconnect();
                 connected().and_then(asked)
             }
             answered => answered.and_then(|answered| answered),
         };
         answered.map_err(|error| {
-            if !matches!(error, QueryError::Refused(_)) {
+            if !matches!(error, QueryError::Refused(_)) && !self.is_snapshot {
                 // A late answer would be in front of the next one.
                 self.disconnect();
             }

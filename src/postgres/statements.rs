@@ -20,11 +20,12 @@ pub(crate) const RELEASE: &str = concat!(
      RETURNING 1::bigint, ",
     synchronous!()
 );
-/// Makes another the owner, with a holder `$1` at a URL `$2`; with `$3` only if the state is still the
-/// one of an epoch `$4`, a head `$5` and a beat `$6`.
+/// Makes another the owner, with a holder `$1` at a URL `$2`, if the epoch `$3`, the head `$4` and the
+/// beat `$5`, each where it is given, are those of the ledger.
 pub(crate) const ACQUIRE: &str = concat!(
     "UPDATE ledger SET epoch = epoch + 1, beat = beat + 1, holder = $1, url = $2
-     WHERE id = 1 AND (NOT $3 OR (epoch = $4 AND head = $5 AND beat = $6)) RETURNING epoch, head, ",
+     WHERE id = 1 AND epoch = coalesce($3, epoch) AND head = coalesce($4, head)
+       AND beat = coalesce($5, beat) RETURNING epoch, head, ",
     synchronous!()
 );
 /// Deletes some index rows, if the epoch is `$1`; gives the number of those that it found.

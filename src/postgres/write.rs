@@ -39,6 +39,8 @@ pub(crate) struct Writer {
     pub(crate) ledger: PostgresQueries,
     /// The state in which the ledger was free, if its owner is to be the next one after that.
     free: Option<OwnerRow>,
+    /// The epoch that it has acquired.
+    epoch: Option<Epoch>,
     /// The URL at which this owner listens.
     url: String,
     /// The position of the last frame, as far as it is known.
@@ -67,6 +69,7 @@ impl Writer {
         Self {
             ledger,
             free,
+            epoch: None,
             url: String::new(),
             head: None,
             tails: HashMap::new(),
@@ -86,25 +89,26 @@ impl Writer {
 
     fn acquire_unless_taken(&mut self, doing: &'static str) -> Result<Epoch, StoreError> {
         let free = self.free.take();
-        let found = free.clone().unwrap_or_default();
+        let expected = self.epoch.or(free.as_ref().map(|row| Epoch(row.epoch)));
         let parameters = vec![
             text(&Holder::this().to_string()),
             text(&self.url),
-            (Box::new(free.is_some()) as Box<_>, Type::BOOL),
-            number(found.epoch),
-            number(found.head),
-            number(found.beat),
+            optional(expected.map(|Epoch(epoch)| epoch)),
+            optional(free.as_ref().map(|row| row.head)),
+            optional(free.as_ref().map(|row| row.beat)),
         ];
         let connection = self.connection(doing)?;
         let rows = self.change(&connection, doing, ACQUIRE, parameters)?;
         let Some(row) = rows.first() else {
             let stored = OwnerRow::of(&self.ledger)?.epoch;
-            let ours = found.epoch;
+            let ours = expected.map_or(0, |Epoch(epoch)| epoch);
             return Err(StoreError::Fenced { ours, stored });
         };
         self.tails.clear();
         self.head = Some(unsigned(row, 1)?);
-        Ok(Epoch(unsigned(row, 0)?))
+        let epoch = Epoch(unsigned(row, 0)?);
+        self.epoch = Some(epoch);
+        Ok(epoch)
     }
 
     fn renew(&mut self, epoch: Epoch, statement: &str) -> Result<(), StoreError> {
@@ -466,6 +470,11 @@ impl Lease for Writer {
     fn release(&mut self, epoch: Epoch) -> Result<(), StoreError> {
         self.renew(epoch, RELEASE)
     }
+}
+
+/// A number that may be absent.
+fn optional(value: Option<u64>) -> SqlParameter {
+    (Box::new(value.map(int)), Type::INT8)
 }
 
 /// The server has stored something, and did not wait for its standby.

@@ -42,15 +42,6 @@ pub trait Lease {
     fn release(&mut self, epoch: Epoch) -> Result<(), StoreError>;
 }
 
-/// The owner of a ledger, as others see it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LeaseHolder {
-    /// Its machine and its process, for people.
-    pub name: String,
-    /// The URL at which it listens.
-    pub url: String,
-}
-
 /// A time of this machine, in microseconds, that also counts while the machine is suspended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BootTime(u64);

@@ -24,6 +24,7 @@ mod maintenance;
 mod memory;
 pub mod precondition;
 pub(crate) mod sqlite;
+mod status;
 
 use std::fmt;
 
@@ -34,6 +35,7 @@ pub use index::{Cursor, Filter, IndexRow, Page, ParseCursorError};
 pub use maintenance::{Backlog, Maintenance, WalCheckpoint};
 pub use memory::MemoryStore;
 pub use sqlite::{FORMAT, SIDE_FILES, SqliteReader, SqliteStore, stored_bytes};
+pub use status::{LedgerStatus, Replica};
 
 use crate::canonical::CanonicalJson;
 use crate::frame::Record;

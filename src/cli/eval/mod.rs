@@ -41,7 +41,7 @@ use super::output::print_failure;
 use super::reading::open_at;
 use super::signals::{Signals, drain_and_close, exit_by_another};
 use super::{Common, Failure};
-use ktsu_assemble::{Engine, LedgerPlace, Setup};
+use ktsu_assemble::{Engine, Setup};
 use ktsu_config::fault::Faults;
 use ktsu_kit::Kit;
 use ktsu_opening::engine::{open, receiver};
@@ -145,7 +145,7 @@ async fn judge(
     let token = token_header()?;
     let mut signals = Signals::new()?;
     let environment = load_environment(arguments.env.as_deref(), &kit.root)?;
-    let place = ledger_location(common, environment.as_ref());
+    let place = ledger_location(common, environment.as_ref())?;
     let mut process = process_environment();
     for suite in job.suites() {
         for (name, reference) in suite.suite.services.variables() {
@@ -153,9 +153,9 @@ async fn judge(
             process.entry(name.to_owned()).or_insert(reference);
         }
     }
-    let _receiver = receiver(environment.as_ref(), &mut process, Some(&place.path)).await?;
+    let _receiver = receiver(environment.as_ref(), &mut process, place.ledger.file()).await?;
     environment.iter().for_each(|file| warn_of(&file.warnings));
-    let ledger = LedgerPlace::File(place.path.clone());
+    let ledger = place.ledger.clone();
     let engine = open(Setup {
         resume_unfinished: false,
         ..Setup::embedded(Arc::clone(&kit), environment, process, ledger)
@@ -248,8 +248,8 @@ fn recorded(
     is_finished: bool,
 ) -> Result<(StreamId, EvalRecord), Failure> {
     let environment = load_environment(arguments.common.env.as_deref(), &arguments.kit)?;
-    let place = ledger_location(common, environment.as_ref());
-    let reader = open_at(&place.path)?;
+    let place = ledger_location(common, environment.as_ref())?;
+    let reader = open_at(&place.ledger)?;
     let stream = find_eval(&reader, &arguments.eval)?;
     let name = stream.name().to_owned();
     let damaged = |why: &str| {

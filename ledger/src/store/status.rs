@@ -1,0 +1,35 @@
+//! What an operator wants to know of a ledger.
+
+use serde::Serialize;
+
+use crate::place::LedgerOwner;
+
+/// The state of a ledger.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct LedgerStatus {
+    /// The process that owns it.
+    pub owner: Option<LedgerOwner>,
+    /// How often its owner has changed; absent where the backend does not count it for others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub epoch: Option<u64>,
+    /// The position of its last frame.
+    pub position: u64,
+    /// The bytes that it takes on the disk.
+    pub bytes: u64,
+    /// The servers that follow the server of the ledger.
+    pub replicas: Vec<Replica>,
+    /// What may lose acknowledged frames.
+    pub warnings: Vec<String>,
+}
+
+/// A server that follows the server of a ledger.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Replica {
+    /// Its name.
+    pub name: String,
+    /// True if an append waits for it.
+    pub is_synchronous: bool,
+    /// The bytes of the log that it does not have yet; absent if the role may not know.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub behind: Option<u64>,
+}
