@@ -10,14 +10,13 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use serde::Serialize;
-
 use crate::disk_space::DiskSpace;
 use crate::store::sqlite::lock::{self, LockError, LockHolder, OwnerLock};
 use crate::store::sqlite::reserve::Reserve;
 use crate::store::sqlite::verification;
 use crate::store::{
-    LedgerStatus, MemoryStore, Reader, SqliteReader, SqliteStore, Store, StoreError, stored_bytes,
+    LedgerOwner, LedgerStatus, MemoryStore, Reader, SqliteReader, SqliteStore, Store, StoreError,
+    stored_bytes,
 };
 use crate::verify::{
     ProgressOnly, VerifyObserver, VerifyOptions, VerifyProgress, VerifyReport, verify_before,
@@ -182,15 +181,6 @@ pub struct Owned {
     /// For a file. To be given back last: closing it drops the locks that SQLite has on the same
     /// file.
     pub lock: Option<OwnerLock>,
-}
-
-/// The process that owns a ledger, as others see it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct LedgerOwner {
-    /// Its name for people: `process 7`, and where.
-    pub name: String,
-    /// The URL at which it listens, once it does.
-    pub url: Option<String>,
 }
 
 impl From<LockHolder> for LedgerOwner {

@@ -240,7 +240,8 @@ fn a_ledger_is_made_once() {
 #[test]
 fn an_address_is_parsed_and_its_password_is_not_shown() {
     let place: PostgresPlace = "postgres://ann:s3cret@db.example/work".parse().unwrap();
-    assert_eq!(format!("{place:?}"), "PostgresPlace(\"work\")");
+    let shown = "PostgresPlace(\"postgres://ann@db.example/work\")";
+    assert_eq!(format!("{place:?}"), shown);
     assert!("ledger.db?".parse::<PostgresPlace>().is_err());
 }
 
@@ -262,4 +263,38 @@ fn a_refused_entry_does_not_touch_its_neighbours() {
         [Err(conflict), Ok(0)]
     );
     assert_eq!(store.reader().unwrap().last_position().unwrap(), 3);
+}
+
+#[test]
+fn an_encrypted_server_has_to_prove_that_it_is_the_one_of_the_address() {
+    let Some((server, port)) = Server::encrypted() else {
+        return;
+    };
+    server.certify("stranger", "other");
+    let at = |host: &str, authority: &str| -> PostgresPlace {
+        let address = format!("postgres://ktsu@{host}:{port}/postgres?sslmode=require");
+        let place: PostgresPlace = address.parse().unwrap();
+        place.with_authorities(Some(server.file(authority)))
+    };
+    let refusal = |place: PostgresPlace| place.make().err().map(|error| error.to_string());
+    assert_eq!(refusal(at("127.0.0.1", "ca.pem")), None);
+    let own = [entry(&run("a"), None, vec![ended()])];
+    let mut store = at("127.0.0.1", "ca.pem").store().unwrap();
+    let epoch = store.acquire().unwrap();
+    assert_eq!(store.append(epoch, &own).unwrap(), [Ok(0)]);
+    for (host, authority, why) in [
+        ("127.0.0.1", "stranger.pem", "does not prove"),
+        ("localhost", "ca.pem", "does not prove"),
+        ("127.0.0.1", "server.key", "no authority to trust"),
+        ("127.0.0.1", "missing.pem", "no authority to trust"),
+    ] {
+        let refused = refusal(at(host, authority)).unwrap_or_default();
+        assert!(refused.contains(why), "{host} {authority}: {refused}");
+    }
+    server.sql_at(port, "ALTER SYSTEM SET ssl = off");
+    server.sql_at(port, "SELECT pg_reload_conf()");
+    // The server reads its settings again when it comes to it.
+    let refused = (0..1_000).find_map(|_| refusal(at("127.0.0.1", "ca.pem")));
+    let refused = refused.unwrap_or_default();
+    assert!(refused.contains("does not encrypt"), "{refused}");
 }

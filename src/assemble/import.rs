@@ -58,7 +58,11 @@ impl From<String> for ImportError {
 ///
 /// # Errors
 /// Why nothing was written.
-pub fn import(ledger: &LedgerPlace, lines: impl AsRef<[u8]>) -> Result<Imported, ImportError> {
+pub fn import(
+    ledger: impl Into<LedgerPlace>,
+    lines: impl AsRef<[u8]>,
+) -> Result<Imported, ImportError> {
+    let ledger = &ledger.into();
     let text = lines.as_ref();
     let checked = if ledger.file().is_none_or(Path::is_file) {
         let opened = readers(ledger).map_err(OpenEngineError::from)?;

@@ -29,7 +29,7 @@ pub use engine::Engine;
 pub use error::OpenEngineError;
 pub use ktsu_ledger::LedgerPlace;
 pub use ledger::readers;
-pub use place::{ParsePlaceError, place_of};
+pub use place::{LedgerPlaceError, place_of};
 pub use service::{Service, open_gateway, open_runtime};
 pub use setup::{Agents, Setup};
 pub use start::open;

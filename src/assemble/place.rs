@@ -9,9 +9,13 @@ use super::LedgerPlace;
 #[cfg(feature = "postgres")]
 const PASSWORD: &str = "PGPASSWORD";
 
+/// The variable that names a file with the authorities that vouch for servers.
+#[cfg(feature = "postgres")]
+const AUTHORITIES: &str = "PGSSLROOTCERT";
+
 /// The text names no place. It is not shown, as it may have a password.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ParsePlaceError {
+pub enum LedgerPlaceError {
     /// The address is of a kind of server that is not known.
     #[error("{0}://… is no place for a ledger: it is a file, or postgres://ROLE@HOST/DATABASE")]
     UnknownScheme(String),
@@ -26,16 +30,16 @@ pub enum ParsePlaceError {
 /// The place that a text names.
 ///
 /// # Errors
-/// [`ParsePlaceError`].
+/// [`LedgerPlaceError`].
 pub fn place_of(
     text: PathBuf,
     process: &BTreeMap<String, String>,
-) -> Result<LedgerPlace, ParsePlaceError> {
+) -> Result<LedgerPlace, LedgerPlaceError> {
     let address = text.to_str().and_then(|address| address.split_once("://"));
     match address {
         None => Ok(LedgerPlace::File(text)),
         Some((scheme @ ("postgres" | "postgresql"), rest)) => on_postgres(scheme, rest, process),
-        Some((scheme, _)) => Err(ParsePlaceError::UnknownScheme(scheme.to_owned())),
+        Some((scheme, _)) => Err(LedgerPlaceError::UnknownScheme(scheme.to_owned())),
     }
 }
 
@@ -44,11 +48,13 @@ fn on_postgres(
     scheme: &str,
     rest: &str,
     process: &BTreeMap<String, String>,
-) -> Result<LedgerPlace, ParsePlaceError> {
+) -> Result<LedgerPlace, LedgerPlaceError> {
     let place = format!("{scheme}://{rest}").parse::<ktsu_postgres::PostgresPlace>();
-    let place = place.map_err(|_| ParsePlaceError::Address(scheme.to_owned()))?;
+    let place = place.map_err(|_| LedgerPlaceError::Address(scheme.to_owned()))?;
     let password = process.get(PASSWORD).map(String::as_str);
     let place = place.with_password(password.filter(|password| !password.is_empty()));
+    let authorities = process.get(AUTHORITIES).filter(|file| !file.is_empty());
+    let place = place.with_authorities(authorities.map(PathBuf::from));
     Ok(LedgerPlace::Backend(std::sync::Arc::new(place)))
 }
 
@@ -57,15 +63,15 @@ fn on_postgres(
     scheme: &str,
     _: &str,
     _: &BTreeMap<String, String>,
-) -> Result<LedgerPlace, ParsePlaceError> {
-    Err(ParsePlaceError::NotBuilt(scheme.to_owned()))
+) -> Result<LedgerPlace, LedgerPlaceError> {
+    Err(LedgerPlaceError::NotBuilt(scheme.to_owned()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn named(text: &str) -> Result<String, ParsePlaceError> {
+    fn named(text: &str) -> Result<String, LedgerPlaceError> {
         let place = place_of(PathBuf::from(text), &BTreeMap::new());
         place.map(|place| place.to_string())
     }
@@ -81,7 +87,7 @@ mod tests {
             let given = "postgresql://ann:s3cret@db.example:5433/work?options=-csearch_path%3Dx";
             assert_eq!(named(given).unwrap(), shown);
             let refused = named("postgres://ann:s3cret@db:port/x").unwrap_err();
-            assert_eq!(refused, ParsePlaceError::Address("postgres".to_owned()));
+            assert_eq!(refused, LedgerPlaceError::Address("postgres".to_owned()));
         }
     }
 }

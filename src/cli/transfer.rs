@@ -132,7 +132,7 @@ pub(super) async fn import(
     let lines = read.map_err(|error| failed(error.to_string()))?;
     place.ledger.file().map_or(Ok(()), create_folder_of)?;
     let ledger = place.ledger.to_string();
-    let done = tokio::task::spawn_blocking(move || import::import(&place.ledger, &lines));
+    let done = tokio::task::spawn_blocking(move || import::import(place.ledger, &lines));
     let done = done.await.map_err(|error| failed(error.to_string()))?;
     let imported = done.map_err(|refused| match refused {
         ImportError::Lines(why) => failed(why),

@@ -27,10 +27,11 @@ use ktsu_run_index as rows;
 /// # Errors
 /// [`StoreError`] if there is nothing to verify; damage is in the report.
 pub fn ledger(
-    place: &LedgerPlace,
+    place: impl Into<LedgerPlace>,
     options: &VerifyOptions,
     progress: &mut dyn FnMut(VerifyProgress),
 ) -> Result<VerifyReport, StoreError> {
+    let place = &place.into();
     let report = verify_once(place, options, progress)?;
     let Some(path) = place.file() else {
         return Ok(report);

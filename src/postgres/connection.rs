@@ -13,11 +13,15 @@ use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
+use tokio_postgres::config::SslMode;
 use tokio_postgres::error::SqlState;
+use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{AsyncMessage, Client, Config, NoTls, Row};
+use tokio_postgres::{AsyncMessage, Client, Config, NoTls, Row, Socket};
 
 use crate::query_error::QueryError;
+use crate::server::PostgresServer;
+use crate::tls::Tls;
 
 /// A value in place of `$N`, with its type.
 pub(crate) type SqlParameter = (Box<dyn ToSql + Sync + Send>, Type);
@@ -56,24 +60,41 @@ fn wait<T: Send + 'static>(
     }
 }
 
+/// Connects, and notes warnings of the server from then on.
+async fn connect<T>(
+    config: Config,
+    tls: T,
+    warned: Arc<AtomicBool>,
+) -> Result<Client, tokio_postgres::Error>
+where
+    T: MakeTlsConnect<Socket>,
+    T::Stream: Send + 'static,
+{
+    let (client, mut connection) = config.connect(tls).await?;
+    tokio::spawn(async move {
+        while let Some(Ok(message)) = poll_fn(|task| connection.poll_message(task)).await {
+            if let AsyncMessage::Notice(notice) = message
+                && *notice.code() == SqlState::WARNING
+            {
+                warned.store(true, Ordering::SeqCst);
+            }
+        }
+    });
+    Ok(client)
+}
+
 impl Connection {
     /// Connects. Neither this nor an answer may take longer than the limit.
-    pub(crate) fn open(config: &Config, limit: Duration) -> Result<Self, QueryError> {
+    pub(crate) fn open(server: &PostgresServer, limit: Duration) -> Result<Self, QueryError> {
         let is_warned = Arc::new(AtomicBool::new(false));
-        let (config, warned) = (config.clone(), Arc::clone(&is_warned));
-        let client = wait(limit, async move {
-            let (client, mut connection) = config.connect(NoTls).await?;
-            tokio::spawn(async move {
-                while let Some(Ok(message)) = poll_fn(|task| connection.poll_message(task)).await {
-                    if let AsyncMessage::Notice(notice) = message
-                        && *notice.code() == SqlState::WARNING
-                    {
-                        warned.store(true, Ordering::SeqCst);
-                    }
-                }
-            });
-            Ok(client)
-        })?;
+        let (config, warned) = (server.config.clone(), Arc::clone(&is_warned));
+        let client = match config.get_ssl_mode() {
+            SslMode::Disable => wait(limit, connect(config, NoTls, warned))?,
+            _ => {
+                let tls = Tls::new(server.authorities.as_deref())?;
+                wait(limit, connect(config, tls, warned))?
+            }
+        };
         Ok(Self {
             client: Arc::new(client),
             limit,

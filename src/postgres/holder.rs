@@ -98,7 +98,12 @@ fn began(pid: u32) -> Option<String> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name of a program, in parentheses, may have any character.
     let (_, after) = stat.rsplit_once(')')?;
-    after.split_whitespace().nth(19).map(word)
+    let mut fields = after.split_whitespace();
+    // One that has ended stays until its parent has looked at it.
+    let is_over = fields
+        .next()
+        .is_none_or(|state| ["Z", "X"].contains(&state));
+    fields.nth(18).filter(|_| !is_over).map(word)
 }
 
 #[cfg(test)]

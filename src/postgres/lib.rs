@@ -16,19 +16,21 @@ mod parameters;
 mod queries;
 mod query_error;
 mod schema;
+mod server;
 mod statements;
 mod status;
+mod tls;
 mod values;
 mod write;
 
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
 use ktsu_ledger::canonical::CanonicalJson;
-use ktsu_ledger::store::lease::Lease;
 use ktsu_ledger::store::{
-    AppendRefusal, Audit, Backlog, Cursor, Filter, LedgerStatus, Maintenance, Page, Tail,
+    AppendRefusal, Audit, Backlog, Cursor, Filter, Lease, LedgerStatus, Maintenance, Page, Tail,
     WalCheckpoint,
 };
 use ktsu_ledger::{
@@ -40,6 +42,7 @@ use tokio_postgres::config::Host;
 
 use owner_row::{OwnerRow, wait_until_free};
 use queries::PostgresQueries;
+use server::{PostgresServer, folder_as_host};
 use values::column;
 use write::Writer;
 
@@ -47,13 +50,15 @@ pub use schema::FORMAT;
 
 /// The oldest server that has what is needed.
 const MIN_VERSION: i32 = 140_000;
+/// The port of a server whose address has none.
+const DEFAULT_PORT: u16 = 5432;
 /// The longest wait for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The place of a ledger: a database, and a role of it.
 #[derive(Clone)]
 pub struct PostgresPlace {
-    config: Config,
+    server: PostgresServer,
 }
 
 /// The text is not the address of a database.
@@ -72,18 +77,24 @@ impl fmt::Debug for PostgresPlace {
 /// Its address without the password and the options.
 impl fmt::Display for PostgresPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let role = self.config.get_user().map(|role| format!("{role}@"));
-        let hosts = self.config.get_hosts().iter().map(|host| match host {
-            Host::Tcp(name) => name.clone(),
-            Host::Unix(folder) => folder.display().to_string().replace('/', "%2F"),
-        });
-        let ports = self.config.get_ports();
+        let role = self.server.config.get_user().map(|role| format!("{role}@"));
+        let hosts = self
+            .server
+            .config
+            .get_hosts()
+            .iter()
+            .map(|host| match host {
+                Host::Tcp(name) => name.clone(),
+                Host::Unix(folder) => folder_as_host(folder),
+            });
+        let ports = self.server.config.get_ports();
         let hosts = hosts.enumerate().map(|(at, host)| {
             let port = ports.get(at).or(ports.first());
+            let port = port.filter(|port| **port != DEFAULT_PORT);
             port.map_or_else(|| host.clone(), |port| format!("{host}:{port}"))
         });
         let hosts: Vec<String> = hosts.collect();
-        let database = self.config.get_dbname().unwrap_or_default();
+        let database = self.server.config.get_dbname().unwrap_or_default();
         let role = role.unwrap_or_default();
         write!(f, "postgres://{role}{}/{database}", hosts.join(","))
     }
@@ -105,16 +116,25 @@ impl FromStr for PostgresPlace {
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(CONNECT_TIMEOUT);
         }
-        Ok(Self { config })
+        Ok(Self {
+            server: PostgresServer::new(config, text.contains("sslmode=")),
+        })
     }
 }
 
 impl PostgresPlace {
+    /// The place whose servers prove themselves by the authorities of a PEM file, if one is given.
+    #[must_use]
+    pub fn with_authorities(mut self, file: Option<PathBuf>) -> Self {
+        self.server.authorities = file;
+        self
+    }
+
     /// The place with a password, unless its address has one.
     #[must_use]
     pub fn with_password(mut self, password: Option<&str>) -> Self {
-        if let (None, Some(password)) = (self.config.get_password(), password) {
-            self.config.password(password);
+        if let (None, Some(password)) = (self.server.config.get_password(), password) {
+            self.server.config.password(password);
         }
         self
     }
@@ -178,7 +198,7 @@ fn check_format(ledger: &PostgresQueries) -> Result<(), StoreError> {
 impl Backend for PostgresPlace {
     fn make(&self) -> Result<bool, StoreError> {
         let doing = "make the tables of a ledger";
-        let ledger = PostgresQueries::new(&self.config);
+        let ledger = PostgresQueries::new(&self.server);
         check_server(&ledger)?;
         let found = ledger.ask("SELECT to_regclass('ledger') IS NOT NULL", &Vec::new)?;
         if found.first().map_or(Ok(false), |row| column(row, 0))? {
@@ -200,24 +220,24 @@ impl Backend for PostgresPlace {
     }
 
     fn snapshot(&self) -> Result<Box<dyn Reader>, StoreError> {
-        let ledger = PostgresQueries::snapshot(&self.config)?;
+        let ledger = PostgresQueries::snapshot(&self.server)?;
         check_format(&ledger)?;
         Ok(Box::new(ledger))
     }
 
     fn reader(&self) -> Result<Box<dyn Reader>, StoreError> {
-        let ledger = PostgresQueries::new(&self.config);
+        let ledger = PostgresQueries::new(&self.server);
         check_format(&ledger)?;
         Ok(Box::new(ledger))
     }
 
     fn store(&self) -> Result<Box<dyn Store>, StoreError> {
-        check_server(&PostgresQueries::new(&self.config))?;
+        check_server(&PostgresQueries::new(&self.server))?;
         self.store_after(None)
     }
 
     fn claim(&self) -> Result<Box<dyn Store>, OwnError> {
-        let ledger = PostgresQueries::new(&self.config);
+        let ledger = PostgresQueries::new(&self.server);
         check_server(&ledger)?;
         check_format(&ledger)?;
         let free = wait_until_free(&ledger)?;
@@ -225,18 +245,18 @@ impl Backend for PostgresPlace {
     }
 
     fn status(&self) -> Result<LedgerStatus, StoreError> {
-        status::of(&PostgresQueries::new(&self.config))
+        status::of(&PostgresQueries::new(&self.server))
     }
 
     fn owner(&self) -> Result<Option<LedgerOwner>, StoreError> {
-        Ok(OwnerRow::of(&PostgresQueries::new(&self.config))?.owner())
+        Ok(OwnerRow::of(&PostgresQueries::new(&self.server))?.owner())
     }
 }
 
 impl PostgresPlace {
     /// The end that writes; its owner comes after this state of the ledger, if one is given.
     fn store_after(&self, free: Option<OwnerRow>) -> Result<Box<dyn Store>, StoreError> {
-        let ledger = PostgresQueries::of_owner(&self.config);
+        let ledger = PostgresQueries::of_owner(&self.server);
         check_format(&ledger)?;
         Ok(Box::new(PostgresStore {
             place: self.clone(),

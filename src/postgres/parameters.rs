@@ -12,7 +12,7 @@ use crate::values::{hashes, int, key_list, number, numbers, texts};
 
 /// The frames, streams and blobs of a group, as columns.
 #[derive(Default)]
-pub(crate) struct Frames {
+pub(crate) struct GroupFrames {
     new_ids: Vec<i64>,
     new_names: Vec<String>,
     streams: Vec<i64>,
@@ -30,7 +30,7 @@ pub(crate) fn group_parameters(
     group: &[Entry],
     pending: &mut HashMap<StreamId, StoredStream>,
 ) -> (Vec<SqlParameter>, u64) {
-    let mut frames = Frames::default();
+    let mut frames = GroupFrames::default();
     let mut rows: HashMap<&StreamId, &IndexRow> = HashMap::new();
     for entry in group {
         let first = int(head) + int(frames.seqs.len() as u64) + 1;
@@ -66,7 +66,7 @@ pub(crate) fn group_parameters(
     (parameters, count)
 }
 
-pub(crate) fn frame_parameters(frames: Frames) -> Vec<SqlParameter> {
+pub(crate) fn frame_parameters(frames: GroupFrames) -> Vec<SqlParameter> {
     vec![
         numbers(frames.new_ids),
         (Box::new(frames.new_names), Type::TEXT_ARRAY),

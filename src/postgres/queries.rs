@@ -10,12 +10,13 @@ use ktsu_ledger::store::{
     Audit, Cursor, Filter, IndexRow, MAX_PAGE, PAGE_BYTES, Page, StoreError, Tail,
 };
 use ktsu_ledger::{Hash, Reader, Record, StreamId};
+use tokio_postgres::Row;
 use tokio_postgres::config::TargetSessionAttrs;
 use tokio_postgres::types::Type;
-use tokio_postgres::{Config, Row};
 
 use crate::connection::{Connection, SqlParameter};
 use crate::query_error::QueryError;
+use crate::server::PostgresServer;
 use crate::values::{
     ROW, bytes, column, damaged, hash, hashes, index_row, int, json, key, key_list, key_parameter,
     limit, number, record, stream_id, text, texts, unsigned,
@@ -34,7 +35,7 @@ const OWNER_TIMEOUT: Duration = Duration::from_secs(3);
 /// A ledger that can be asked; its connection is made anew once it is lost.
 #[derive(Debug)]
 pub(crate) struct PostgresQueries {
-    config: Config,
+    server: PostgresServer,
     /// The longest wait for an answer.
     limit: Duration,
     /// True of the owner's: what it cannot find out is unknown, and asked again.
@@ -53,9 +54,9 @@ pub(crate) struct StoredStream {
 
 impl PostgresQueries {
     /// A ledger that is not connected yet.
-    pub(crate) fn new(config: &Config) -> Self {
+    pub(crate) fn new(server: &PostgresServer) -> Self {
         Self {
-            config: config.clone(),
+            server: server.clone(),
             limit: ANSWER_TIMEOUT,
             is_owner: false,
             is_snapshot: false,
@@ -64,21 +65,23 @@ impl PostgresQueries {
     }
 
     /// As its owner sees it, on a server that writes.
-    pub(crate) fn of_owner(config: &Config) -> Self {
-        let mut config = config.clone();
-        config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+    pub(crate) fn of_owner(server: &PostgresServer) -> Self {
+        let mut server = server.clone();
+        server
+            .config
+            .target_session_attrs(TargetSessionAttrs::ReadWrite);
         Self {
             limit: OWNER_TIMEOUT,
             is_owner: true,
-            ..Self::new(&config)
+            ..Self::new(&server)
         }
     }
 
     /// As it is now, whatever is appended meanwhile.
-    pub(crate) fn snapshot(config: &Config) -> Result<Self, StoreError> {
+    pub(crate) fn snapshot(server: &PostgresServer) -> Result<Self, StoreError> {
         let ledger = Self {
             is_snapshot: true,
-            ..Self::new(config)
+            ..Self::new(server)
         };
         let begun = ledger
             .connection()
@@ -89,7 +92,7 @@ impl PostgresQueries {
 
     /// A connection for something that takes long.
     pub(crate) fn patient(&self) -> Result<Connection, QueryError> {
-        Connection::open(&self.config, ANSWER_TIMEOUT)
+        Connection::open(&self.server, ANSWER_TIMEOUT)
     }
 
     /// The connection, made where there is none.
@@ -104,7 +107,7 @@ impl PostgresQueries {
         if self.is_snapshot && held.is_some() {
             return Err(QueryError::Lost("the connection ended"));
         }
-        let open = Arc::new(Connection::open(&self.config, self.limit)?);
+        let open = Arc::new(Connection::open(&self.server, self.limit)?);
         *held = Some(Arc::clone(&open));
         Ok(open)
     }

@@ -18,10 +18,18 @@ pub(crate) enum QueryError {
     Late,
     /// The server wants what the address does not give.
     Unmet,
+    /// The server does not encrypt connections.
+    Unencrypted,
+    /// The server does not prove that it is the one of the address.
+    Untrusted,
+    /// There are no authorities to trust.
+    NoAuthorities,
 }
 
 /// What is said where there is no answer in time.
 const LATE: &str = "there was no answer in time";
+/// What the client says of a server that does not encrypt.
+const UNENCRYPTED: &str = "server does not support TLS";
 /// What is said of a server that follows another one.
 const STANDBY: &str = "the server only reads: it is a standby";
 
@@ -32,6 +40,9 @@ impl QueryError {
             return Self::of_server(refused);
         }
         let mut source = error.source();
+        if source.is_some_and(|cause| cause.to_string() == UNENCRYPTED) {
+            return Self::Unencrypted;
+        }
         while let Some(cause) = source {
             if let Some(cause) = cause.downcast_ref::<io::Error>() {
                 return Self::of_system(cause);
@@ -78,6 +89,7 @@ impl QueryError {
             io::ErrorKind::PermissionDenied if error.raw_os_error().is_none() => {
                 Self::Lost(STANDBY)
             }
+            io::ErrorKind::InvalidData => Self::Untrusted,
             io::ErrorKind::UnexpectedEof => Self::Lost("the connection ended"),
             _ if error.raw_os_error().is_none() => Self::Lost("its host cannot be found"),
             _ => Self::Lost("the connection ended"),
@@ -90,7 +102,7 @@ impl QueryError {
             Self::Refused(code) => refused(doing, &code),
             Self::Lost(why) => StoreError::failed(doing, why),
             Self::Late => StoreError::failed(doing, LATE),
-            Self::Unmet => unmet(doing),
+            other => other.permanent(doing),
         }
     }
 
@@ -100,8 +112,31 @@ impl QueryError {
             Self::Refused(code) => refused(doing, &code),
             Self::Lost(why) => StoreError::Unknown(why.to_owned()),
             Self::Late => StoreError::Unknown(LATE.to_owned()),
-            Self::Unmet => unmet(doing),
+            other => other.permanent(doing),
         }
+    }
+
+    /// As an error that another attempt would meet again.
+    fn permanent(self, doing: &'static str) -> StoreError {
+        let why = match self {
+            Self::Refused(code) => return refused(doing, &code),
+            Self::Lost(why) => why,
+            Self::Late => LATE,
+            Self::Unmet => {
+                "the server wants a password, which the address does not give: set PGPASSWORD"
+            }
+            Self::Unencrypted => {
+                "the server does not encrypt connections; an address with ?sslmode=disable permits that"
+            }
+            Self::Untrusted => {
+                "the server does not prove that it is the one of the address; PGSSLROOTCERT names a file \
+                 with the authority that vouches for it"
+            }
+            Self::NoAuthorities => {
+                "there is no authority to trust: PGSSLROOTCERT names a PEM file with one"
+            }
+        };
+        StoreError::failed(doing, why)
     }
 }
 
@@ -117,10 +152,5 @@ fn refused(doing: &'static str, code: &SqlState) -> StoreError {
         }
         _ => return StoreError::failed(doing, format!("the server refuses ({})", code.code())),
     };
-    StoreError::failed(doing, why)
-}
-
-fn unmet(doing: &'static str) -> StoreError {
-    let why = "the server wants a password or a kind of connection that the address does not give";
     StoreError::failed(doing, why)
 }

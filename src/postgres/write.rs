@@ -9,9 +9,10 @@ use std::sync::Arc;
 
 use ktsu_ledger::event::RunRemoved;
 use ktsu_ledger::removal::Removal;
-use ktsu_ledger::store::lease::Lease;
 use ktsu_ledger::store::precondition::{StoreView, check, unnamed_blobs};
-use ktsu_ledger::store::{AppendRefusal, Entry, Epoch, IndexRow, MAX_PAGE, StoreError, Tail};
+use ktsu_ledger::store::{
+    AppendRefusal, Entry, Epoch, IndexRow, Lease, MAX_PAGE, StoreError, Tail,
+};
 use ktsu_ledger::{Hash, Reader as _, Record, StreamId};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -19,7 +20,7 @@ use tokio_postgres::types::Type;
 use crate::connection::{Connection, SqlParameter};
 use crate::holder::Holder;
 use crate::owner_row::OwnerRow;
-use crate::parameters::{Frames, frame_parameters, group_parameters, row_parameters};
+use crate::parameters::{GroupFrames, frame_parameters, group_parameters, row_parameters};
 use crate::queries::{PostgresQueries, StoredStream};
 use crate::statements::{ACQUIRE, APPEND, BEAT, BEGIN, CLEAR, RELEASE};
 use crate::values::{column, damaged, hashes, int, limit, number, text, unsigned};
@@ -379,7 +380,7 @@ impl Writer {
         }
         let head = self.current_head()?;
         let mut parameters = vec![number(epoch.0), number(head)];
-        parameters.extend(frame_parameters(Frames::default()));
+        parameters.extend(frame_parameters(GroupFrames::default()));
         let last: HashMap<&StreamId, &IndexRow> =
             rows.iter().map(|row| (&row.stream, row)).collect();
         parameters.extend(row_parameters(last.into_values()));

@@ -159,7 +159,7 @@ async fn every_page_damaged_is_refused_to_owners_and_never_read_wrongly() {
                     continue;
                 }
             }
-            match reading::open(setup(&path, &kit), &path).await {
+            match reading::open(setup(&path, &kit)).await {
                 Ok(reading) => {
                     let client = Client::of(&reading.url);
                     let health = client.get("/health").await;
@@ -239,7 +239,7 @@ async fn damage_that_a_reader_meets_stops_the_owner_and_the_next_start() {
         matches!(again, Err(OpenEngineError::Store(_))),
         "it is remembered"
     );
-    let reading = reading::open(setup(&path, &kit), &path).await.unwrap();
+    let reading = reading::open(setup(&path, &kit)).await.unwrap();
     assert!(
         reading.damaged.as_ref().unwrap().contains(bad),
         "{:?}",
@@ -289,7 +289,7 @@ async fn a_run_without_its_last_frame_is_unreadable_and_not_one_that_continues()
     drop(tool);
     let refused = assemble::open(setup(&path, &kit)).await;
     assert!(matches!(refused, Err(OpenEngineError::Store(_))));
-    let reading = reading::open(setup(&path, &kit), &path).await.unwrap();
+    let reading = reading::open(setup(&path, &kit)).await.unwrap();
     let client = Client::of(&reading.url);
     assert_eq!(told_rightly(&client, &sound.envelopes, "cut").await, 1);
     reading.close().await;
@@ -472,7 +472,7 @@ async fn frames_that_are_found_by_another_name_than_their_own_are_unreadable_by_
     page[at + 20] = b'z';
     let other = String::from_utf8(page[at..at + run.len()].to_vec()).unwrap();
     let (_dir, path) = sound.changed(&bytes);
-    let reading = reading::open(setup(&path, &kit), &path).await.unwrap();
+    let reading = reading::open(setup(&path, &kit)).await.unwrap();
     let client = Client::of(&reading.url);
     let list = client.get("/runs").await.json();
     for row in list["runs"].as_array().unwrap() {

@@ -286,7 +286,7 @@ async fn an_engine_that_only_reads_shows_the_frames_that_another_appends() {
         gateway: None,
         resume_unfinished: false,
     };
-    let reading = reading::open(setup, &path).await.unwrap();
+    let reading = reading::open(setup).await.unwrap();
     let mut events = follow(&Client::of(&reading.url), "", None).await;
     let before = lab.client.frames_by_id(&runs).await.len();
     let mut followed = take(&mut events, before).await;

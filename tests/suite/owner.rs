@@ -6,7 +6,7 @@ use std::path::Path;
 use ktsu::assemble::{self, Engine, LedgerPlace, OpenEngineError, Setup};
 use ktsu_ledger::lock::{self, LockError};
 use ktsu_ledger::store::{Reader as _, SqliteReader, SqliteStore, Store as _};
-use ktsu_ledger::{StoreError, StreamId};
+use ktsu_ledger::{LedgerOwner, StoreError, StreamId};
 use serde_json::json;
 
 use crate::support::ledgers::Recorded;
@@ -20,7 +20,7 @@ fn kit() -> KitDir {
     )])
 }
 
-async fn refused(path: &Path, kit: &KitDir) -> Option<lock::LockHolder> {
+async fn refused(path: &Path, kit: &KitDir) -> Option<LedgerOwner> {
     match open(path, kit).await {
         Err(OpenEngineError::Owned(holder)) => holder,
         Err(other) => panic!("refused for another reason: {other}"),
@@ -53,13 +53,14 @@ async fn a_second_owner_learns_who_the_first_is_until_it_is_killed() {
     let run = first.client().run("w", json!({})).await["run_id"].clone();
     for _ in 0..3 {
         let holder = refused(&path, &kit).await.unwrap();
-        assert_eq!(holder.pid, first.pid);
+        assert_eq!(holder.name, format!("process {}", first.pid));
         assert_eq!(holder.url.as_deref(), Some(first.url.as_str()));
     }
     // Another name of the same file is the same ledger.
     let link = dir.path().join("link.db");
     std::os::unix::fs::symlink(&path, &link).unwrap();
-    assert_eq!(refused(&link, &kit).await.unwrap().pid, first.pid);
+    let holder = refused(&link, &kit).await.unwrap();
+    assert_eq!(holder.name, format!("process {}", first.pid));
     // Whoever only looks needs nobody's leave, and sees what the owner does next.
     let reader = SqliteReader::open(&path).unwrap();
     let second = first.client().run("w", json!({})).await["run_id"].clone();

@@ -13,6 +13,8 @@ pub(crate) mod late;
 pub(crate) mod ledgers;
 pub(crate) mod lookalikes;
 pub(crate) mod model;
+#[path = "../../ledger/tests/support/postgres.rs"]
+pub(crate) mod postgres;
 pub(crate) mod process;
 pub(crate) mod random;
 pub(crate) mod scenarios;

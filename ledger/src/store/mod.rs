@@ -32,16 +32,16 @@ pub use audit::{Audit, Inspection, RawBlob, RawFrame, RemovedStream};
 pub use entry::{Entry, EntryError};
 pub use error::{AppendRefusal, StoreError};
 pub use index::{Cursor, Filter, IndexRow, Page, ParseCursorError};
+pub use lease::Lease;
 pub use maintenance::{Backlog, Maintenance, WalCheckpoint};
 pub use memory::MemoryStore;
 pub use sqlite::{FORMAT, SIDE_FILES, SqliteReader, SqliteStore, stored_bytes};
-pub use status::{LedgerStatus, Replica};
+pub use status::{LedgerOwner, LedgerStatus, Replica};
 
 use crate::canonical::CanonicalJson;
 use crate::frame::Record;
 use crate::hash::Hash;
 use crate::id::StreamId;
-use lease::Lease;
 
 /// The maximum number of frames, rows or blobs that one call returns, whatever its limit.
 pub const MAX_PAGE: usize = 10_000;

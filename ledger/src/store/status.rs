@@ -2,8 +2,6 @@
 
 use serde::Serialize;
 
-use crate::place::LedgerOwner;
-
 /// The state of a ledger.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct LedgerStatus {
@@ -20,6 +18,15 @@ pub struct LedgerStatus {
     pub replicas: Vec<Replica>,
     /// What may lose acknowledged frames.
     pub warnings: Vec<String>,
+}
+
+/// The process that owns a ledger, as others see it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LedgerOwner {
+    /// Its name for people: `process 7`, and where.
+    pub name: String,
+    /// The URL at which it listens, once it does.
+    pub url: Option<String>,
 }
 
 /// A server that follows the server of a ledger.

@@ -5,13 +5,16 @@
 
 #![allow(dead_code, clippy::unwrap_used)]
 
+use std::fs::OpenOptions;
 use std::io::Write as _;
+use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
+use ktsu_ledger::Backend as _;
 use ktsu_postgres::PostgresPlace;
 
 /// The user that a server runs as where the tests run as root, which no server does.
@@ -42,7 +45,7 @@ impl Server {
         if let Some(server) = shared.upgrade() {
             return Some(server);
         }
-        let server = Arc::new(Self::start(programs));
+        let server = Arc::new(Self::start(programs, |_| String::new()));
         *shared = Arc::downgrade(&server);
         Some(server)
     }
@@ -50,10 +53,53 @@ impl Server {
     /// A server for one test alone.
     pub(crate) fn alone() -> Option<Self> {
         Self::get()?;
-        programs().map(Self::start)
+        programs().map(|programs| Self::start(programs, |_| String::new()))
     }
 
-    fn start(programs: PathBuf) -> Self {
+    /// A server for one test alone that encrypts connections to 127.0.0.1, and its port there. `ca.pem`
+    /// of its folder is the authority that vouches for it.
+    pub(crate) fn encrypted() -> Option<(Self, u16)> {
+        Self::get()?;
+        let free = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = free.local_addr().unwrap().port();
+        drop(free);
+        let server = Self::start(programs()?, |server| {
+            server.certify("ca", "server");
+            let folder = server.folder.path().display();
+            // Settings of the file can be changed later, others not.
+            let settings = format!(
+                "ssl = on\nssl_cert_file = '{folder}/server.pem'\nssl_key_file = '{folder}/server.key'\n"
+            );
+            let file = format!("{}/postgresql.conf", server.data());
+            let mut file = OpenOptions::new().append(true).open(file).unwrap();
+            file.write_all(settings.as_bytes()).unwrap();
+            format!("-c listen_addresses=127.0.0.1 -p {port}")
+        });
+        Some((server, port))
+    }
+
+    /// Makes an authority and a key that it vouches for at 127.0.0.1, as files of the folder.
+    pub(crate) fn certify(&self, authority: &str, name: &str) {
+        let script = format!(
+            "umask 077 && new='-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes' &&
+             openssl req -x509 $new -days 2 -subj /CN={authority} -keyout {authority}.key -out {authority}.pem &&
+             openssl req $new -subj /CN={name} -keyout {name}.key -out {name}.csr &&
+             echo subjectAltName=IP:127.0.0.1 > {name}.ext &&
+             openssl x509 -req -days 2 -in {name}.csr -CA {authority}.pem -CAkey {authority}.key \
+               -CAcreateserial -extfile {name}.ext -out {name}.pem && chmod 644 {authority}.pem"
+        );
+        let made = self.command_at(PathBuf::from("/bin/sh"), &["-c", &script]);
+        let output = { made }.output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "openssl: {errors}");
+    }
+
+    /// A file of the server's folder.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn start(programs: PathBuf, more: impl FnOnce(&Self) -> String) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let server = Self {
             programs,
@@ -69,7 +115,8 @@ impl Server {
             &[&initdb[..], &["-E", "UTF8", "--no-locale"]].concat(),
         );
         let socket = server.folder.path().display();
-        let options = format!("-c listen_addresses= -c unix_socket_directories={socket}");
+        let more = more(&server);
+        let options = format!("-c listen_addresses= -c unix_socket_directories={socket} {more}");
         let log = format!("{data}.log");
         server.run(
             "pg_ctl",
@@ -89,7 +136,10 @@ impl Server {
     }
 
     fn command(&self, program: &str, arguments: &[&str]) -> Command {
-        let program = self.programs.join(program);
+        self.command_at(self.programs.join(program), arguments)
+    }
+
+    fn command_at(&self, program: PathBuf, arguments: &[&str]) -> Command {
         let is_root = std::fs::metadata("/proc/self").unwrap().uid() == 0;
         let mut command = match is_root {
             true => {
@@ -111,10 +161,19 @@ impl Server {
         assert_eq!(refused, None, "{text}");
     }
 
+    /// As [`Server::sql`], of a server at a port of its own.
+    pub(crate) fn sql_at(&self, port: u16, text: &str) {
+        assert_eq!(self.refusal_at(port, text), None, "{text}");
+    }
+
     /// What the server says of SQL that it refuses.
     pub(crate) fn refusal(&self, text: &str) -> Option<String> {
-        let socket = self.folder.path().display().to_string();
-        let database = ["-h", &socket, "-U", "ktsu", "-d", "postgres"];
+        self.refusal_at(5432, text)
+    }
+
+    fn refusal_at(&self, port: u16, text: &str) -> Option<String> {
+        let (socket, port) = (self.folder.path().display().to_string(), port.to_string());
+        let database = ["-h", &socket, "-p", &port, "-U", "ktsu", "-d", "postgres"];
         let how = ["-X", "-q", "-v", "ON_ERROR_STOP=1", "-c", text];
         let arguments = [&database[..], &how].concat();
         let output = self.command("psql", &arguments).output().unwrap();
@@ -124,19 +183,33 @@ impl Server {
 
     /// A new ledger, in a schema of its own, and the name of that.
     pub(crate) fn ledger(&self) -> (PostgresPlace, String) {
-        let number = self.ledgers.fetch_add(1, Ordering::SeqCst);
-        let schema = format!("ledger_{number}");
-        self.sql(&format!("CREATE SCHEMA {schema}"));
+        let schema = self.schema();
         let place = self.place_with(&format!("-csearch_path%3D{schema}"));
         place.make().unwrap();
         (place, schema)
     }
 
+    /// The name of a new schema, in which there is nothing.
+    pub(crate) fn schema(&self) -> String {
+        let number = self.ledgers.fetch_add(1, Ordering::SeqCst);
+        let schema = format!("ledger_{number}");
+        self.sql(&format!("CREATE SCHEMA {schema}"));
+        schema
+    }
+
     /// The place that an address with these options names.
     pub(crate) fn place_with(&self, options: &str) -> PostgresPlace {
+        self.address_with(options).parse().unwrap()
+    }
+
+    /// The address of a ledger in a schema.
+    pub(crate) fn address(&self, schema: &str) -> String {
+        self.address_with(&format!("-csearch_path%3D{schema}"))
+    }
+
+    fn address_with(&self, options: &str) -> String {
         let socket = self.folder.path().display().to_string().replace('/', "%2F");
-        let url = format!("postgres://ktsu@{socket}/postgres?options={options}");
-        url.parse().unwrap()
+        format!("postgres://ktsu@{socket}/postgres?options={options}")
     }
 }
 

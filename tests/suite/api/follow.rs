@@ -123,7 +123,7 @@ async fn an_engine_that_only_reads_follows_a_run_of_another_until_it_has_ended()
         gateway: None,
         resume_unfinished: false,
     };
-    let reading = reading::open(setup, &path).await.unwrap();
+    let reading = reading::open(setup).await.unwrap();
     let client = Client::of(&reading.url);
     let mut events = client.events(&run, None).await;
     let mut ids = Vec::new();

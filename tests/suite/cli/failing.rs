@@ -318,17 +318,17 @@ fn a_step_that_is_no_fan_out_keeps_its_name_where_it_is_done_again() {
 }
 
 #[test]
-fn the_address_of_a_database_is_no_file_and_its_password_is_not_shown() {
+fn an_address_that_names_no_ledger_is_no_file_and_its_password_is_not_shown() {
     let desk = Desk::new();
-    let address = "postgres://ann:s3cret@db.example/work";
+    let address = "mysql://ann:s3cret@db.example/work";
     for command in [&["runs"][..], &["run", &kit("hello")], &["verify"]] {
         let refused = desk.ktsu(&[command, &["--ledger", address]].concat());
         refused
             .is(2)
-            .warns("--ledger postgres://… is not supported yet: a ledger is a file")
+            .warns("mysql://… is no place for a ledger: it is a file, or postgres://ROLE@HOST/DATABASE")
             .warns("--ledger FILE");
         assert!(!format!("{refused:?}").contains("s3cret"));
     }
-    assert!(!desk.path().join("postgres:").exists());
+    assert!(!desk.path().join("mysql:").exists());
     desk.ktsu(&["version", "--ledger", address]).is(0);
 }

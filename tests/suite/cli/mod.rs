@@ -33,6 +33,7 @@ mod judging;
 mod lock;
 mod locking_tools;
 mod names;
+mod on_postgres;
 mod owning;
 mod page;
 mod posts;

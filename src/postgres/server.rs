@@ -1,0 +1,80 @@
+//! The servers of an address, and how they are reached.
+
+use std::path::{Path, PathBuf};
+
+use tokio_postgres::Config;
+use tokio_postgres::config::{Host, SslMode};
+
+/// The servers of an address, and how they are reached.
+#[derive(Debug, Clone)]
+pub(crate) struct PostgresServer {
+    pub(crate) config: Config,
+    /// The authorities that vouch for the servers, in place of those of the machine.
+    pub(crate) authorities: Option<PathBuf>,
+}
+
+impl PostgresServer {
+    /// The servers of an address, which says how encryption is dealt with or leaves it open.
+    pub(crate) fn new(mut config: Config, says_encryption: bool) -> Self {
+        if !says_encryption {
+            // What leaves the machine is encrypted unless the address says otherwise.
+            config.ssl_mode(match config.get_hosts().iter().all(is_here) {
+                true => SslMode::Disable,
+                false => SslMode::Require,
+            });
+        }
+        Self {
+            config,
+            authorities: None,
+        }
+    }
+}
+
+/// Returns `true` for a host on this machine.
+fn is_here(host: &Host) -> bool {
+    match host {
+        Host::Unix(_) => true,
+        Host::Tcp(name) => {
+            let address: Option<std::net::IpAddr> = name.parse().ok();
+            name == "localhost" || address.is_some_and(|address| address.is_loopback())
+        }
+    }
+}
+
+/// The path of a folder as the host of an address has it.
+pub(crate) fn folder_as_host(folder: &Path) -> String {
+    folder.display().to_string().replace('/', "%2F")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_leaves_the_machine_is_encrypted_unless_the_address_says_otherwise() {
+        for (address, says, mode) in [
+            ("postgres://a@localhost/x", false, SslMode::Disable),
+            ("postgres://a@[::1]/x", false, SslMode::Disable),
+            ("postgres://a@%2Frun/x", false, SslMode::Disable),
+            ("postgres://a@db.example/x", false, SslMode::Require),
+            (
+                "postgres://a@localhost,db.example/x",
+                false,
+                SslMode::Require,
+            ),
+            (
+                "postgres://a@db.example/x?sslmode=disable",
+                true,
+                SslMode::Disable,
+            ),
+            (
+                "postgres://a@localhost/x?sslmode=require",
+                true,
+                SslMode::Require,
+            ),
+        ] {
+            let server = PostgresServer::new(address.parse().unwrap(), says);
+            assert_eq!(server.config.get_ssl_mode(), mode, "{address}");
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! A ledger on PostgreSQL: the same commands, one owner, and nothing that the file has and it has not.
+//! Skipped, with a note, where PostgreSQL is not installed.
+
+use std::sync::Arc;
+
+use serde_json::json;
+
+use super::{Desk, Said, kit};
+use crate::support::guarded;
+use crate::support::postgres::Server;
+use crate::support::process::Process;
+
+/// 32 bytes in hexadecimal digits.
+const KEY: &str = "5ad1a7c3f2b84e0991d6c3b27a64f08e13c5d7e9f0a1b2c3d4e5f60718293a4b";
+
+/// A ledger on a server, and a desk to work with it.
+struct Place {
+    desk: Desk,
+    server: Arc<Server>,
+    address: String,
+}
+
+impl Place {
+    /// A schema in which nothing is made yet.
+    fn empty() -> Option<Self> {
+        let server = Server::get()?;
+        let address = server.address(&server.schema());
+        Some(Self {
+            desk: Desk::new(),
+            server,
+            address,
+        })
+    }
+
+    fn new() -> Option<Self> {
+        let place = Self::empty()?;
+        place.ktsu(&["ledger", "init"]).is(0);
+        Some(place)
+    }
+
+    fn ktsu(&self, arguments: &[&str]) -> Said {
+        let mut command = self.desk.command(arguments);
+        command.env("KTSU_LEDGER", &self.address);
+        Said::of(command.env("KTSU_SIGNING_KEY", KEY))
+    }
+
+    fn run(&self) -> String {
+        let said = self.ktsu(&["run", &kit("hello"), "--json"]);
+        said.is(0).json()["run_id"].as_str().unwrap().to_owned()
+    }
+
+    /// An engine that stays.
+    fn start(&self) -> Process {
+        let kit = std::path::PathBuf::from(kit("hello"));
+        let key = ("KTSU_SIGNING_KEY", KEY);
+        Process::start(&kit, std::path::Path::new(&self.address), &[key])
+    }
+
+    fn status(&self) -> serde_json::Value {
+        self.ktsu(&["ledger", "status", "--json"]).is(0).json()
+    }
+}
+
+#[test]
+fn a_ledger_is_made_once_and_then_every_command_works_on_it() {
+    let Some(place) = Place::empty() else { return };
+    place
+        .ktsu(&["runs"])
+        .is(2)
+        .warns("has no ledger: ktsu ledger init makes one");
+    place.ktsu(&["ledger", "init"]).is(0).says("is made");
+    place
+        .ktsu(&["ledger", "init"])
+        .is(0)
+        .says("was made before");
+    let run = place.run();
+    place.ktsu(&["runs"]).is(0).says(&run);
+    place.ktsu(&["trace", &run]).is(0).says("greet");
+    place.ktsu(&["frames", &run]).is(0).says("run.completed");
+    place.ktsu(&["replay", "--all", "--strict"]).is(0);
+    place
+        .ktsu(&["fork", &run, "--at", "3", "--kit", &kit("hello")])
+        .is(0);
+    place.ktsu(&["verify"]).is(0).says("is sound");
+    let archive = ["evidence", "export", &run, "-o", "evidence.tar"];
+    place.ktsu(&archive).is(0);
+    place
+        .desk
+        .ktsu(&["evidence", "verify", "evidence.tar"])
+        .is(0);
+    let status = place.status();
+    assert_eq!(status["status"]["owner"], json!(null));
+    assert!(
+        status["status"]["position"].as_u64().unwrap() > 12,
+        "{status}"
+    );
+    let warned = place.ktsu(&["ledger", "status"]);
+    warned.is(0).warns("no synchronous standby");
+}
+
+#[test]
+fn an_export_of_a_server_is_that_of_a_file_byte_for_byte_both_ways() {
+    let Some(place) = Place::new() else { return };
+    place.desk.hello();
+    place.desk.hello();
+    place
+        .desk
+        .ktsu(&["export", "--all", "-o", "file.jsonl"])
+        .is(0);
+    place.ktsu(&["import", "file.jsonl"]).is(0);
+    place.ktsu(&["export", "--all", "-o", "server.jsonl"]).is(0);
+    let read = |name: &str| std::fs::read(place.desk.path().join(name)).unwrap();
+    assert_eq!(read("file.jsonl"), read("server.jsonl"));
+    let back = ["import", "server.jsonl", "--ledger", "back.db"];
+    place.desk.ktsu(&back).is(0);
+    place
+        .desk
+        .ktsu(&["export", "--all", "--ledger", "back.db", "-o", "back.jsonl"])
+        .is(0);
+    assert_eq!(read("file.jsonl"), read("back.jsonl"));
+    place.ktsu(&["verify"]).is(0);
+}
+
+#[test]
+fn an_engine_without_the_signing_key_does_not_start_and_owns_nothing() {
+    let Some(place) = Place::new() else { return };
+    let mut command = place.desk.command(&["run", &kit("hello")]);
+    Said::of(command.env("KTSU_LEDGER", &place.address))
+        .is(2)
+        .warns("KTSU_SIGNING_KEY")
+        .warns("openssl rand -base64 32");
+    assert_eq!(place.status()["status"]["epoch"], 0);
+}
+
+#[test]
+fn a_second_engine_learns_who_the_first_is_until_that_is_killed() {
+    let Some(place) = Place::new() else { return };
+    let first = place.start();
+    for command in [
+        &["run", &kit("hello")][..],
+        &["start", "--port", "0", "--kit", &kit("hello")],
+    ] {
+        place
+            .ktsu(command)
+            .is(2)
+            .warns(&format!("process {}", first.pid))
+            .warns(&first.url);
+    }
+    let owner = place.status()["status"]["owner"].clone();
+    assert_eq!(owner["url"], first.url.as_str());
+    let invoked = place.ktsu(&["invoke", "hello", "--wait", "--json"]);
+    invoked.is(0);
+    first.kill();
+    // The same machine knows at once that it has ended.
+    place.run();
+    assert_eq!(place.status()["status"]["owner"], json!(null));
+    place.ktsu(&["verify"]).is(0);
+}
+
+#[tokio::test]
+async fn an_owner_that_was_suspended_beyond_its_lease_writes_nothing_more_and_ends() {
+    let Some(place) = Place::new() else { return };
+    let first = place.start();
+    first.client().run("hello", json!({})).await;
+    first.signal("STOP");
+    // It neither answers nor beats, and so another one takes over after the lease.
+    let second = place.start();
+    let run = second.client().run("hello", json!({})).await;
+    assert_eq!(
+        place.status()["status"]["owner"]["url"],
+        second.url.as_str()
+    );
+    first.signal("CONT");
+    let ended = tokio::task::spawn_blocking(move || first.ended());
+    assert_eq!(guarded("its end", ended).await.unwrap(), Some(2));
+    let run = run["run_id"].as_str().unwrap().to_owned();
+    place.ktsu(&["runs", "get", &run]).is(0);
+    second.stop();
+    assert_eq!(place.status()["status"]["owner"], json!(null));
+    place.ktsu(&["verify"]).is(0);
+    drop(place.server);
+}
