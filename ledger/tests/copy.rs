@@ -180,15 +180,80 @@ fn a_stream_that_is_longer_than_a_page_is_copied_in_batches() {
     let mut history = History::new(1, 2);
     let drafts = |salt| completed("s", payload(60_000, salt));
     history.append(entry(&run("a"), None, (0..200).map(drafts).collect()));
+    let small = |salt| completed("s", payload(9, salt));
+    history.append(entry(&run("b"), None, (0..2_500).map(small).collect()));
+    let file = File::new();
     let mut steps = Vec::new();
-    let mut memory = MemoryStore::new();
-    let result = copy(&history.store, &mut memory, &mut |frames| {
+    let result = copy(&history.store, &mut file.store(), &mut |frames| {
         steps.push(frames)
     })
     .unwrap();
-    is_copy(&history.store, &memory, &result);
+    is_copy(&history.store, &file.reader(), &result);
     assert_eq!((steps[0], steps.last()), (0, Some(&result.frames)));
     assert!(steps.len() > 10 && steps.is_sorted(), "{steps:?}");
+    let mut memory = MemoryStore::new();
+    let again = copied(&file.reader(), &mut memory).unwrap();
+    is_copy(&history.store, &memory, &again);
+}
+
+#[test]
+fn more_streams_and_index_rows_than_a_page_are_copied() {
+    let mut history = History::new(2, 1);
+    for number in 0..1_100 {
+        let stream = run(&format!("n{number}"));
+        let begun = entry(&stream, None, vec![ended()]);
+        let row = row(&stream, "w", "complete", number % 3);
+        history.append(begun.with_index(row).unwrap());
+    }
+    let file = File::new();
+    let result = copied(&history.store, &mut file.store()).unwrap();
+    is_copy(&history.store, &file.reader(), &result);
+    assert_eq!(result.streams, 1_101);
+}
+
+#[test]
+fn a_target_that_does_not_keep_what_it_was_given_is_found() {
+    let history = History::new(3, 20);
+    let last = view(&history.store).last_position().unwrap();
+    let name = &Content::of(&history.store).rows[0].stream;
+    for (script, found) in [
+        (
+            "UPDATE frames SET body = body || ' ' WHERE pos = 3".to_owned(),
+            "position 3",
+        ),
+        (format!("DELETE FROM frames WHERE pos = {last}"), "position"),
+        (
+            format!("UPDATE frames SET pos = pos + 1 WHERE pos = {last}"),
+            "position",
+        ),
+        ("DELETE FROM blobs WHERE pos = 2".to_owned(), "the blob"),
+        (
+            "UPDATE blobs SET body = '1' WHERE pos = 2".to_owned(),
+            "the blob",
+        ),
+        (
+            "INSERT INTO frames (stream, seq, hash, body) SELECT stream, 99, hash, body
+             FROM frames WHERE pos = 1"
+                .to_owned(),
+            "after the last",
+        ),
+        (
+            format!(
+                "CREATE TRIGGER quiet BEFORE INSERT ON index_rows WHEN NEW.stream = '{name}'
+                     BEGIN SELECT RAISE(IGNORE); END"
+            ),
+            "the list of runs",
+        ),
+    ] {
+        let file = File::new();
+        let changed = copy(&history.store, &mut file.store(), &mut |frames| {
+            if frames == last {
+                file.forge(&script);
+            }
+        });
+        let words = changed.unwrap_err().to_string();
+        assert!(words.contains(found), "{script}: {words}");
+    }
 }
 
 #[test]

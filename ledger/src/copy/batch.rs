@@ -56,14 +56,10 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// Returns `true` if an entry follows from frames that have to be durable first: a cause in
-    /// another stream, or the parent of a branch.
+    /// Returns `true` if an entry names causes in streams of the batch: those must be durable first.
     pub(super) fn is_needed_by(&self, entry: &Entry) -> bool {
-        let causes = entry.foreign_causes().iter().map(|(stream, _)| stream);
-        let mut others = causes
-            .chain(entry.forked_from())
-            .filter(|other| *other != entry.stream());
-        others.any(|other| self.streams.contains(other))
+        let mut causes = entry.foreign_causes().iter();
+        causes.any(|(other, _)| other != entry.stream() && self.streams.contains(other))
     }
 
     pub(super) fn push(&mut self, entry: Entry) {

@@ -158,3 +158,56 @@ impl SourceFrame {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn raw() -> RawFrame {
+        RawFrame {
+            position: 4,
+            misplaced: None,
+            stream: Some("run:a".to_owned()),
+            seq: Some(2),
+            hash: Hash::of(b"{}").as_bytes().to_vec(),
+            body: b"{}".to_vec(),
+            is_found: true,
+        }
+    }
+
+    /// Each change that makes it another frame.
+    fn changes() -> [fn(&mut RawFrame); 8] {
+        [
+            |raw| raw.position = 5,
+            |raw| raw.misplaced = Some("-1".to_owned()),
+            |raw| raw.stream = None,
+            |raw| raw.stream = Some("of no kind".to_owned()),
+            |raw| raw.seq = None,
+            |raw| raw.hash = vec![0; 32],
+            |raw| raw.body = vec![0xff],
+            |raw| raw.is_found = false,
+        ]
+    }
+
+    #[test]
+    fn a_frame_with_a_wrong_column_is_not_copied() {
+        assert!(SourceFrame::of(raw(), 4).is_ok());
+        for (number, change) in changes().into_iter().enumerate() {
+            let mut changed = raw();
+            change(&mut changed);
+            assert!(SourceFrame::of(changed, 4).is_err(), "change {number}");
+        }
+    }
+
+    #[test]
+    fn a_frame_of_the_target_is_the_same_in_every_column() -> Result<(), CopyError> {
+        let frame = SourceFrame::of(raw(), 4)?;
+        assert!(frame.is(&raw()));
+        for (number, change) in changes().into_iter().enumerate() {
+            let mut changed = raw();
+            change(&mut changed);
+            assert!(!frame.is(&changed), "change {number}");
+        }
+        Ok(())
+    }
+}
