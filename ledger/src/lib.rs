@@ -6,6 +6,7 @@ pub mod appender;
 pub mod branch;
 pub mod canonical;
 pub mod chain;
+pub mod copy;
 pub mod disk_space;
 pub mod event;
 pub mod frame;
