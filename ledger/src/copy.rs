@@ -24,7 +24,7 @@ use std::collections::HashSet;
 
 use crate::frame::Blob;
 use crate::hash::Hash;
-use crate::store::{Epoch, Reader, Store, StoreError};
+use crate::store::{Epoch, Reader, Store, StoreError, WalCheckpoint};
 
 use batch::{Batch, OpenEntry};
 use pages::SourceFrame;
@@ -73,7 +73,14 @@ pub fn copy(
     };
     copying.copy_frames(survey.last)?;
     copy_rows(from, to, epoch)?;
-    compare::compare(from, to, &survey)
+    let copied = compare::compare(from, to, &survey)?;
+    if let Some(maintenance) = to.maintenance() {
+        maintenance.checkpoint(WalCheckpoint::Full)?;
+    }
+    if let Some(lease) = to.lease() {
+        lease.release(epoch)?;
+    }
+    Ok(copied)
 }
 
 /// Reads every index row of the source, so that a damaged one is found before anything is written.

@@ -1,29 +1,46 @@
 //! `ktsu ledger`: making, copying and looking at a ledger as a whole.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
+use ktsu_ledger::appender::MIN_FREE_BYTES;
+use ktsu_ledger::copy::Copied;
 use ktsu_ledger::store::{LedgerStatus, Replica};
-use ktsu_ledger::{Ledger, OwnError};
+use ktsu_ledger::{Ledger, OwnError, Owned};
 use serde_json::json;
 
-use super::location::nearby_ledger;
-use super::output::{GOOD, line, note, painted, print_json, symbols};
+use super::location::{ledger_at, nearby_ledger};
+use super::output::{GOOD, is_live, line, note, painted, print_json, symbols, transient};
+use super::reading::must_see_all;
 use super::{Common, Failure, text};
 use ktsu_evidence::facts;
+use ktsu_opening::files::create_folder_of;
 
 /// What `ledger` takes.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum LedgerCommand {
     /// Makes the ledger where there is none: its tables, in a database on a server
     Init,
+    /// Copies the ledger to a place that is empty or has a part of the copy: from a file to a server, or
+    /// back, and compares every frame
+    Copy(CopyArguments),
     /// Shows who owns the ledger, how long it is, what follows its server, and what may lose frames
     Status,
+}
+
+/// What `ledger copy` takes.
+#[derive(Debug, clap::Args)]
+pub(super) struct CopyArguments {
+    /// The place of the copy: a file, or postgres://ROLE@HOST/DATABASE
+    #[arg(long, value_name = "LEDGER")]
+    to: PathBuf,
 }
 
 /// Runs one of them.
 pub(super) fn run(common: &Common, command: &LedgerCommand) -> Result<ExitCode, Failure> {
     match command {
         LedgerCommand::Init => init(common),
+        LedgerCommand::Copy(arguments) => copy(common, arguments),
         LedgerCommand::Status => status(common),
     }
 }
@@ -32,10 +49,7 @@ fn init(common: &Common) -> Result<ExitCode, Failure> {
     let place = nearby_ledger(common)?;
     let made = Ledger::open(&place.ledger)
         .make()
-        .map_err(|refused| match refused {
-            OwnError::Store(error) => error.into(),
-            other => Failure::could_not_run(other.to_string()),
-        })?;
+        .map_err(|refused| not_owned(&place.ledger.to_string(), refused))?;
     if common.json {
         return print_json(&json!({"ledger": place.ledger.to_string(), "made": made}));
     }
@@ -49,6 +63,81 @@ fn init(common: &Common) -> Result<ExitCode, Failure> {
         text::line(&place.ledger.to_string())
     ));
     Ok(ExitCode::SUCCESS)
+}
+
+fn copy(common: &Common, arguments: &CopyArguments) -> Result<ExitCode, Failure> {
+    let from = nearby_ledger(common)?.ledger;
+    let to = ledger_at(arguments.to.clone())?;
+    must_see_all(&from)?;
+    // A server shows one state while its owner works; a file does not.
+    if from.file().is_some()
+        && let Some(owner) = Ledger::open(&from).owner()?
+    {
+        let words = format!("{from} is owned by {}", owner.name);
+        return Err(Failure::could_not_run(words).hint("stop it first, or copy a backup"));
+    }
+    let source = Ledger::open(&from).snapshot()?;
+    to.file().map_or(Ok(()), create_folder_of)?;
+    let target = Ledger::open(&to);
+    let refused = |refused: OwnError| not_owned(&to.to_string(), refused);
+    target.make().map_err(refused)?;
+    // The lock is bound first, so that it is given back last.
+    let Owned {
+        lock, mut store, ..
+    } = target.own(MIN_FREE_BYTES).map_err(refused)?;
+    let live = is_live();
+    let mut shown = 0;
+    let copied = ktsu_ledger::copy::copy(source.as_ref(), store.as_mut(), &mut |frames| {
+        if live && frames >= shown + 10_000 {
+            shown = frames;
+            transient(&format!("  {} {frames} frames", symbols().ellipsis()));
+        }
+    });
+    if live {
+        transient("");
+    }
+    drop(store);
+    drop(lock);
+    let copied = copied.map_err(|why| {
+        let words = format!("{from} was not copied to {to}: {why}");
+        Failure::could_not_run(words)
+    })?;
+    print_copied(common, &from.to_string(), &to.to_string(), &copied)
+}
+
+fn print_copied(
+    common: &Common,
+    from: &str,
+    to: &str,
+    copied: &Copied,
+) -> Result<ExitCode, Failure> {
+    if common.json {
+        return print_json(&json!({
+            "from": from, "to": to, "frames": copied.frames, "streams": copied.streams,
+            "blobs": copied.blobs, "bytes": copied.bytes, "root": copied.root.to_string(),
+        }));
+    }
+    line(&format!(
+        "{} {} holds {} of {}, compared one by one",
+        painted(GOOD, symbols().good()),
+        text::line(to),
+        text::count(copied.frames, "frame"),
+        text::count(copied.streams, "stream")
+    ));
+    line(&format!("  root {}", copied.root));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The failure for a ledger that this process cannot own.
+fn not_owned(ledger: &str, refused: OwnError) -> Failure {
+    match refused {
+        OwnError::Held(owner) => {
+            let words = format!("{ledger} is owned by {}", owner.name);
+            Failure::could_not_run(words).hint("stop it first")
+        }
+        OwnError::Lock(lock) => Failure::could_not_run(lock.to_string()),
+        OwnError::Store(error) => error.into(),
+    }
 }
 
 fn status(common: &Common) -> Result<ExitCode, Failure> {

@@ -3,9 +3,12 @@
 
 use std::sync::Arc;
 
+use ktsu_ledger::store::SqliteStore;
+
 use serde_json::json;
 
 use super::{Desk, Said, kit};
+use crate::golden::goldens;
 use crate::support::guarded;
 use crate::support::postgres::Server;
 use crate::support::process::Process;
@@ -119,6 +122,73 @@ fn an_export_of_a_server_is_that_of_a_file_byte_for_byte_both_ways() {
         .is(0);
     assert_eq!(read("file.jsonl"), read("back.jsonl"));
     place.ktsu(&["verify"]).is(0);
+}
+
+#[test]
+fn a_ledger_is_copied_to_a_server_and_back_with_one_root() {
+    let Some(place) = Place::empty() else { return };
+    place.desk.hello();
+    let to = ["ledger", "copy", "--to", &place.address, "--json"];
+    let there = place.desk.ktsu(&to).is(0).json();
+    place.ktsu(&["verify"]).is(0).says("is sound");
+    place.ktsu(&["replay", "--all", "--strict"]).is(0);
+    let back = place.ktsu(&["ledger", "copy", "--to", "back.db", "--json"]);
+    assert_eq!(back.is(0).json()["root"], there["root"]);
+    let verified = ["verify", "--ledger", "back.db"];
+    place.desk.ktsu(&verified).is(0);
+    // What is there already is compared, and nothing else is written.
+    let again = place.desk.ktsu(&to).is(0).json();
+    assert_eq!(again["root"], there["root"]);
+    // The server has a run more than the file, which is not lost by a copy over it.
+    place.run();
+    place
+        .desk
+        .ktsu(&to)
+        .is(2)
+        .warns("the target has another frame");
+    place.ktsu(&["verify"]).is(0);
+}
+
+#[test]
+fn goldens_are_copied_verified_and_replayed_from_a_server_with_one_root() {
+    let Some(place) = Place::new() else { return };
+    let file = place.desk.path().join("golden.db");
+    let mut store = SqliteStore::open(&file).unwrap();
+    for (_, golden) in goldens() {
+        golden.put(&mut store);
+    }
+    drop(store);
+    let copy = [
+        "ledger",
+        "copy",
+        "--ledger",
+        "golden.db",
+        "--to",
+        &place.address,
+    ];
+    let there = place
+        .desk
+        .ktsu(&[&copy[..], &["--json"]].concat())
+        .is(0)
+        .json();
+    let back = ["ledger", "copy", "--to", "back.db", "--json"];
+    let back = place.ktsu(&back).is(0).json();
+    assert_eq!(back["root"], there["root"]);
+    assert!(there["frames"].as_u64().unwrap() > 500, "{there}");
+    place.ktsu(&["verify"]).is(0);
+    let exported = |ledger: &str, name: &str| {
+        let export = ["export", "--all", "--ledger", ledger, "-o", name];
+        place.desk.ktsu(&export).is(0);
+        std::fs::read(place.desk.path().join(name)).unwrap()
+    };
+    let first = exported("golden.db", "a.jsonl");
+    assert_eq!(first, exported(&place.address, "b.jsonl"));
+    assert_eq!(first, exported("back.db", "c.jsonl"));
+    let replayed = |ledger: &str| {
+        let replay = ["replay", "--all", "--strict", "--ledger", ledger, "--json"];
+        place.desk.ktsu(&replay).json()
+    };
+    assert_eq!(replayed(&place.address), replayed("golden.db"));
 }
 
 #[test]
