@@ -489,6 +489,12 @@ fn a_source_with_a_gap_in_its_positions_is_refused_and_nothing_is_written() {
             last,
         ),
         ("UPDATE frames SET pos = -1 WHERE pos = 1".to_owned(), 1),
+        (
+            "INSERT INTO frames (pos, stream, seq, hash, body)
+             SELECT -1, stream, 99, hash, body FROM frames WHERE pos = 1"
+                .to_owned(),
+            1,
+        ),
     ] {
         let file = File::of(&history);
         file.forge(&script);
