@@ -127,6 +127,15 @@ pub trait Backend: fmt::Debug + Send + Sync {
         Ok(self.store()?)
     }
 
+    /// Returns `true` if another process may become the owner now: nothing owns the ledger, or its owner
+    /// has done nothing for a whole lease, as far as the caller has looked at it that long.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    fn is_free(&self) -> Result<bool, StoreError> {
+        Ok(self.owner()?.is_none())
+    }
+
     /// What an operator wants to know of it.
     ///
     /// # Errors
@@ -272,6 +281,18 @@ impl Ledger {
         match &self.kept {
             OpenedBackend::File(path) => Ok(lock::holder(path).map(LedgerOwner::from)),
             OpenedBackend::Elsewhere(backend) => backend.owner(),
+        }
+    }
+
+    /// Returns `true` if another process may become the owner now. For one that waits: asked again and
+    /// again of the same ledger.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn is_free(&self) -> Result<bool, StoreError> {
+        match &self.kept {
+            OpenedBackend::File(path) => Ok(lock::holder(path).is_none()),
+            OpenedBackend::Elsewhere(backend) => backend.is_free(),
         }
     }
 

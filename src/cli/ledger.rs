@@ -68,6 +68,9 @@ fn init(common: &Common) -> Result<ExitCode, Failure> {
 fn copy(common: &Common, arguments: &CopyArguments) -> Result<ExitCode, Failure> {
     let from = nearby_ledger(common)?.ledger;
     let to = ledger_at(arguments.to.clone())?;
+    if from.to_string() == to.to_string() && from.file().is_some() {
+        return Err(Failure::could_not_run("a ledger is not copied to itself"));
+    }
     must_see_all(&from)?;
     // A server shows one state while its owner works; a file does not.
     if from.file().is_some()

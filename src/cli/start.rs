@@ -1,6 +1,7 @@
 //! `ktsu start`: a long-running engine.
 
 mod reload;
+mod standby;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -24,7 +25,8 @@ use ktsu_config::fault::Faults;
 use ktsu_config::read::duration_ms;
 use ktsu_environment::settings::ListenSettings;
 use ktsu_kit::Kit;
-use ktsu_opening::engine::{open, open_reading, receiver, start_failure};
+use ktsu_ledger::Ledger;
+use ktsu_opening::engine::{open, open_if_free, open_reading, receiver, start_failure};
 use ktsu_opening::environment::{load_environment, process_environment};
 use ktsu_opening::kit::load_kit_as;
 use ktsu_opening::ledger::DAMAGED_HINT;
@@ -107,6 +109,10 @@ pub(super) struct Arguments {
     /// Serves the ledger read-only: does not own it and writes nothing, even if it is damaged
     #[arg(long)]
     read_only: bool,
+    /// Serves what can be read while another engine owns the ledger, which is on a server, and takes over once
+    /// that is gone
+    #[arg(long, conflicts_with = "read_only")]
+    standby: bool,
     /// How long calls in flight may take to be recorded after SIGTERM or Ctrl-C; a second signal ends
     /// the process at once
     #[arg(long, env = "KTSU_DRAIN", value_name = "TIME", default_value = "30s", value_parser = drain_time)]
@@ -191,6 +197,10 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
         arguments.service,
         None | Some(ServiceArguments::Orchestrator)
     );
+    if arguments.standby && !keeps_ledger {
+        let words = "--standby is only for the orchestrator, which has the ledger";
+        return Err(Failure::could_not_run(words).hint("ktsu start --standby"));
+    }
     if arguments.read_only && !keeps_ledger {
         let words = "--read-only is only for the orchestrator, which has the ledger";
         return Err(Failure::could_not_run(words).hint("ktsu start --read-only"));
@@ -295,7 +305,7 @@ async fn orchestrator(
     common: &Common,
     arguments: Arguments,
     mut signals: Signals,
-    logs: StartLog,
+    mut logs: StartLog,
 ) -> Result<ExitCode, Failure> {
     let kit = load_kit_as(&arguments.kit, arguments.locked)?;
     warn_of(&kit.warnings);
@@ -317,15 +327,39 @@ async fn orchestrator(
         process.insert("KTSU_WITNESS".to_owned(), witness);
     }
     let receiver = receiver(environment.as_ref(), &mut process, ledger.ledger.file()).await?;
-    let file = ledger.ledger.clone();
-    let engine = open(Setup {
+    let setup = || Setup {
         listen,
-        agents,
-        own_url: arguments.own_url,
-        gateway: arguments.config,
-        ..Setup::embedded(kit, environment, process, file)
-    })
-    .await?;
+        agents: agents.clone(),
+        own_url: arguments.own_url.clone(),
+        gateway: arguments.config.clone(),
+        ..Setup::embedded(
+            Arc::clone(&kit),
+            environment.clone(),
+            process.clone(),
+            ledger.ledger.clone(),
+        )
+    };
+    let engine = match arguments.standby {
+        false => open(setup()).await?,
+        true => {
+            standby::check(&ledger.ledger)?;
+            loop {
+                if !standby::until_free(common, setup(), &mut signals, &mut logs).await? {
+                    return Ok(ExitCode::SUCCESS);
+                }
+                // Otherwise another standby was faster.
+                if let Some(engine) = open_if_free(setup()).await? {
+                    break engine;
+                }
+            }
+        }
+    };
+    // Asked of a server whose frames may be on one disk only; it answers in an instant.
+    if let Ok(status) = Ledger::open(&ledger.ledger).status() {
+        for warning in status.warnings {
+            tracing::warn!("{warning}");
+        }
+    }
     if let Some(receiver) = &receiver {
         tracing::info!(url = receiver.url(), "local webhook receiver ready");
     }
@@ -362,12 +396,10 @@ async fn start_read_only(
     let ledger = ledger_location(common, environment.as_ref())?;
     let file = ledger.ledger.clone();
     let kit = Arc::new(Kit::empty());
-    let setup = Setup {
+    let setup = standby::reading(Setup {
         listen,
-        agents: Agents::Nowhere,
-        resume_unfinished: false,
         ..Setup::embedded(kit, environment, process_environment(), file)
-    };
+    });
     warn_of_second_name(&ledger.ledger);
     let reading = open_reading(setup).await?;
     if let Some(why) = &reading.damaged {

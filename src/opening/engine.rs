@@ -15,7 +15,7 @@ use crate::faults::invalid_file;
 use crate::ledger::{UNSERVABLE_HINT, restore_hint};
 use crate::quoting::quoted;
 use ktsu_assemble::reading::ReadOnlyEngine;
-use ktsu_assemble::{self as assemble, Engine, OpenEngineError, Setup};
+use ktsu_assemble::{self as assemble, Engine, LedgerPlace, OpenEngineError, Setup};
 use ktsu_environment::Environment;
 use ktsu_orchestrator::AwaitedEffects;
 use ktsu_receiver::Receiver;
@@ -78,14 +78,30 @@ pub async fn open_reading(setup: Setup) -> Result<ReadOnlyEngine, Failure> {
 /// Opens an engine.
 pub async fn open(setup: Setup) -> Result<Engine, Failure> {
     let place = setup.ledger.clone();
-    assemble::open(setup).await.map_err(|refused| {
-        let full = may_be_disk_full(&refused) && place.file().is_some_and(is_disk_full);
-        let failure = explain(refused, &place.to_string());
-        match full {
-            true => failure.hint(DISK_FULL_HINT),
-            false => failure,
+    let opened = assemble::open(setup).await;
+    opened.map_err(|refused| not_opened(refused, &place))
+}
+
+/// Opens an engine, unless another one owns the ledger.
+pub async fn open_if_free(setup: Setup) -> Result<Option<Engine>, Failure> {
+    let place = setup.ledger.clone();
+    match assemble::open(setup).await {
+        Ok(engine) => Ok(Some(engine)),
+        Err(OpenEngineError::Owned(_) | OpenEngineError::Store(StoreError::Fenced { .. })) => {
+            Ok(None)
         }
-    })
+        Err(refused) => Err(not_opened(refused, &place)),
+    }
+}
+
+/// The failure for an engine that was not opened, and what to type.
+fn not_opened(refused: OpenEngineError, place: &LedgerPlace) -> Failure {
+    let full = may_be_disk_full(&refused) && place.file().is_some_and(is_disk_full);
+    let failure = explain(refused, &place.to_string());
+    match full {
+        true => failure.hint(DISK_FULL_HINT),
+        false => failure,
+    }
 }
 
 /// The hint if the disk is too full to start.

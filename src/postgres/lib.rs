@@ -26,6 +26,7 @@ mod write;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ktsu_ledger::canonical::CanonicalJson;
@@ -40,7 +41,7 @@ use ktsu_ledger::{
 use tokio_postgres::Config;
 use tokio_postgres::config::Host;
 
-use owner_row::{OwnerRow, wait_until_free};
+use owner_row::{OwnerRow, Watch};
 use queries::PostgresQueries;
 use server::{PostgresServer, folder_as_host};
 use values::column;
@@ -59,6 +60,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Clone)]
 pub struct PostgresPlace {
     server: PostgresServer,
+    watch: Arc<Watch>,
 }
 
 /// The text is not the address of a database.
@@ -118,6 +120,7 @@ impl FromStr for PostgresPlace {
         }
         Ok(Self {
             server: PostgresServer::new(config, text.contains("sslmode=")),
+            watch: Arc::default(),
         })
     }
 }
@@ -240,8 +243,13 @@ impl Backend for PostgresPlace {
         let ledger = PostgresQueries::new(&self.server);
         check_server(&ledger)?;
         check_format(&ledger)?;
-        let free = wait_until_free(&ledger)?;
+        let free = self.watch.wait(&ledger)?;
         Ok(self.store_after(Some(free))?)
+    }
+
+    fn is_free(&self) -> Result<bool, StoreError> {
+        let (_, is_free) = self.watch.look(&PostgresQueries::new(&self.server))?;
+        Ok(is_free)
     }
 
     fn status(&self) -> Result<LedgerStatus, StoreError> {

@@ -1,5 +1,6 @@
 //! The row that says who owns a ledger, and the wait until nothing does.
 
+use std::sync::{Mutex, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -57,23 +58,78 @@ impl OwnerRow {
     }
 }
 
-/// The state of a ledger that nothing owns, or whose owner has done nothing for a whole lease.
-///
-/// # Errors
-/// [`OwnError::Held`] as soon as an owner does something.
-pub(crate) fn wait_until_free(ledger: &PostgresQueries) -> Result<OwnerRow, OwnError> {
-    let first = OwnerRow::of(ledger)?;
-    let started = Instant::now();
-    let mut now = first.clone();
-    while let Some(owner) = now.owner() {
-        if now.has_changed_since(&first) {
-            return Err(OwnError::Held(owner));
-        }
-        if started.elapsed() >= LEASE {
-            break;
-        }
-        sleep(LOOK_INTERVAL);
-        now = OwnerRow::of(ledger)?;
+/// What a process has seen of an owner, and for how long it is the same.
+#[derive(Debug, Default)]
+pub(crate) struct Watch {
+    seen: Mutex<Option<(OwnerRow, Instant)>>,
+}
+
+impl Watch {
+    /// The row at present, and whether another process may become the owner after it.
+    pub(crate) fn look(&self, ledger: &PostgresQueries) -> Result<(OwnerRow, bool), StoreError> {
+        let row = OwnerRow::of(ledger)?;
+        let is_free = self.is_free(&row, Instant::now());
+        Ok((row, is_free))
     }
-    Ok(now)
+
+    fn is_free(&self, row: &OwnerRow, now: Instant) -> bool {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = match &*seen {
+            Some((before, since)) if !row.has_changed_since(before) => *since,
+            Some(_) | None => {
+                *seen = Some((row.clone(), now));
+                now
+            }
+        };
+        row.owner().is_none() || now.duration_since(since) >= LEASE
+    }
+
+    /// The state of a ledger that nothing owns, or whose owner has done nothing for a whole lease.
+    ///
+    /// # Errors
+    /// [`OwnError::Held`] as soon as an owner does something.
+    pub(crate) fn wait(&self, ledger: &PostgresQueries) -> Result<OwnerRow, OwnError> {
+        let (first, mut is_free) = self.look(ledger)?;
+        let mut now = first.clone();
+        while !is_free {
+            sleep(LOOK_INTERVAL);
+            (now, is_free) = self.look(ledger)?;
+            let owner = now.owner().filter(|_| now.has_changed_since(&first));
+            if let Some(owner) = owner {
+                return Err(OwnError::Held(owner));
+            }
+        }
+        Ok(now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The row of a process that is at work somewhere.
+    fn row(beat: u64) -> OwnerRow {
+        OwnerRow {
+            beat,
+            holder: "elsewhere 7 boot namespace 1".to_owned(),
+            ..OwnerRow::default()
+        }
+    }
+
+    #[test]
+    fn an_owner_is_gone_once_it_has_done_nothing_for_a_lease_of_the_one_who_watches() {
+        let (watch, begin) = (Watch::default(), Instant::now());
+        let after = |seconds| begin + Duration::from_secs(seconds);
+        assert!(!watch.is_free(&row(1), after(0)));
+        assert!(!watch.is_free(&row(1), after(4)));
+        // It beats, and the time begins anew.
+        assert!(!watch.is_free(&row(2), after(4)));
+        assert!(!watch.is_free(&row(2), after(8)));
+        assert!(watch.is_free(&row(2), after(9)));
+        let given_up = OwnerRow {
+            holder: String::new(),
+            ..row(3)
+        };
+        assert!(watch.is_free(&given_up, after(9)));
+    }
 }

@@ -228,6 +228,72 @@ fn a_second_engine_learns_who_the_first_is_until_that_is_killed() {
 }
 
 #[tokio::test]
+async fn a_standby_serves_what_can_be_read_and_takes_over_once_the_owner_is_gone() {
+    let Some(place) = Place::new() else { return };
+    let first = place.start();
+    let run = first.client().run("hello", json!({})).await["run_id"].clone();
+    let run = run.as_str().unwrap().to_owned();
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = free.local_addr().unwrap().port().to_string();
+    drop(free);
+    let mut command = place
+        .desk
+        .command(&["start", "--standby", "--json", "--port", &port]);
+    command.args([
+        "--runtime-port",
+        "0",
+        "--gateway-port",
+        "0",
+        "--kit",
+        &kit("hello"),
+    ]);
+    command.env("KTSU_LEDGER", &place.address);
+    let standby = Process::spawn({
+        command.env("KTSU_SIGNING_KEY", KEY);
+        command
+    });
+    let client = standby.client();
+    let seen = client.get(&format!("/runs/{run}/envelope")).await;
+    assert_eq!(seen.json()["status"], "complete");
+    let refused = client.post("/invoke/hello", "{}").await;
+    assert!(refused.status >= 400, "{}", refused.text());
+    // What the owner does next is seen, too.
+    let next = first.client().run("hello", json!({})).await["run_id"].clone();
+    let next = next.as_str().unwrap().to_owned();
+    assert_eq!(client.get(&format!("/runs/{next}")).await.status, 200);
+    first.kill();
+    let taken_over = async {
+        while place.status()["status"]["epoch"] != 2 {
+            tokio::task::yield_now().await;
+        }
+    };
+    guarded("the takeover", taken_over).await;
+    let mut after = None;
+    while after.is_none() {
+        // Between the two there is nothing that listens.
+        let answer = client.try_send("GET", "/health", &[], "").await;
+        after = answer.filter(|answer| answer.status == 200);
+    }
+    let run = client.run("hello", json!({})).await["run_id"].clone();
+    assert!(run.as_str().is_some(), "{run}");
+    standby.stop();
+    place.ktsu(&["verify"]).is(0);
+    let file = [
+        "start",
+        "--standby",
+        "--ledger",
+        "a.db",
+        "--kit",
+        &kit("hello"),
+    ];
+    place
+        .desk
+        .ktsu(&file)
+        .is(2)
+        .warns("a standby needs a ledger on a server");
+}
+
+#[tokio::test]
 async fn an_owner_that_was_suspended_beyond_its_lease_writes_nothing_more_and_ends() {
     let Some(place) = Place::new() else { return };
     let first = place.start();

@@ -1,0 +1,85 @@
+//! `ktsu start --standby`: serves what can be read, until nothing owns the ledger.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ktsu_ledger::Ledger;
+
+use super::super::output::note;
+use super::super::signals::{ServiceSignal, Signals};
+use super::super::{Common, Failure};
+use super::ready;
+use super::reload::StartLog;
+use ktsu_assemble::{Agents, LedgerPlace, Setup};
+use ktsu_kit::Kit;
+use ktsu_opening::engine::open_reading;
+
+/// The time between two looks at the owner.
+const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+
+/// Refuses a ledger that only one machine can own.
+pub(super) fn check(ledger: &LedgerPlace) -> Result<(), Failure> {
+    match ledger.is_shared() {
+        true => Ok(()),
+        false => {
+            let words = format!("a standby needs a ledger on a server, and {ledger} is a file");
+            Err(Failure::could_not_run(words).hint("--ledger postgres://ROLE@HOST/DATABASE"))
+        }
+    }
+}
+
+/// The setup of an engine that only reads, of one that writes.
+pub(super) fn reading(setup: Setup) -> Setup {
+    Setup {
+        kit: Arc::new(Kit::empty()),
+        agents: Agents::Nowhere,
+        resume_unfinished: false,
+        ..setup
+    }
+}
+
+/// Serves what can be read until the ledger is free; `false` if it was stopped before.
+pub(super) async fn until_free(
+    common: &Common,
+    setup: Setup,
+    signals: &mut Signals,
+    logs: &mut StartLog,
+) -> Result<bool, Failure> {
+    let place = setup.ledger.clone();
+    if is_free(Ledger::open(&place)).await == Some(true) {
+        return Ok(true);
+    }
+    let engine = open_reading(reading(setup)).await?;
+    tracing::info!(ledger = %place, url = engine.url, "ready as a standby");
+    ready(common, "the ktsu standby", &engine.url);
+    let mut looks = tokio::time::interval(LOOK_INTERVAL);
+    let is_free = loop {
+        tokio::select! {
+            signal = signals.next_of_service() => match signal {
+                ServiceSignal::Stop => break false,
+                ServiceSignal::Reload => logs.reload(Some(&engine.principals)),
+            },
+            _ = looks.tick() => {
+                logs.report_dropped();
+                // A server that does not answer may be about to be replaced by its own standby.
+                if is_free(Ledger::open(&place)).await == Some(true) {
+                    break true;
+                }
+            }
+        }
+    };
+    signals.unless_again(engine.close()).await;
+    if is_free {
+        tracing::info!(ledger = %place, "taking over");
+        if !common.json {
+            note("the owner of the ledger is gone: taking over");
+        }
+    }
+    Ok(is_free)
+}
+
+/// Whether the ledger is free, if its server answers.
+async fn is_free(ledger: Ledger) -> Option<bool> {
+    let looked = tokio::task::spawn_blocking(move || ledger.is_free()).await;
+    looked.ok()?.ok()
+}
