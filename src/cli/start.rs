@@ -1,5 +1,6 @@
 //! `ktsu start`: a long-running engine.
 
+mod ready;
 mod reload;
 mod standby;
 
@@ -10,13 +11,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use serde_json::json;
 
+use self::ready::ready;
 use self::reload::{ReloadSettings, StartLog};
 use super::location::ledger_location;
 use super::logging::LogFormat;
 use super::logging::warn_of;
-use super::output::{is_quiet, line, note};
+use super::output::note;
 use super::reading::warn_of_second_name;
 use super::signals::{ServiceSignal, Signals};
 use super::{Common, Failure, text};
@@ -271,15 +272,6 @@ async fn gateway(
         arguments.drain,
     )
     .await
-}
-
-/// Prints where the service listens, unless only errors are wanted.
-fn ready(common: &Common, name: &str, url: &str) {
-    if common.json {
-        line(&json!({"url": url, "pid": std::process::id()}).to_string());
-    } else if !is_quiet() {
-        line(&format!("{name} listens on {url}"));
-    }
 }
 
 /// Prints where a service listens, and waits for a signal.

@@ -41,7 +41,7 @@ use ktsu_ledger::{
 use tokio_postgres::Config;
 use tokio_postgres::config::Host;
 
-use owner_row::{OwnerRow, Watch};
+use owner_row::{OwnerRow, OwnerWatch};
 use queries::PostgresQueries;
 use server::{PostgresServer, folder_as_host};
 use values::column;
@@ -60,7 +60,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Clone)]
 pub struct PostgresPlace {
     server: PostgresServer,
-    watch: Arc<Watch>,
+    watch: Arc<OwnerWatch>,
 }
 
 /// The text is not the address of a database.

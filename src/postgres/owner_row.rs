@@ -60,11 +60,11 @@ impl OwnerRow {
 
 /// What a process has seen of an owner, and for how long it is the same.
 #[derive(Debug, Default)]
-pub(crate) struct Watch {
+pub(crate) struct OwnerWatch {
     seen: Mutex<Option<(OwnerRow, Instant)>>,
 }
 
-impl Watch {
+impl OwnerWatch {
     /// The row at present, and whether another process may become the owner after it.
     pub(crate) fn look(&self, ledger: &PostgresQueries) -> Result<(OwnerRow, bool), StoreError> {
         let row = OwnerRow::of(ledger)?;
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn an_owner_is_gone_once_it_has_done_nothing_for_a_lease_of_the_one_who_watches() {
-        let (watch, begin) = (Watch::default(), Instant::now());
+        let (watch, begin) = (OwnerWatch::default(), Instant::now());
         let after = |seconds| begin + Duration::from_secs(seconds);
         assert!(!watch.is_free(&row(1), after(0)));
         assert!(!watch.is_free(&row(1), after(4)));

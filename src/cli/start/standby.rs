@@ -8,7 +8,7 @@ use ktsu_ledger::Ledger;
 use super::super::output::note;
 use super::super::signals::{ServiceSignal, Signals};
 use super::super::{Common, Failure};
-use super::ready;
+use super::ready::ready;
 use super::reload::StartLog;
 use ktsu_assemble::{Agents, LedgerPlace, Setup};
 use ktsu_kit::Kit;
