@@ -114,15 +114,20 @@ impl Server {
             "initdb",
             &[&initdb[..], &["-E", "UTF8", "--no-locale"]].concat(),
         );
-        let socket = server.folder.path().display();
         let more = more(&server);
+        server.begin(&more);
+        server
+    }
+
+    /// Starts the server with more options.
+    fn begin(&self, more: &str) {
+        let (data, log) = (self.data(), format!("{}.log", self.data()));
+        let socket = self.folder.path().display();
         let options = format!("-c listen_addresses= -c unix_socket_directories={socket} {more}");
-        let log = format!("{data}.log");
-        server.run(
+        self.run(
             "pg_ctl",
             &["-D", &data, "-s", "-w", "-l", &log, "-o", &options, "start"],
         );
-        server
     }
 
     fn data(&self) -> String {
@@ -153,6 +158,59 @@ impl Server {
         command.args(arguments).current_dir(self.folder.path());
         command.stdin(Stdio::null()).stdout(Stdio::null());
         command
+    }
+
+    /// Stops the server as a crash of its machine would, and starts it again.
+    pub(crate) fn crash(&self) {
+        let (data, log) = (self.data(), format!("{}.log", self.data()));
+        self.run(
+            "pg_ctl",
+            &[
+                "-D",
+                &data,
+                "-s",
+                "-w",
+                "-l",
+                &log,
+                "-m",
+                "immediate",
+                "restart",
+            ],
+        );
+    }
+
+    /// A server that follows this one, which waits for it from then on before it acknowledges anything.
+    pub(crate) fn standby(&self) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let open = std::fs::Permissions::from_mode(0o777);
+        std::fs::set_permissions(folder.path(), open).unwrap();
+        let standby = Self {
+            programs: self.programs.clone(),
+            folder,
+            ledgers: AtomicU64::new(0),
+        };
+        let socket = self.folder.path().display().to_string();
+        let copy = [
+            "-h",
+            &socket,
+            "-U",
+            "ktsu",
+            "-D",
+            &standby.data(),
+            "-R",
+            "-X",
+            "stream",
+        ];
+        self.run(
+            "pg_basebackup",
+            &[&copy[..], &["--no-sync", "-c", "fast"]].concat(),
+        );
+        standby.begin("");
+        self.sql("ALTER SYSTEM SET synchronous_standby_names = '*'");
+        self.sql("SELECT pg_reload_conf()");
+        let waits = "SELECT 1 / count(*) FROM pg_stat_replication WHERE sync_state = 'sync'";
+        while self.refusal(waits).is_some() {}
+        standby
     }
 
     /// Runs SQL as the role that owns every ledger.
