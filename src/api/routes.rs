@@ -46,9 +46,10 @@ use std::sync::LazyLock;
 use axum::Extension;
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::{FromRequestParts, Path};
+use axum::extract::{FromRequestParts, Path, Request};
 use axum::http::request::Parts;
-use axum::middleware::from_fn;
+use axum::middleware::{Next, from_fn};
+use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use ktsu_ledger::StreamId;
 use serde_json::Value;
@@ -97,7 +98,10 @@ pub fn router_for(orchestrator: Orchestrator, access: Access) -> Router {
     let router = DOCUMENTED
         .clone()
         .route("/openapi.json", get(openapi_json))
-        .with_state(orchestrator)
+        .with_state(orchestrator.clone())
+        .layer(from_fn(move |request, next| {
+            answer_as_owner(orchestrator.clone(), request, next)
+        }))
         .layer(Extension(access.models.clone()))
         .layer(from_fn(move |request, next| {
             access::authorize(access.clone(), request, next)
@@ -108,8 +112,21 @@ pub fn router_for(orchestrator: Orchestrator, access: Access) -> Router {
     Router::new().fallback_service(inner)
 }
 
+/// Answers, unless the engine was suspended meanwhile and another one may have become the owner: what it
+/// says could be out of date.
+async fn answer_as_owner(orchestrator: Orchestrator, request: Request, next: Next) -> Response {
+    let response = next.run(request).await;
+    match orchestrator.is_owner() {
+        true => response,
+        false => {
+            let words = "this engine is not sure to own its ledger any more; ask again";
+            ProblemDetails::new(ErrorCode::LedgerStopped, words).into_response()
+        }
+    }
+}
+
 /// The description as JSON: it never changes, so it is made once.
-async fn openapi_json(_: Query<NoParameters>) -> axum::response::Response {
+async fn openapi_json(_: Query<NoParameters>) -> Response {
     static TEXT: LazyLock<Bytes> = LazyLock::new(|| Bytes::from(openapi_document().to_string()));
     document::response(&TEXT)
 }

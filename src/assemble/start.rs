@@ -221,6 +221,8 @@ impl Appending {
             let epoch = lock.set_log_epoch(appender.epoch().0);
             epoch.map_err(OpenEngineError::Lock)?;
         }
+        let owner = appender.clone();
+        values.egress.set_gate(Arc::new(move || owner.is_owner()));
         ledger::stop_when_damaged(&opened.damage, &appender, &values.setup.ledger);
         let ledger = WritableLedger {
             thread,

@@ -23,7 +23,7 @@ mod stream;
 mod tests;
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -147,7 +147,16 @@ struct Inner {
     connections: GuardedConnections,
     places: Mutex<HashMap<String, Arc<Semaphore>>>,
     per_host: usize,
+    gate: OnceLock<Gate>,
 }
+
+/// Returns `true` while something may leave.
+pub type Gate = Arc<dyn Fn() -> bool + Send + Sync>;
+
+/// The longest wait for a gate: longer than an owner takes to renew its ownership, or to lose it.
+const GATE_TIMEOUT: Duration = Duration::from_secs(6);
+/// The time between two looks at a gate that is closed.
+const GATE_INTERVAL: Duration = Duration::from_millis(50);
 
 impl Client {
     /// A client for a policy. Connections and certificates are loaded when first needed.
@@ -178,7 +187,30 @@ impl Client {
             rules,
             places: Mutex::default(),
             per_host,
+            gate: OnceLock::new(),
         })))
+    }
+
+    /// From now on nothing leaves while this returns `false`. Said once.
+    pub fn set_gate(&self, gate: Gate) {
+        // A second one would be a defect of the caller; the first one stays.
+        let _ = self.0.gate.set(gate);
+    }
+
+    /// Waits until something may leave.
+    pub(crate) async fn pass_gate(&self) -> Result<(), EgressError> {
+        let Some(may_leave) = self.0.gate.get() else {
+            return Ok(());
+        };
+        let begun = tokio::time::Instant::now();
+        while !may_leave() {
+            if begun.elapsed() >= GATE_TIMEOUT {
+                let words = "this engine is not sure to own its ledger any more";
+                return Err(EgressError::new(EgressErrorCode::Unreachable, words));
+            }
+            tokio::time::sleep(GATE_INTERVAL).await;
+        }
+        Ok(())
     }
 
     /// Sends once: never repeated, never redirected.

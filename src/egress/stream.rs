@@ -128,6 +128,7 @@ impl Client {
                 Some(held.ok_or_else(|| full(&target.place, count))?)
             }
         };
+        self.pass_gate().await?;
         Ok(RequestSlot {
             client: self.clone(),
             target,

@@ -381,3 +381,29 @@ async fn a_sending_that_waits_is_small() {
     let bytes = size_of_val(&waiting);
     assert!(bytes <= 1024, "{bytes} bytes");
 }
+
+#[tokio::test]
+async fn nothing_leaves_while_the_gate_is_closed_and_it_is_asked_again() {
+    let (address, mut seen) = answering(ok("fine")).await;
+    let client = local();
+    let looks = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&looks);
+    client.set_gate(Arc::new(move || {
+        counted.fetch_add(1, Ordering::SeqCst) >= 2
+    }));
+    let sent = send(&client, &format!("http://{address}/")).await;
+    assert_eq!(sent.expect("an answer").status, 200);
+    assert_eq!(looks.load(Ordering::SeqCst), 3);
+    assert!(seen.recv().await.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_gate_that_stays_closed_is_an_error_before_anything_was_sent() {
+    let client = local();
+    client.set_gate(Arc::new(|| false));
+    let refused = send(&client, "http://127.0.0.1:9/").await.unwrap_err();
+    assert!(
+        !refused.sent && refused.message.contains("own its ledger"),
+        "{refused}"
+    );
+}

@@ -455,6 +455,12 @@ impl Orchestrator {
         failed.map(|reason| reason.to_string())
     }
 
+    /// Returns `true` while no other engine can have become the owner of the ledger: asked before an
+    /// answer leaves.
+    pub fn is_owner(&self) -> bool {
+        self.shared.appender.is_owner()
+    }
+
     /// Stops: no run continues, and everything sent to the appender is durable. Unfinished work
     /// resumes at the next start.
     pub fn stop(&self) {

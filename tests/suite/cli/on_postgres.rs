@@ -293,13 +293,15 @@ async fn a_standby_serves_what_can_be_read_and_takes_over_once_the_owner_is_gone
         .warns("a standby needs a ledger on a server");
 }
 
-#[tokio::test]
-async fn an_owner_that_was_suspended_beyond_its_lease_writes_nothing_more_and_ends() {
+#[tokio::test(flavor = "multi_thread")]
+async fn an_owner_that_was_suspended_beyond_its_lease_answers_and_writes_nothing_more_and_ends() {
     let Some(place) = Place::new() else { return };
     let first = place.start();
     first.client().run("hello", json!({})).await;
     first.signal("STOP");
     // It neither answers nor beats, and so another one takes over after the lease.
+    let asker = first.client();
+    let asked = tokio::spawn(async move { asker.try_send("GET", "/runs", &[], "").await });
     let second = place.start();
     let run = second.client().run("hello", json!({})).await;
     assert_eq!(
@@ -307,6 +309,8 @@ async fn an_owner_that_was_suspended_beyond_its_lease_writes_nothing_more_and_en
         second.url.as_str()
     );
     first.signal("CONT");
+    let answer = guarded("its answer", asked).await.unwrap();
+    assert_ne!(answer.map(|answer| answer.status), Some(200));
     let ended = tokio::task::spawn_blocking(move || first.ended());
     assert_eq!(guarded("its end", ended).await.unwrap(), Some(2));
     let run = run["run_id"].as_str().unwrap().to_owned();
