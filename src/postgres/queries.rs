@@ -2,7 +2,8 @@
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use ktsu_ledger::canonical::CanonicalJson;
 use ktsu_ledger::removal::end_of_removed;
@@ -29,6 +30,10 @@ const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
     SET LOCAL idle_in_transaction_session_timeout = 0";
 /// The longest wait for an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// The longest time for which a question is asked again: a server starts again in less.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The time between two attempts.
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
 /// The longest wait of an owner: less than an appender waits for an outcome, and than a lease lasts.
 const OWNER_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -121,31 +126,43 @@ impl PostgresQueries {
         *held = None;
     }
 
-    /// Asks. A lost connection is made anew, once: a question changes nothing.
+    /// Asks. A question changes nothing, so it is asked again after a connection was lost: at once, and
+    /// for as long as a server takes to start again. An owner asks once, and its appender again.
     pub(crate) fn ask(
         &self,
         question: &str,
         parameters: &dyn Fn() -> Vec<SqlParameter>,
     ) -> Result<Vec<Row>, StoreError> {
-        let asked = |connection: Arc<Connection>| connection.query(question, parameters());
-        let connected = || self.connection();
-        let answered = match connected().map(asked) {
-            Ok(Err(QueryError::Lost(_))) if !self.is_snapshot => {
-                self.disconnect();
-                connected().and_then(asked)
-            }
-            answered => answered.and_then(|answered| answered),
-        };
-        answered.map_err(|error| {
+        let begun = Instant::now();
+        let is_patient = !self.is_owner && !self.is_snapshot && self.server.has_answered();
+        let mut is_first = true;
+        loop {
+            let connection = self.connection();
+            let answered = connection.and_then(|open| open.query(question, parameters()));
+            let error = match answered {
+                Ok(rows) => {
+                    self.server.note_answer();
+                    return Ok(rows);
+                }
+                Err(error) => error,
+            };
             if !matches!(error, QueryError::Refused(_)) && !self.is_snapshot {
                 // A late answer would be in front of the next one.
                 self.disconnect();
             }
-            match self.is_owner {
+            let is_lost = matches!(error, QueryError::Lost(_)) && !self.is_snapshot;
+            if is_lost && (is_first || is_patient && begun.elapsed() < PATIENCE) {
+                if !is_first {
+                    sleep(RETRY_PAUSE);
+                }
+                is_first = false;
+                continue;
+            }
+            return Err(match self.is_owner {
                 true => error.writing(READING),
                 false => error.reading(READING),
-            }
-        })
+            });
+        }
     }
 
     pub(crate) fn ask_one(

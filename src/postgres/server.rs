@@ -1,6 +1,8 @@
 //! The servers of an address, and how they are reached.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode};
@@ -11,6 +13,8 @@ pub(crate) struct PostgresServer {
     pub(crate) config: Config,
     /// The authorities that vouch for the servers, in place of those of the machine.
     pub(crate) authorities: Option<PathBuf>,
+    /// True once it has answered: from then on it is taken to come back.
+    has_answered: Arc<AtomicBool>,
 }
 
 impl PostgresServer {
@@ -26,7 +30,18 @@ impl PostgresServer {
         Self {
             config,
             authorities: None,
+            has_answered: Arc::default(),
         }
+    }
+
+    /// Notes that it has answered.
+    pub(crate) fn note_answer(&self) {
+        self.has_answered.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns `true` if it has ever answered this process.
+    pub(crate) fn has_answered(&self) -> bool {
+        self.has_answered.load(Ordering::Relaxed)
     }
 }
 

@@ -1,23 +1,27 @@
 //! A process that is killed at any moment loses nothing it has acknowledged (R01, R12, R15).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ktsu_ledger::event::RunEvent;
-use ktsu_ledger::store::{Filter, Reader as _, SqliteReader, read_all};
-use ktsu_ledger::{Event, StreamId};
-use ktsu_ledger::{verify, verify_file};
+use ktsu_ledger::store::{Filter, read_all};
+use ktsu_ledger::verify;
+use ktsu_ledger::{Event, Ledger, LedgerPlace, StreamId};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::support::ledgers::frames;
+use crate::support::postgres::Server;
 use crate::support::process::Process;
 use crate::support::random::RandomNumbers;
 use crate::support::{Client, KitDir, Sink, campaign, guarded};
 
 const CLIENTS: usize = 16;
+/// The signing key: 32 bytes in hexadecimal digits.
+const KEY: &str = "5ad1a7c3f2b84e0991d6c3b27a64f08e13c5d7e9f0a1b2c3d4e5f60718293a4b";
 
 fn kit() -> KitDir {
     KitDir::new(&[
@@ -158,10 +162,30 @@ impl World {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn kills_lose_nothing_that_was_acknowledged() {
-    let mut random = RandomNumbers::seeded();
-    let kit = kit();
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("ledger.db");
+    let kills = campaign(15, 50) as u64;
+    lose_nothing(&path, &LedgerPlace::from(&path), kills, None).await;
+}
+
+/// The server of the ledger crashes in the middle of the work, and then its owner is killed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn crashes_of_the_server_and_kills_lose_nothing_that_was_acknowledged() {
+    let Some(server) = Server::alone() else {
+        return;
+    };
+    let (place, schema) = server.ledger();
+    let address = PathBuf::from(server.address(&schema));
+    let place = LedgerPlace::Backend(Arc::new(place));
+    let rounds = campaign(3, 20) as u64;
+    lose_nothing(&address, &place, rounds, Some(&server)).await;
+}
+
+/// Starts and kills engines on a ledger while clients work with them, and holds what they saw against
+/// the ledger.
+async fn lose_nothing(path: &Path, place: &LedgerPlace, kills: u64, server: Option<&Server>) {
+    let mut random = RandomNumbers::seeded();
+    let kit = kit();
     let sink = Sink::new().await;
     let (told, url) = watch::channel(String::new());
     let world = Arc::new(World {
@@ -174,15 +198,18 @@ async fn kills_lose_nothing_that_was_acknowledged() {
         .map(|number| tokio::spawn(Arc::clone(&world).live(number)))
         .collect();
     let start = || {
-        let pairs = [("SINK", sink.url.as_str())];
-        tokio::task::block_in_place(|| Process::start(kit.dir.path(), &path, &pairs))
+        let pairs = [("SINK", sink.url.as_str()), ("KTSU_SIGNING_KEY", KEY)];
+        tokio::task::block_in_place(|| Process::start(kit.dir.path(), path, &pairs))
     };
-    let kills = campaign(15, 50) as u64;
     for _ in 0..kills {
         let process = start();
         told.send_replace(process.url.clone());
         // A moment by chance, from before the first commit to the middle of the work.
         tokio::time::sleep(Duration::from_micros(random.next(150_000))).await;
+        if let Some(server) = server {
+            tokio::task::block_in_place(|| server.crash());
+            tokio::time::sleep(Duration::from_micros(random.next(500_000))).await;
+        }
         tokio::task::block_in_place(|| process.kill());
         assert!(
             clients.iter().all(|client| !client.is_finished()),
@@ -199,9 +226,10 @@ async fn kills_lose_nothing_that_was_acknowledged() {
     let heard = sink.heard();
     process.stop();
 
-    let report = verify_file(&path, &verify::VerifyOptions::default(), &mut |_| {}).unwrap();
+    let options = verify::VerifyOptions::default();
+    let report = ktsu_history::verify::ledger(place, &options, &mut |_| {}).unwrap();
     assert_eq!(report.problems, []);
-    let reader = SqliteReader::open(&path).unwrap();
+    let reader = Ledger::open(place).reader().unwrap();
     let journal = world.journal.lock().unwrap();
     for ((run, seq), hash) in &journal.frames {
         let stream = StreamId::run(run).unwrap();
