@@ -242,6 +242,9 @@ fn an_address_is_parsed_and_its_password_is_not_shown() {
     let place: PostgresPlace = "postgres://ann:s3cret@db.example/work".parse().unwrap();
     let shown = "PostgresPlace(\"postgres://ann@db.example/work\")";
     assert_eq!(format!("{place:?}"), shown);
+    let schema = "postgres://ann@db.example:5433/work?options=-csearch_path%3Done";
+    let place: PostgresPlace = schema.replace("ann@", "ann:s3cret@").parse().unwrap();
+    assert_eq!(place.to_string(), schema);
     assert!("ledger.db?".parse::<PostgresPlace>().is_err());
 }
 

@@ -83,7 +83,7 @@ mod tests {
         assert!(refused.contains("mysql://…") && !refused.contains("s3cret"));
         #[cfg(feature = "postgres")]
         {
-            let shown = "postgres://ann@db.example:5433/work";
+            let shown = "postgres://ann@db.example:5433/work?options=-csearch_path%3Dx";
             let given = "postgresql://ann:s3cret@db.example:5433/work?options=-csearch_path%3Dx";
             assert_eq!(named(given).unwrap(), shown);
             let refused = named("postgres://ann:s3cret@db:port/x").unwrap_err();

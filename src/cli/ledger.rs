@@ -68,7 +68,7 @@ fn init(common: &Common) -> Result<ExitCode, Failure> {
 fn copy(common: &Common, arguments: &CopyArguments) -> Result<ExitCode, Failure> {
     let from = nearby_ledger(common)?.ledger;
     let to = ledger_at(arguments.to.clone())?;
-    if from.to_string() == to.to_string() && from.file().is_some() {
+    if from.to_string() == to.to_string() {
         return Err(Failure::could_not_run("a ledger is not copied to itself"));
     }
     must_see_all(&from)?;

@@ -37,6 +37,9 @@ use ktsu_orchestrator::{AwaitedEffects, LedgerState};
 /// The time between two checks of the state of the ledger.
 const SIGNAL_POLL_INTERVAL: Duration = Duration::from_millis(250);
 
+/// The pause of a standby that did not become the owner.
+const STANDBY_PAUSE: Duration = Duration::from_secs(1);
+
 /// The longest time to drain.
 const MAX_DRAIN: Duration = Duration::from_secs(3600);
 
@@ -339,10 +342,11 @@ async fn orchestrator(
                 if !standby::until_free(common, setup(), &mut signals, &mut logs).await? {
                     return Ok(ExitCode::SUCCESS);
                 }
-                // Otherwise another standby was faster.
                 if let Some(engine) = open_if_free(setup()).await? {
                     break engine;
                 }
+                // Another standby was faster.
+                tokio::time::sleep(STANDBY_PAUSE).await;
             }
         }
     };

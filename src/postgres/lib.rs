@@ -76,7 +76,7 @@ impl fmt::Debug for PostgresPlace {
     }
 }
 
-/// Its address without the password and the options.
+/// Its address without the password; of the options only those that say where the ledger is.
 impl fmt::Display for PostgresPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let role = self.server.config.get_user().map(|role| format!("{role}@"));
@@ -98,8 +98,22 @@ impl fmt::Display for PostgresPlace {
         let hosts: Vec<String> = hosts.collect();
         let database = self.server.config.get_dbname().unwrap_or_default();
         let role = role.unwrap_or_default();
-        write!(f, "postgres://{role}{}/{database}", hosts.join(","))
+        write!(f, "postgres://{role}{}/{database}", hosts.join(","))?;
+        match self.server.config.get_options() {
+            Some(options) => write!(f, "?options={}", as_parameter(options)),
+            None => Ok(()),
+        }
     }
+}
+
+/// A text as a parameter of an address has it.
+fn as_parameter(text: &str) -> String {
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.,".contains(byte);
+    let bytes = text.bytes().map(|byte| match plain(&byte) {
+        true => char::from(byte).to_string(),
+        false => format!("%{byte:02X}"),
+    });
+    bytes.collect()
 }
 
 impl FromStr for PostgresPlace {
@@ -119,7 +133,7 @@ impl FromStr for PostgresPlace {
             config.connect_timeout(CONNECT_TIMEOUT);
         }
         Ok(Self {
-            server: PostgresServer::new(config, text.contains("sslmode=")),
+            server: PostgresServer::new(config, text),
             watch: Arc::default(),
         })
     }
@@ -240,7 +254,7 @@ impl Backend for PostgresPlace {
     }
 
     fn claim(&self) -> Result<Box<dyn Store>, OwnError> {
-        let ledger = PostgresQueries::new(&self.server);
+        let ledger = PostgresQueries::of_primary(&self.server);
         check_server(&ledger)?;
         check_format(&ledger)?;
         let free = self.watch.wait(&ledger)?;
@@ -248,7 +262,9 @@ impl Backend for PostgresPlace {
     }
 
     fn is_free(&self) -> Result<bool, StoreError> {
-        let (_, is_free) = self.watch.look(&PostgresQueries::new(&self.server))?;
+        let (_, is_free) = self
+            .watch
+            .look(&PostgresQueries::of_primary(&self.server))?;
         Ok(is_free)
     }
 

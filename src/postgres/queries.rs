@@ -69,16 +69,21 @@ impl PostgresQueries {
         }
     }
 
-    /// As its owner sees it, on a server that writes.
-    pub(crate) fn of_owner(server: &PostgresServer) -> Self {
+    /// On a server that writes.
+    pub(crate) fn of_primary(server: &PostgresServer) -> Self {
         let mut server = server.clone();
         server
             .config
             .target_session_attrs(TargetSessionAttrs::ReadWrite);
+        Self::new(&server)
+    }
+
+    /// As its owner sees it, on a server that writes.
+    pub(crate) fn of_owner(server: &PostgresServer) -> Self {
         Self {
             limit: OWNER_TIMEOUT,
             is_owner: true,
-            ..Self::new(&server)
+            ..Self::of_primary(server)
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio_postgres::Config;
-use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 
 /// The servers of an address, and how they are reached.
 #[derive(Debug, Clone)]
@@ -18,9 +18,13 @@ pub(crate) struct PostgresServer {
 }
 
 impl PostgresServer {
-    /// The servers of an address, which says how encryption is dealt with or leaves it open.
-    pub(crate) fn new(mut config: Config, says_encryption: bool) -> Self {
-        if !says_encryption {
+    /// The servers of an address, whose text may leave open what its configuration has a value for.
+    pub(crate) fn new(mut config: Config, address: &str) -> Self {
+        if config.get_hosts().len() > 1 && !address.contains("target_session_attrs=") {
+            // What was appended has to be seen at once, which a server that follows does not promise.
+            config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+        }
+        if !address.contains("sslmode=") {
             // What leaves the machine is encrypted unless the address says otherwise.
             config.ssl_mode(match config.get_hosts().iter().all(is_here) {
                 true => SslMode::Disable,
@@ -67,29 +71,35 @@ mod tests {
 
     #[test]
     fn what_leaves_the_machine_is_encrypted_unless_the_address_says_otherwise() {
-        for (address, says, mode) in [
-            ("postgres://a@localhost/x", false, SslMode::Disable),
-            ("postgres://a@[::1]/x", false, SslMode::Disable),
-            ("postgres://a@%2Frun/x", false, SslMode::Disable),
-            ("postgres://a@db.example/x", false, SslMode::Require),
-            (
-                "postgres://a@localhost,db.example/x",
-                false,
-                SslMode::Require,
-            ),
+        for (address, mode) in [
+            ("postgres://a@localhost/x", SslMode::Disable),
+            ("postgres://a@[::1]/x", SslMode::Disable),
+            ("postgres://a@%2Frun/x", SslMode::Disable),
+            ("postgres://a@db.example/x", SslMode::Require),
+            ("postgres://a@localhost,db.example/x", SslMode::Require),
             (
                 "postgres://a@db.example/x?sslmode=disable",
-                true,
                 SslMode::Disable,
             ),
+            ("postgres://a@localhost/x?sslmode=require", SslMode::Require),
+        ] {
+            let server = PostgresServer::new(address.parse().unwrap(), address);
+            assert_eq!(server.config.get_ssl_mode(), mode, "{address}");
+        }
+    }
+
+    #[test]
+    fn of_several_servers_the_one_that_writes_is_read_unless_the_address_says_otherwise() {
+        for (address, target) in [
+            ("postgres://a@one/x", TargetSessionAttrs::Any),
+            ("postgres://a@one,two/x", TargetSessionAttrs::ReadWrite),
             (
-                "postgres://a@localhost/x?sslmode=require",
-                true,
-                SslMode::Require,
+                "postgres://a@one,two/x?target_session_attrs=any",
+                TargetSessionAttrs::Any,
             ),
         ] {
-            let server = PostgresServer::new(address.parse().unwrap(), says);
-            assert_eq!(server.config.get_ssl_mode(), mode, "{address}");
+            let server = PostgresServer::new(address.parse().unwrap(), address);
+            assert_eq!(server.config.get_target_session_attrs(), target);
         }
     }
 }

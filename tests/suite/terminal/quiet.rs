@@ -143,6 +143,9 @@ fn no_command_says_anything_beside_its_json() {
     desk.says(0, &format!(r#"post {seas} {{"type":"note"}}"#));
     change(&mut desk, &run);
     steer(&mut desk);
+    desk.says(0, "ledger init");
+    desk.says(0, "ledger status");
+    desk.says(0, "ledger copy --to copied.db");
     desk.says(0, "version");
     desk.says(0, "explain");
     desk.says(0, "explain schema_violation");
