@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::{LedgerPlace, OpenEngineError};
+use super::{LedgerPlace, OpenEngineError, Setup, values};
 use ktsu_evidence::signing_key;
 use ktsu_orchestrator::TokenKey;
 use ktsu_secret::file;
@@ -49,6 +49,19 @@ pub(super) fn of(
             Ok(TokenKey::new(key))
         }
         Err(error) => Err(failed("cannot be read", &path, &error)),
+    }
+}
+
+/// Refuses a setup of a shared ledger whose signing key is missing.
+///
+/// # Errors
+/// [`OpenEngineError`].
+pub fn check_keys(setup: &Setup) -> Result<(), OpenEngineError> {
+    let mut process = setup.process.clone();
+    values::put_signing_key(setup.environment.as_ref(), &mut process)?;
+    match setup.ledger.is_shared() {
+        true => derived(&process).map(drop),
+        false => Ok(()),
     }
 }
 

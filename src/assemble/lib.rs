@@ -27,6 +27,7 @@ pub mod values;
 pub use agents::{group_prices, routing_digests};
 pub use engine::Engine;
 pub use error::OpenEngineError;
+pub use key::check_keys;
 pub use ktsu_ledger::LedgerPlace;
 pub use ledger::readers;
 pub use place::{LedgerPlaceError, place_of};

@@ -37,7 +37,8 @@ use ktsu_telemetry::{Metrics, Telemetry};
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The reason why nothing is written, as writers report it.
-const NO_TOKENS_REASON: &str = "this engine was started with --read-only";
+const NO_TOKENS_REASON: &str =
+    "this engine only reads: it is a standby, or was started with --read-only";
 
 /// An engine that answers questions.
 pub struct ReadOnlyEngine {

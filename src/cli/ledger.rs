@@ -191,8 +191,9 @@ fn rows(
 
 fn replica(replica: &Replica) -> String {
     let kind = match replica.is_synchronous {
-        true => "synchronous",
-        false => "asynchronous",
+        Some(true) => "synchronous",
+        Some(false) => "asynchronous",
+        None => "of a kind that the role may not know",
     };
     let behind = match replica.behind {
         Some(bytes) => format!("{} behind", text::count(bytes, "byte")),

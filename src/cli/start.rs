@@ -337,7 +337,7 @@ async fn orchestrator(
     let engine = match arguments.standby {
         false => open(setup()).await?,
         true => {
-            standby::check(&ledger.ledger)?;
+            standby::check(&setup())?;
             loop {
                 if !standby::until_free(common, setup(), &mut signals, &mut logs).await? {
                     return Ok(ExitCode::SUCCESS);
@@ -346,7 +346,10 @@ async fn orchestrator(
                     break engine;
                 }
                 // Another standby was faster.
-                tokio::time::sleep(STANDBY_PAUSE).await;
+                tokio::select! {
+                    ServiceSignal::Stop = signals.next_of_service() => return Ok(ExitCode::SUCCESS),
+                    () = tokio::time::sleep(STANDBY_PAUSE) => {}
+                }
             }
         }
     };
@@ -374,7 +377,8 @@ async fn orchestrator(
         tracing::info!(url, "{service} ready");
     }
     ready(common, "ktsu", &engine.url);
-    serve(engine, &mut signals, logs, arguments.drain).await
+    let is_shared = ledger.ledger.is_shared();
+    serve((engine, is_shared), &mut signals, logs, arguments.drain).await
 }
 
 /// Serves a ledger read-only. Needs no kit; the environment defines who may read.
@@ -409,8 +413,9 @@ async fn start_read_only(
     Ok(ExitCode::SUCCESS)
 }
 
+/// Serves until it is stopped; `is_shared` if other machines may own the ledger.
 async fn serve(
-    engine: Engine,
+    (engine, is_shared): (Engine, bool),
     signals: &mut Signals,
     mut logs: StartLog,
     drain: Duration,
@@ -451,6 +456,9 @@ async fn serve(
         let failure = Failure::could_not_run(format!("the ledger has stopped: {why}"));
         return Err(match damaged {
             true => failure.hint(DAMAGED_HINT),
+            false if is_shared => {
+                failure.hint("see who owns it now: ktsu ledger status; then start again")
+            }
             false => failure.hint("check the ledger with ktsu verify, then start again"),
         });
     }

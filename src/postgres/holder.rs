@@ -3,6 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
+
 /// A process of some machine.
 ///
 /// As text its parts are separated by spaces: machine, process, the boot of the machine, the process's
@@ -61,7 +64,10 @@ impl Holder {
                 &std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default(),
             ),
             namespace: namespace(),
-            began: began(pid).unwrap_or_else(|| word("")),
+            began: match began(pid) {
+                ShownProcess::Began(began) => began,
+                ShownProcess::Over | ShownProcess::Hidden => word(""),
+            },
         }
     }
 
@@ -74,8 +80,32 @@ impl Holder {
     pub(crate) fn has_ended(&self) -> bool {
         let here = Self::this();
         let is_here = self.boot == here.boot && self.namespace == here.namespace;
-        is_here && self.boot != word("") && began(self.pid).as_ref() != Some(&self.began)
+        is_here && self.boot != word("") && !self.may_be_at_work()
     }
+}
+
+impl Holder {
+    /// Returns `false` only if this machine is certain: it may not show the processes of other users.
+    fn may_be_at_work(&self) -> bool {
+        match began(self.pid) {
+            ShownProcess::Began(began) => began == self.began,
+            ShownProcess::Over => false,
+            ShownProcess::Hidden => {
+                let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
+                pid.is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH))
+            }
+        }
+    }
+}
+
+/// What this machine shows of a process.
+enum ShownProcess {
+    /// When it began, in ticks since the machine did.
+    Began(String),
+    /// It has ended, and its parent has not looked at it.
+    Over,
+    /// Nothing: it has ended, or is not shown.
+    Hidden,
 }
 
 /// A text as one part of a name.
@@ -93,17 +123,26 @@ fn namespace() -> String {
     word(&link.map_or_else(|_| String::new(), |link| link.display().to_string()))
 }
 
-/// When a process of this machine began, in ticks since the machine did; `None` if there is none.
-fn began(pid: u32) -> Option<String> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+/// What this machine shows of a process.
+fn began(pid: u32) -> ShownProcess {
+    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else {
+        return ShownProcess::Hidden;
+    };
     // The name of a program, in parentheses, may have any character.
-    let (_, after) = stat.rsplit_once(')')?;
-    let mut fields = after.split_whitespace();
-    // One that has ended stays until its parent has looked at it.
-    let is_over = fields
+    let mut fields = stat
+        .rsplit(')')
         .next()
-        .is_none_or(|state| ["Z", "X"].contains(&state));
-    fields.nth(18).filter(|_| !is_over).map(word)
+        .unwrap_or_default()
+        .split_whitespace();
+    if fields
+        .next()
+        .is_none_or(|state| ["Z", "X"].contains(&state))
+    {
+        return ShownProcess::Over;
+    }
+    fields.nth(18).map_or(ShownProcess::Hidden, |began| {
+        ShownProcess::Began(word(began))
+    })
 }
 
 #[cfg(test)]
@@ -120,6 +159,11 @@ mod tests {
             ..this.clone()
         };
         assert!(earlier.has_ended());
+        let gone = Holder {
+            pid: 4_000_000,
+            ..this.clone()
+        };
+        assert!(gone.has_ended());
         for elsewhere in [
             Holder {
                 boot: "other".to_owned(),

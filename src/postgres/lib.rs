@@ -39,11 +39,11 @@ use ktsu_ledger::{
     StoreError, StreamId,
 };
 use tokio_postgres::Config;
-use tokio_postgres::config::Host;
+use tokio_postgres::config::{Host, SslMode};
 
 use owner_row::{OwnerRow, OwnerWatch};
 use queries::PostgresQueries;
-use server::{PostgresServer, folder_as_host};
+use server::{PostgresServer, folder_as_host, is_here};
 use values::column;
 use write::Writer;
 
@@ -99,9 +99,20 @@ impl fmt::Display for PostgresPlace {
         let database = self.server.config.get_dbname().unwrap_or_default();
         let role = role.unwrap_or_default();
         write!(f, "postgres://{role}{}/{database}", hosts.join(","))?;
-        match self.server.config.get_options() {
-            Some(options) => write!(f, "?options={}", as_parameter(options)),
-            None => Ok(()),
+        let options = self.server.config.get_options();
+        let options = options.map(|options| format!("options={}", as_parameter(options)));
+        let encryption = match (
+            self.server.config.get_ssl_mode(),
+            is_here(&self.server.config),
+        ) {
+            (SslMode::Disable, false) => Some("sslmode=disable".to_owned()),
+            (SslMode::Require, true) => Some("sslmode=require".to_owned()),
+            _ => None,
+        };
+        let shown: Vec<String> = options.into_iter().chain(encryption).collect();
+        match shown.is_empty() {
+            true => Ok(()),
+            false => write!(f, "?{}", shown.join("&")),
         }
     }
 }
@@ -196,6 +207,12 @@ fn check_server(ledger: &PostgresQueries) -> Result<(), StoreError> {
     Ok(())
 }
 
+/// Returns `true` if there are tables of a ledger.
+fn has_tables(ledger: &PostgresQueries) -> Result<bool, StoreError> {
+    let found = ledger.ask("SELECT to_regclass('ledger') IS NOT NULL", &Vec::new)?;
+    found.first().map_or(Ok(false), |row| column(row, 0))
+}
+
 /// Refuses tables that this version does not know.
 fn check_format(ledger: &PostgresQueries) -> Result<(), StoreError> {
     let rows = ledger.ask("SELECT format FROM ledger WHERE id = 1", &Vec::new)?;
@@ -215,17 +232,25 @@ fn check_format(ledger: &PostgresQueries) -> Result<(), StoreError> {
 impl Backend for PostgresPlace {
     fn make(&self) -> Result<bool, StoreError> {
         let doing = "make the tables of a ledger";
-        let ledger = PostgresQueries::new(&self.server);
+        let ledger = PostgresQueries::of_primary(&self.server);
         check_server(&ledger)?;
-        let found = ledger.ask("SELECT to_regclass('ledger') IS NOT NULL", &Vec::new)?;
-        if found.first().map_or(Ok(false), |row| column(row, 0))? {
+        if has_tables(&ledger)? {
             check_format(&ledger)?;
             return Ok(false);
         }
         let connection = ledger.connection().map_err(|error| error.reading(doing))?;
         let made = connection.run(format!("BEGIN; {} COMMIT", schema::CREATE));
-        made.map_err(|error| error.reading(doing))?;
-        Ok(true)
+        match made.map_err(|error| error.reading(doing)) {
+            Ok(()) => Ok(true),
+            // Another process may have been faster.
+            Err(error) => {
+                ledger.disconnect();
+                match has_tables(&ledger)? {
+                    true => check_format(&ledger).map(|()| false),
+                    false => Err(error),
+                }
+            }
+        }
     }
 
     fn name(&self) -> String {
@@ -249,7 +274,7 @@ impl Backend for PostgresPlace {
     }
 
     fn store(&self) -> Result<Box<dyn Store>, StoreError> {
-        check_server(&PostgresQueries::new(&self.server))?;
+        check_server(&PostgresQueries::of_primary(&self.server))?;
         self.store_after(None)
     }
 
@@ -280,11 +305,10 @@ impl Backend for PostgresPlace {
 impl PostgresPlace {
     /// The end that writes; its owner comes after this state of the ledger, if one is given.
     fn store_after(&self, free: Option<OwnerRow>) -> Result<Box<dyn Store>, StoreError> {
-        let ledger = PostgresQueries::of_owner(&self.server);
-        check_format(&ledger)?;
+        check_format(&PostgresQueries::of_primary(&self.server))?;
         Ok(Box::new(PostgresStore {
             place: self.clone(),
-            writer: Writer::new(ledger, free),
+            writer: Writer::new(PostgresQueries::of_owner(&self.server), free),
         }))
     }
 }

@@ -1,5 +1,6 @@
 //! The servers of an address, and how they are reached.
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,13 +21,14 @@ pub(crate) struct PostgresServer {
 impl PostgresServer {
     /// The servers of an address, whose text may leave open what its configuration has a value for.
     pub(crate) fn new(mut config: Config, address: &str) -> Self {
-        if config.get_hosts().len() > 1 && !address.contains("target_session_attrs=") {
+        if config.get_hosts().len() > 1 && parameter(address, "target_session_attrs").is_none() {
             // What was appended has to be seen at once, which a server that follows does not promise.
             config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         }
-        if !address.contains("sslmode=") {
+        // One that only prefers encryption would do without where something is in between.
+        if !matches!(parameter(address, "sslmode"), Some("disable" | "require")) {
             // What leaves the machine is encrypted unless the address says otherwise.
-            config.ssl_mode(match config.get_hosts().iter().all(is_here) {
+            config.ssl_mode(match is_here(&config) {
                 true => SslMode::Disable,
                 false => SslMode::Require,
             });
@@ -49,15 +51,28 @@ impl PostgresServer {
     }
 }
 
-/// Returns `true` for a host on this machine.
-fn is_here(host: &Host) -> bool {
-    match host {
+/// The value of a parameter of an address.
+fn parameter<'a>(address: &'a str, name: &str) -> Option<&'a str> {
+    let (_, parameters) = address.rsplit_once('?')?;
+    let mut pairs = parameters
+        .split('&')
+        .filter_map(|pair| pair.split_once('='));
+    pairs
+        .find(|(found, _)| *found == name)
+        .map(|(_, value)| value)
+}
+
+/// Returns `true` if every host of an address is this machine.
+pub(crate) fn is_here(config: &Config) -> bool {
+    let is_named = |host: &Host| match host {
         Host::Unix(_) => true,
         Host::Tcp(name) => {
-            let address: Option<std::net::IpAddr> = name.parse().ok();
+            let address: Option<IpAddr> = name.parse().ok();
             name == "localhost" || address.is_some_and(|address| address.is_loopback())
         }
-    }
+    };
+    config.get_hosts().iter().all(is_named)
+        && config.get_hostaddrs().iter().all(IpAddr::is_loopback)
 }
 
 /// The path of a folder as the host of an address has it.
@@ -77,6 +92,15 @@ mod tests {
             ("postgres://a@%2Frun/x", SslMode::Disable),
             ("postgres://a@db.example/x", SslMode::Require),
             ("postgres://a@localhost,db.example/x", SslMode::Require),
+            (
+                "postgres://a@localhost/x?hostaddr=192.0.2.2",
+                SslMode::Require,
+            ),
+            ("postgres://a@db.example/x?sslmode=prefer", SslMode::Require),
+            (
+                "postgres://a:sslmode=disable@db.example/x",
+                SslMode::Require,
+            ),
             (
                 "postgres://a@db.example/x?sslmode=disable",
                 SslMode::Disable,

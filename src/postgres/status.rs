@@ -11,6 +11,10 @@ use crate::values::{column, unsigned};
 const NO_STANDBY: &str = "the server of the ledger has no synchronous standby: what was acknowledged \
                           is lost if its disk is";
 
+/// What is said of a server that waits for one that is not there.
+const WAITING: &str = "no standby is connected to the server of the ledger, and every append waits for \
+                       one (synchronous_standby_names)";
+
 /// The state of a ledger.
 pub(crate) fn of(ledger: &PostgresQueries) -> Result<LedgerStatus, StoreError> {
     let row = OwnerRow::of(ledger)?;
@@ -23,23 +27,31 @@ pub(crate) fn of(ledger: &PostgresQueries) -> Result<LedgerStatus, StoreError> {
         position: row.head,
         bytes: sizes.first().map_or(Ok(0), |row| unsigned(row, 0))?,
         replicas: replicas(ledger)?,
-        warnings: warning(ledger)?.into_iter().collect(),
+        warnings: warning(ledger)?.map(str::to_owned).into_iter().collect(),
     })
 }
 
-/// What may lose acknowledged frames, if anything.
-pub(crate) fn warning(ledger: &PostgresQueries) -> Result<Option<String>, StoreError> {
-    let question = "SELECT current_setting('synchronous_standby_names') = ''";
+/// What may lose acknowledged frames, or lets every append wait, if anything.
+fn warning(ledger: &PostgresQueries) -> Result<Option<&'static str>, StoreError> {
+    let question = "SELECT current_setting('synchronous_standby_names') = '',
+           (SELECT count(*) FROM pg_stat_replication) = 0";
     let rows = ledger.ask(question, &Vec::new)?;
-    let is_alone = rows.first().map_or(Ok(false), |row| column(row, 0))?;
-    Ok(is_alone.then(|| NO_STANDBY.to_owned()))
+    let Some(row) = rows.first() else {
+        return Ok(None);
+    };
+    let (is_alone, has_none): (bool, bool) = (column(row, 0)?, column(row, 1)?);
+    Ok(match (is_alone, has_none) {
+        (true, _) => Some(NO_STANDBY),
+        (false, true) => Some(WAITING),
+        (false, false) => None,
+    })
 }
 
 fn replicas(ledger: &PostgresQueries) -> Result<Vec<Replica>, StoreError> {
     // A role without pg_monitor sees that there are some, and neither state nor place.
     let question = "SELECT coalesce(application_name, ''),
-           coalesce(sync_state IN ('sync', 'quorum'), false),
-           CASE WHEN pg_is_in_recovery() THEN NULL
+           sync_state IN ('sync', 'quorum'),
+           CASE WHEN pg_is_in_recovery() OR flush_lsn IS NULL THEN NULL
              ELSE greatest(pg_wal_lsn_diff(pg_current_wal_flush_lsn(), flush_lsn), 0)::bigint END
          FROM pg_stat_replication ORDER BY 1";
     let rows = ledger.ask(question, &Vec::new)?;

@@ -34,8 +34,9 @@ pub struct LedgerOwner {
 pub struct Replica {
     /// Its name.
     pub name: String,
-    /// True if an append waits for it.
-    pub is_synchronous: bool,
+    /// True if an append waits for it; absent if the role may not know.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub is_synchronous: Option<bool>,
     /// The bytes of the log that it does not have yet; absent if the role may not know.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub behind: Option<u64>,

@@ -1,6 +1,5 @@
 //! `ktsu start --standby`: serves what can be read, until nothing owns the ledger.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use ktsu_ledger::Ledger;
@@ -10,28 +9,28 @@ use super::super::signals::{ServiceSignal, Signals};
 use super::super::{Common, Failure};
 use super::ready::ready;
 use super::reload::StartLog;
-use ktsu_assemble::{Agents, LedgerPlace, Setup};
-use ktsu_kit::Kit;
+use ktsu_assemble::{Agents, Setup};
 use ktsu_opening::engine::open_reading;
 
 /// The time between two looks at the owner.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Refuses a ledger that only one machine can own.
-pub(super) fn check(ledger: &LedgerPlace) -> Result<(), Failure> {
-    match ledger.is_shared() {
-        true => Ok(()),
-        false => {
-            let words = format!("a standby needs a ledger on a server, and {ledger} is a file");
-            Err(Failure::could_not_run(words).hint("--ledger postgres://ROLE@HOST/DATABASE"))
-        }
+/// Refuses a ledger that only one machine can own, and an engine without the keys of an owner.
+pub(super) fn check(setup: &Setup) -> Result<(), Failure> {
+    let ledger = &setup.ledger;
+    if !ledger.is_shared() {
+        let words = format!("a standby needs a ledger on a server, and {ledger} is a file");
+        let hint = "--ledger postgres://ROLE@HOST/DATABASE";
+        return Err(Failure::could_not_run(words).hint(hint));
     }
+    // What it would need as the owner is missed now, and not when it takes over.
+    let key = ktsu_assemble::check_keys(setup);
+    key.map_err(|refused| Failure::could_not_run(refused.to_string()))
 }
 
 /// The setup of an engine that only reads, of one that writes.
 pub(super) fn reading(setup: Setup) -> Setup {
     Setup {
-        kit: Arc::new(Kit::empty()),
         agents: Agents::Nowhere,
         resume_unfinished: false,
         ..setup
