@@ -163,3 +163,26 @@ fn an_append_whose_wait_for_the_standby_was_cancelled_is_not_acknowledged() {
     assert!(reader.tail(&run("b")).unwrap().is_some());
     assert!(thread.shutdown().is_err());
 }
+
+#[test]
+fn of_two_servers_the_one_that_writes_is_read_though_the_other_comes_first_and_is_behind() {
+    let Some(server) = Server::alone() else {
+        return;
+    };
+    let (_, schema) = server.ledger();
+    let standby = server.standby();
+    standby.sql("SELECT pg_wal_replay_pause()");
+    let address = server.address_behind(&standby, &schema);
+    let place: ktsu_postgres::PostgresPlace = address.parse().unwrap();
+    let ledger = Ledger::open(LedgerPlace::Backend(std::sync::Arc::new(place)));
+    assert!(!ledger.make().unwrap());
+    let owned = ledger.own(0).unwrap();
+    let (appender, thread) = Appender::start(owned.store, Options::default()).unwrap();
+    appender
+        .append(entry(&run("a"), None, vec![ended()]))
+        .unwrap();
+    assert!(ledger.reader().unwrap().tail(&run("a")).unwrap().is_some());
+    assert!(!ledger.is_free().unwrap());
+    assert!(ledger.owner().unwrap().is_some());
+    thread.shutdown().unwrap();
+}

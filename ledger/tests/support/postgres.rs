@@ -265,9 +265,18 @@ impl Server {
         self.address_with(&format!("-csearch_path%3D{schema}"))
     }
 
+    /// The same behind a server that follows this one.
+    pub(crate) fn address_behind(&self, standby: &Self, schema: &str) -> String {
+        let hosts = format!("{},{}", standby.host(), self.host());
+        format!("postgres://ktsu@{hosts}/postgres?options=-csearch_path%3D{schema}")
+    }
+
     fn address_with(&self, options: &str) -> String {
-        let socket = self.folder.path().display().to_string().replace('/', "%2F");
-        format!("postgres://ktsu@{socket}/postgres?options={options}")
+        format!("postgres://ktsu@{}/postgres?options={options}", self.host())
+    }
+
+    fn host(&self) -> String {
+        self.folder.path().display().to_string().replace('/', "%2F")
     }
 }
 
