@@ -57,6 +57,7 @@ impl From<StoreError> for Failure {
             | StoreError::Fenced { .. }
             | StoreError::KeyTwice(_)
             | StoreError::Unknown(_)
+            | StoreError::Unreachable { .. }
             | StoreError::Failed { .. } => None,
         };
         let no_folder = match &error {

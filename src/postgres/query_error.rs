@@ -100,8 +100,8 @@ impl QueryError {
     pub(crate) fn reading(self, doing: &'static str) -> StoreError {
         match self {
             Self::Refused(code) => refused(doing, &code),
-            Self::Lost(why) => StoreError::failed(doing, why),
-            Self::Late => StoreError::failed(doing, LATE),
+            Self::Lost(why) => unreachable_for_now(doing, why),
+            Self::Late => unreachable_for_now(doing, LATE),
             other => other.permanent(doing),
         }
     }
@@ -137,6 +137,14 @@ impl QueryError {
             }
         };
         StoreError::failed(doing, why)
+    }
+}
+
+/// The error of a server that may answer another time.
+fn unreachable_for_now(doing: &'static str, why: &str) -> StoreError {
+    StoreError::Unreachable {
+        doing,
+        why: why.to_owned(),
     }
 }
 

@@ -114,11 +114,16 @@ impl From<ErrorCode> for ProblemDetails {
 /// A failed read of the store.
 impl From<StoreError> for ProblemDetails {
     fn from(error: StoreError) -> Self {
-        let code = match error {
-            StoreError::Damaged(_) | StoreError::WrongRow(_) => ErrorCode::Unreadable,
-            _ => ErrorCode::Internal,
-        };
-        Self::new(code, error.to_string()).with_hint("ktsu verify")
+        let words = error.to_string();
+        match error {
+            StoreError::Damaged(_) | StoreError::WrongRow(_) => {
+                Self::new(ErrorCode::Unreadable, words).with_hint("ktsu verify")
+            }
+            StoreError::Unreachable { .. } => {
+                Self::new(ErrorCode::LedgerStopped, words).with_hint("ask again in a moment")
+            }
+            _ => Self::new(ErrorCode::Internal, words).with_hint("ktsu verify"),
+        }
     }
 }
 
@@ -179,5 +184,14 @@ mod tests {
             response.headers()["content-type"],
             "application/problem+json"
         );
+    }
+
+    #[test]
+    fn a_ledger_that_cannot_be_reached_for_now_is_no_error_of_the_engine() {
+        let (doing, why) = ("read the ledger", "nothing listens".to_owned());
+        let away = ProblemDetails::from(StoreError::Unreachable { doing, why });
+        assert_eq!(away.code.status(), 503);
+        let failed = ProblemDetails::from(StoreError::failed("read the ledger", "no"));
+        assert_eq!(failed.code.status(), 500);
     }
 }

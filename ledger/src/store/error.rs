@@ -56,6 +56,15 @@ pub enum StoreError {
     /// a failed sync.
     #[error("it is unknown whether the ledger stored the entries: {0}")]
     Unknown(String),
+    /// A backend over a network did not answer a question. Nothing is wrong with the ledger as far as is
+    /// known, and another attempt may succeed.
+    #[error("cannot {doing}: {why}")]
+    Unreachable {
+        /// The operation.
+        doing: &'static str,
+        /// The reason.
+        why: String,
+    },
     /// The system refused something.
     #[error("cannot {doing}: {why}")]
     Failed {
