@@ -146,8 +146,9 @@ fn not_owned(ledger: &str, refused: OwnError) -> Failure {
 fn status(common: &Common) -> Result<ExitCode, Failure> {
     let place = nearby_ledger(common)?;
     let ledger = Ledger::open(&place.ledger);
-    let status = ledger.status()?;
+    // First, so that no checkpoint is over more frames than are shown.
     let last = facts::read(&ledger.reader()?)?.last;
+    let status = ledger.status()?;
     let checkpoint = last.map(|(_, signed)| signed.size);
     if common.json {
         let body = json!({

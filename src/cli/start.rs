@@ -353,8 +353,8 @@ async fn orchestrator(
             }
         }
     };
-    // Asked of a server whose frames may be on one disk only; it answers in an instant.
-    if let Ok(status) = Ledger::open(&ledger.ledger).status() {
+    let is_shared = ledger.ledger.is_shared();
+    if is_shared && let Ok(status) = Ledger::open(&ledger.ledger).status() {
         for warning in status.warnings {
             tracing::warn!("{warning}");
         }
@@ -377,7 +377,6 @@ async fn orchestrator(
         tracing::info!(url, "{service} ready");
     }
     ready(common, "ktsu", &engine.url);
-    let is_shared = ledger.ledger.is_shared();
     serve((engine, is_shared), &mut signals, logs, arguments.drain).await
 }
 

@@ -1,13 +1,14 @@
 //! Everything that is in the container of a ledger, and what it finds wrong with itself: frames that
 //! are gone, and triggers that are.
 
+use ktsu_ledger::store::columns::{position, scan_start};
 use ktsu_ledger::store::{Audit, Inspection, MAX_PAGE, PAGE_BYTES, RawBlob, RawFrame, StoreError};
 use ktsu_ledger::{Record, StreamId};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::queries::PostgresQueries;
-use crate::values::{ROW, column, index_row, int, limit, number, record, text, unsigned};
+use crate::values::{ROW, column, index_row, limit, number, record, text, unsigned};
 
 /// The triggers that keep frames as they are.
 const TRIGGERS: [&str; 13] = [
@@ -160,22 +161,6 @@ impl Audit for PostgresQueries {
 
     fn inspect(&self) -> Inspection {
         inspection_of(self)
-    }
-}
-
-/// Where a scan begins; one from 0 shows what only a damaged ledger has.
-fn scan_start(from: u64) -> i64 {
-    match from {
-        0 => i64::MIN,
-        from => int(from),
-    }
-}
-
-/// A position; 0 and a description of the value if it is not one.
-fn position(at: i64) -> (u64, Option<String>) {
-    match u64::try_from(at) {
-        Ok(position) if position > 0 => (position, None),
-        Ok(_) | Err(_) => (0, Some(at.to_string())),
     }
 }
 

@@ -27,7 +27,6 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use ktsu_ledger::canonical::CanonicalJson;
 use ktsu_ledger::store::{
@@ -38,23 +37,18 @@ use ktsu_ledger::{
     Backend, Entry, Epoch, Hash, IndexRow, LedgerOwner, OwnError, Reader, Record, Store,
     StoreError, StreamId,
 };
-use tokio_postgres::Config;
-use tokio_postgres::config::{Host, SslMode};
 
 use owner_row::{OwnerRow, OwnerWatch};
 use queries::PostgresQueries;
-use server::{PostgresServer, folder_as_host, is_here};
+use server::PostgresServer;
 use values::column;
 use write::Writer;
 
 pub use schema::FORMAT;
+pub use server::ParsePlaceError;
 
 /// The oldest server that has what is needed.
 const MIN_VERSION: i32 = 140_000;
-/// The port of a server whose address has none.
-const DEFAULT_PORT: u16 = 5432;
-/// The longest wait for a connection.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The place of a ledger: a database, and a role of it.
 #[derive(Clone)]
@@ -62,11 +56,6 @@ pub struct PostgresPlace {
     server: PostgresServer,
     watch: Arc<OwnerWatch>,
 }
-
-/// The text is not the address of a database.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("not an address such as postgres://ROLE@HOST/DATABASE")]
-pub struct ParsePlaceError;
 
 impl fmt::Debug for PostgresPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -76,95 +65,42 @@ impl fmt::Debug for PostgresPlace {
     }
 }
 
-/// Its address without the password; of the options only those that say where the ledger is.
 impl fmt::Display for PostgresPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let role = self.server.config.get_user().map(|role| format!("{role}@"));
-        let hosts = self
-            .server
-            .config
-            .get_hosts()
-            .iter()
-            .map(|host| match host {
-                Host::Tcp(name) => name.clone(),
-                Host::Unix(folder) => folder_as_host(folder),
-            });
-        let ports = self.server.config.get_ports();
-        let hosts = hosts.enumerate().map(|(at, host)| {
-            let port = ports.get(at).or(ports.first());
-            let port = port.filter(|port| **port != DEFAULT_PORT);
-            port.map_or_else(|| host.clone(), |port| format!("{host}:{port}"))
-        });
-        let hosts: Vec<String> = hosts.collect();
-        let database = self.server.config.get_dbname().unwrap_or_default();
-        let role = role.unwrap_or_default();
-        write!(f, "postgres://{role}{}/{database}", hosts.join(","))?;
-        let options = self.server.config.get_options();
-        let options = options.map(|options| format!("options={}", as_parameter(options)));
-        let encryption = match (
-            self.server.config.get_ssl_mode(),
-            is_here(&self.server.config),
-        ) {
-            (SslMode::Disable, false) => Some("sslmode=disable".to_owned()),
-            (SslMode::Require, true) => Some("sslmode=require".to_owned()),
-            _ => None,
-        };
-        let shown: Vec<String> = options.into_iter().chain(encryption).collect();
-        match shown.is_empty() {
-            true => Ok(()),
-            false => write!(f, "?{}", shown.join("&")),
-        }
+        self.server.fmt(f)
     }
-}
-
-/// A text as a parameter of an address has it.
-fn as_parameter(text: &str) -> String {
-    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.,".contains(byte);
-    let bytes = text.bytes().map(|byte| match plain(&byte) {
-        true => char::from(byte).to_string(),
-        false => format!("%{byte:02X}"),
-    });
-    bytes.collect()
 }
 
 impl FromStr for PostgresPlace {
     type Err = ParsePlaceError;
 
     fn from_str(text: &str) -> Result<Self, ParsePlaceError> {
-        let schemes = ["postgres://", "postgresql://"];
-        if !schemes.iter().any(|scheme| text.starts_with(scheme)) {
-            return Err(ParsePlaceError);
-        }
-        let mut config: Config = text.parse().map_err(|_| ParsePlaceError)?;
-        config
-            .application_name("ktsu")
-            .tcp_user_timeout(CONNECT_TIMEOUT)
-            .keepalives_idle(CONNECT_TIMEOUT);
-        if config.get_connect_timeout().is_none() {
-            config.connect_timeout(CONNECT_TIMEOUT);
-        }
-        Ok(Self {
-            server: PostgresServer::new(config, text),
-            watch: Arc::default(),
-        })
+        Ok(Self::of(text.parse()?))
     }
 }
 
 impl PostgresPlace {
+    fn of(server: PostgresServer) -> Self {
+        let watch = Arc::new(OwnerWatch::new(PostgresQueries::of_primary(&server)));
+        Self { server, watch }
+    }
+
     /// The place whose servers prove themselves by the authorities of a PEM file, if one is given.
     #[must_use]
-    pub fn with_authorities(mut self, file: Option<PathBuf>) -> Self {
-        self.server.authorities = file;
-        self
+    pub fn with_authorities(self, file: Option<PathBuf>) -> Self {
+        let mut server = self.server;
+        server.authorities = file;
+        Self::of(server)
     }
 
     /// The place with a password, unless its address has one.
     #[must_use]
-    pub fn with_password(mut self, password: Option<&str>) -> Self {
-        if let (None, Some(password)) = (self.server.config.get_password(), password) {
-            self.server.config.password(password);
+    pub fn with_password(self, password: Option<&str>) -> Self {
+        let mut server = self.server;
+        if let (None, Some(password)) = (server.config.get_password(), password) {
+            server.config.password(password);
         }
-        self
+        Self::of(server)
     }
 }
 
@@ -232,10 +168,10 @@ fn check_format(ledger: &PostgresQueries) -> Result<(), StoreError> {
 impl Backend for PostgresPlace {
     fn make(&self) -> Result<bool, StoreError> {
         let doing = "make the tables of a ledger";
-        let ledger = PostgresQueries::of_primary(&self.server);
-        check_server(&ledger)?;
-        if has_tables(&ledger)? {
-            check_format(&ledger)?;
+        let ledger = self.watch.ledger();
+        check_server(ledger)?;
+        if has_tables(ledger)? {
+            check_format(ledger)?;
             return Ok(false);
         }
         let connection = ledger.connection().map_err(|error| error.reading(doing))?;
@@ -245,8 +181,8 @@ impl Backend for PostgresPlace {
             // Another process may have been faster.
             Err(error) => {
                 ledger.disconnect();
-                match has_tables(&ledger)? {
-                    true => check_format(&ledger).map(|()| false),
+                match has_tables(ledger)? {
+                    true => check_format(ledger).map(|()| false),
                     false => Err(error),
                 }
             }
@@ -274,23 +210,20 @@ impl Backend for PostgresPlace {
     }
 
     fn store(&self) -> Result<Box<dyn Store>, StoreError> {
-        check_server(&PostgresQueries::of_primary(&self.server))?;
-        self.store_after(None)
+        check_server(self.watch.ledger())?;
+        check_format(self.watch.ledger())?;
+        Ok(self.store_after(None))
     }
 
     fn claim(&self) -> Result<Box<dyn Store>, OwnError> {
-        let ledger = PostgresQueries::of_primary(&self.server);
-        check_server(&ledger)?;
-        check_format(&ledger)?;
-        let free = self.watch.wait(&ledger)?;
-        Ok(self.store_after(Some(free))?)
+        check_server(self.watch.ledger())?;
+        check_format(self.watch.ledger())?;
+        let free = self.watch.wait()?;
+        Ok(self.store_after(Some(free)))
     }
 
     fn is_free(&self) -> Result<bool, StoreError> {
-        let (_, is_free) = self
-            .watch
-            .look(&PostgresQueries::of_primary(&self.server))?;
-        Ok(is_free)
+        Ok(self.watch.look()?.1)
     }
 
     fn status(&self) -> Result<LedgerStatus, StoreError> {
@@ -304,12 +237,11 @@ impl Backend for PostgresPlace {
 
 impl PostgresPlace {
     /// The end that writes; its owner comes after this state of the ledger, if one is given.
-    fn store_after(&self, free: Option<OwnerRow>) -> Result<Box<dyn Store>, StoreError> {
-        check_format(&PostgresQueries::of_primary(&self.server))?;
-        Ok(Box::new(PostgresStore {
+    fn store_after(&self, free: Option<OwnerRow>) -> Box<dyn Store> {
+        Box::new(PostgresStore {
             place: self.clone(),
             writer: Writer::new(PostgresQueries::of_owner(&self.server), free),
-        }))
+        })
     }
 }
 

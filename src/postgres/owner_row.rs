@@ -59,15 +59,30 @@ impl OwnerRow {
 }
 
 /// What a process has seen of an owner, and for how long it is the same.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct OwnerWatch {
+    /// On a server that writes: one that follows could show an owner that has long been replaced.
+    ledger: PostgresQueries,
     seen: Mutex<Option<(OwnerRow, Instant)>>,
 }
 
 impl OwnerWatch {
+    /// A watch on the owner of a ledger.
+    pub(crate) fn new(ledger: PostgresQueries) -> Self {
+        Self {
+            ledger,
+            seen: Mutex::default(),
+        }
+    }
+
+    /// The ledger that is watched.
+    pub(crate) fn ledger(&self) -> &PostgresQueries {
+        &self.ledger
+    }
+
     /// The row at present, and whether another process may become the owner after it.
-    pub(crate) fn look(&self, ledger: &PostgresQueries) -> Result<(OwnerRow, bool), StoreError> {
-        let row = OwnerRow::of(ledger)?;
+    pub(crate) fn look(&self) -> Result<(OwnerRow, bool), StoreError> {
+        let row = OwnerRow::of(&self.ledger)?;
         let is_free = self.is_free(&row, Instant::now());
         Ok((row, is_free))
     }
@@ -88,12 +103,12 @@ impl OwnerWatch {
     ///
     /// # Errors
     /// [`OwnError::Held`] as soon as an owner does something.
-    pub(crate) fn wait(&self, ledger: &PostgresQueries) -> Result<OwnerRow, OwnError> {
-        let (first, mut is_free) = self.look(ledger)?;
+    pub(crate) fn wait(&self) -> Result<OwnerRow, OwnError> {
+        let (first, mut is_free) = self.look()?;
         let mut now = first.clone();
         while !is_free {
             sleep(LOOK_INTERVAL);
-            (now, is_free) = self.look(ledger)?;
+            (now, is_free) = self.look()?;
             let owner = now.owner().filter(|_| now.has_changed_since(&first));
             if let Some(owner) = owner {
                 return Err(OwnError::Held(owner));
@@ -118,7 +133,9 @@ mod tests {
 
     #[test]
     fn an_owner_is_gone_once_it_has_done_nothing_for_a_lease_of_the_one_who_watches() {
-        let (watch, begin) = (OwnerWatch::default(), Instant::now());
+        let server = "postgres://a@localhost/x".parse().unwrap();
+        let watch = OwnerWatch::new(PostgresQueries::new(&server));
+        let begin = Instant::now();
         let after = |seconds| begin + Duration::from_secs(seconds);
         assert!(!watch.is_free(&row(1), after(0)));
         assert!(!watch.is_free(&row(1), after(4)));

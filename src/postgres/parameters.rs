@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 
+use ktsu_ledger::store::columns::int;
 use ktsu_ledger::store::{Entry, Epoch, IndexRow};
 use ktsu_ledger::{Hash, StreamId};
 use tokio_postgres::types::Type;
 
 use crate::connection::SqlParameter;
 use crate::queries::StoredStream;
-use crate::values::{hashes, int, key_list, number, numbers, texts};
+use crate::values::{hashes, key_list, number, numbers, texts};
 
 /// The frames, streams and blobs of a group, as columns.
 #[derive(Default)]

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use ktsu_ledger::canonical::CanonicalJson;
 use ktsu_ledger::removal::end_of_removed;
+use ktsu_ledger::store::columns::int;
 use ktsu_ledger::store::{
     Audit, Cursor, Filter, IndexRow, MAX_PAGE, PAGE_BYTES, Page, StoreError, Tail,
 };
@@ -19,7 +20,7 @@ use crate::connection::{Connection, SqlParameter};
 use crate::query_error::QueryError;
 use crate::server::PostgresServer;
 use crate::values::{
-    ROW, bytes, column, damaged, hash, hashes, index_row, int, json, key, key_list, key_parameter,
+    ROW, bytes, column, damaged, hash, hashes, index_row, json, key, key_list, key_parameter,
     limit, number, record, stream_id, text, texts, unsigned,
 };
 
@@ -43,11 +44,19 @@ pub(crate) struct PostgresQueries {
     server: PostgresServer,
     /// The longest wait for an answer.
     limit: Duration,
-    /// True of the owner's: what it cannot find out is unknown, and asked again.
-    is_owner: bool,
-    /// True if everything is asked in one transaction, which ends with its connection.
-    is_snapshot: bool,
+    asker: Asker,
     connection: Mutex<Option<Arc<Connection>>>,
+}
+
+/// What asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asker {
+    /// A reader: it asks again while a server that it knows starts again.
+    Reader,
+    /// The owner: what it cannot find out is unknown, and its appender asks again.
+    Owner,
+    /// A reader that asks everything in one transaction, which ends with its connection.
+    Snapshot,
 }
 
 /// The number and the tail of a stream.
@@ -63,8 +72,7 @@ impl PostgresQueries {
         Self {
             server: server.clone(),
             limit: ANSWER_TIMEOUT,
-            is_owner: false,
-            is_snapshot: false,
+            asker: Asker::Reader,
             connection: Mutex::new(None),
         }
     }
@@ -82,7 +90,7 @@ impl PostgresQueries {
     pub(crate) fn of_owner(server: &PostgresServer) -> Self {
         Self {
             limit: OWNER_TIMEOUT,
-            is_owner: true,
+            asker: Asker::Owner,
             ..Self::of_primary(server)
         }
     }
@@ -90,7 +98,7 @@ impl PostgresQueries {
     /// As it is now, whatever is appended meanwhile.
     pub(crate) fn snapshot(server: &PostgresServer) -> Result<Self, StoreError> {
         let ledger = Self {
-            is_snapshot: true,
+            asker: Asker::Snapshot,
             ..Self::new(server)
         };
         let begun = ledger
@@ -114,7 +122,7 @@ impl PostgresQueries {
         if let Some(open) = held.as_ref().filter(|open| !open.is_closed()) {
             return Ok(Arc::clone(open));
         }
-        if self.is_snapshot && held.is_some() {
+        if self.asker == Asker::Snapshot && held.is_some() {
             return Err(QueryError::Lost("the connection ended"));
         }
         let open = Arc::new(Connection::open(&self.server, self.limit)?);
@@ -131,15 +139,14 @@ impl PostgresQueries {
         *held = None;
     }
 
-    /// Asks. A question changes nothing, so it is asked again after a connection was lost: at once, and
-    /// for as long as a server takes to start again. An owner asks once, and its appender again.
+    /// Asks. A question changes nothing, so it is asked again after a connection was lost: once at once,
+    /// and by a reader for as long as a server takes to start again.
     pub(crate) fn ask(
         &self,
         question: &str,
         parameters: &dyn Fn() -> Vec<SqlParameter>,
     ) -> Result<Vec<Row>, StoreError> {
         let begun = Instant::now();
-        let is_patient = !self.is_owner && !self.is_snapshot && self.server.has_answered();
         let mut is_first = true;
         loop {
             let connection = self.connection();
@@ -151,23 +158,30 @@ impl PostgresQueries {
                 }
                 Err(error) => error,
             };
-            if !matches!(error, QueryError::Refused(_)) && !self.is_snapshot {
+            if !matches!(error, QueryError::Refused(_)) && self.asker != Asker::Snapshot {
                 // A late answer would be in front of the next one.
                 self.disconnect();
             }
-            let is_lost = matches!(error, QueryError::Lost(_)) && !self.is_snapshot;
-            if is_lost && (is_first || is_patient && begun.elapsed() < PATIENCE) {
-                if !is_first {
-                    sleep(RETRY_PAUSE);
-                }
-                is_first = false;
-                continue;
+            let is_worth_it = is_first || self.is_patient() && begun.elapsed() < PATIENCE;
+            if !matches!(error, QueryError::Lost(_))
+                || self.asker == Asker::Snapshot
+                || !is_worth_it
+            {
+                return Err(match self.asker {
+                    Asker::Owner => error.writing(READING),
+                    Asker::Reader | Asker::Snapshot => error.reading(READING),
+                });
             }
-            return Err(match self.is_owner {
-                true => error.writing(READING),
-                false => error.reading(READING),
-            });
+            if !is_first {
+                sleep(RETRY_PAUSE);
+            }
+            is_first = false;
         }
+    }
+
+    /// Returns `true` if a server that is away is waited for.
+    fn is_patient(&self) -> bool {
+        self.asker == Asker::Reader && self.server.has_answered()
     }
 
     pub(crate) fn ask_one(

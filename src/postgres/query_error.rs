@@ -26,8 +26,6 @@ pub(crate) enum QueryError {
     NoAuthorities,
 }
 
-/// What is said where there is no answer in time.
-const LATE: &str = "there was no answer in time";
 /// What the client says of a server that does not encrypt.
 const UNENCRYPTED: &str = "server does not support TLS";
 /// What is said of a server that follows another one.
@@ -98,30 +96,24 @@ impl QueryError {
 
     /// As an error of a store that was only asked.
     pub(crate) fn reading(self, doing: &'static str) -> StoreError {
-        match self {
-            Self::Refused(code) => refused(doing, &code),
-            Self::Lost(why) => unreachable_for_now(doing, why),
-            Self::Late => unreachable_for_now(doing, LATE),
-            other => other.permanent(doing),
-        }
+        self.of_store(doing, |why| StoreError::Unreachable { doing, why })
     }
 
     /// As an error of a store that was to change something, or has to know what was changed.
     pub(crate) fn writing(self, doing: &'static str) -> StoreError {
-        match self {
-            Self::Refused(code) => refused(doing, &code),
-            Self::Lost(why) => StoreError::Unknown(why.to_owned()),
-            Self::Late => StoreError::Unknown(LATE.to_owned()),
-            other => other.permanent(doing),
-        }
+        self.of_store(doing, StoreError::Unknown)
     }
 
-    /// As an error that another attempt would meet again.
-    fn permanent(self, doing: &'static str) -> StoreError {
+    /// As an error of a store, which says what another attempt may mend.
+    fn of_store(
+        self,
+        doing: &'static str,
+        for_now: impl FnOnce(String) -> StoreError,
+    ) -> StoreError {
         let why = match self {
             Self::Refused(code) => return refused(doing, &code),
-            Self::Lost(why) => why,
-            Self::Late => LATE,
+            Self::Lost(why) => return for_now(why.to_owned()),
+            Self::Late => return for_now("there was no answer in time".to_owned()),
             Self::Unmet => {
                 "the server wants a password, which the address does not give: set PGPASSWORD"
             }
@@ -137,14 +129,6 @@ impl QueryError {
             }
         };
         StoreError::failed(doing, why)
-    }
-}
-
-/// The error of a server that may answer another time.
-fn unreachable_for_now(doing: &'static str, why: &str) -> StoreError {
-    StoreError::Unreachable {
-        doing,
-        why: why.to_owned(),
     }
 }
 

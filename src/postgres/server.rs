@@ -1,12 +1,20 @@
 //! The servers of an address, and how they are reached.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
+
+/// The port of a server whose address has none.
+const DEFAULT_PORT: u16 = 5432;
+/// The longest wait for a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The servers of an address, and how they are reached.
 #[derive(Debug, Clone)]
@@ -18,9 +26,27 @@ pub(crate) struct PostgresServer {
     has_answered: Arc<AtomicBool>,
 }
 
-impl PostgresServer {
-    /// The servers of an address, whose text may leave open what its configuration has a value for.
-    pub(crate) fn new(mut config: Config, address: &str) -> Self {
+/// The text is not the address of a database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("not an address such as postgres://ROLE@HOST/DATABASE")]
+pub struct ParsePlaceError;
+
+impl FromStr for PostgresServer {
+    type Err = ParsePlaceError;
+
+    fn from_str(address: &str) -> Result<Self, ParsePlaceError> {
+        let schemes = ["postgres://", "postgresql://"];
+        if !schemes.iter().any(|scheme| address.starts_with(scheme)) {
+            return Err(ParsePlaceError);
+        }
+        let mut config: Config = address.parse().map_err(|_| ParsePlaceError)?;
+        config
+            .application_name("ktsu")
+            .tcp_user_timeout(CONNECT_TIMEOUT)
+            .keepalives_idle(CONNECT_TIMEOUT);
+        if config.get_connect_timeout().is_none() {
+            config.connect_timeout(CONNECT_TIMEOUT);
+        }
         if config.get_hosts().len() > 1 && parameter(address, "target_session_attrs").is_none() {
             // What was appended has to be seen at once, which a server that follows does not promise.
             config.target_session_attrs(TargetSessionAttrs::ReadWrite);
@@ -33,13 +59,58 @@ impl PostgresServer {
                 false => SslMode::Require,
             });
         }
-        Self {
+        Ok(Self {
             config,
             authorities: None,
             has_answered: Arc::default(),
+        })
+    }
+}
+
+/// Its address without the password; of the options only those that say where the ledger is.
+impl fmt::Display for PostgresServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let role = self.config.get_user().map(|role| format!("{role}@"));
+        let hosts = self.config.get_hosts().iter().map(|host| match host {
+            Host::Tcp(name) => name.clone(),
+            Host::Unix(folder) => folder_as_host(folder),
+        });
+        let ports = self.config.get_ports();
+        let hosts = hosts.enumerate().map(|(at, host)| {
+            let port = ports.get(at).or(ports.first());
+            let port = port.filter(|port| **port != DEFAULT_PORT);
+            port.map_or_else(|| host.clone(), |port| format!("{host}:{port}"))
+        });
+        let hosts: Vec<String> = hosts.collect();
+        let database = self.config.get_dbname().unwrap_or_default();
+        let role = role.unwrap_or_default();
+        write!(f, "postgres://{role}{}/{database}", hosts.join(","))?;
+        let options = self.config.get_options();
+        let options = options.map(|options| format!("options={}", as_parameter(options)));
+        let encryption = match (self.config.get_ssl_mode(), is_here(&self.config)) {
+            (SslMode::Disable, false) => Some("sslmode=disable".to_owned()),
+            (SslMode::Require, true) => Some("sslmode=require".to_owned()),
+            _ => None,
+        };
+        let shown: Vec<String> = options.into_iter().chain(encryption).collect();
+        match shown.is_empty() {
+            true => Ok(()),
+            false => write!(f, "?{}", shown.join("&")),
         }
     }
+}
 
+/// A text as a parameter of an address has it.
+fn as_parameter(text: &str) -> String {
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.,".contains(byte);
+    let bytes = text.bytes().map(|byte| match plain(&byte) {
+        true => char::from(byte).to_string(),
+        false => format!("%{byte:02X}"),
+    });
+    bytes.collect()
+}
+
+impl PostgresServer {
     /// Notes that it has answered.
     pub(crate) fn note_answer(&self) {
         self.has_answered.store(true, Ordering::Relaxed);
@@ -63,7 +134,7 @@ fn parameter<'a>(address: &'a str, name: &str) -> Option<&'a str> {
 }
 
 /// Returns `true` if every host of an address is this machine.
-pub(crate) fn is_here(config: &Config) -> bool {
+fn is_here(config: &Config) -> bool {
     let is_named = |host: &Host| match host {
         Host::Unix(_) => true,
         Host::Tcp(name) => {
@@ -76,7 +147,7 @@ pub(crate) fn is_here(config: &Config) -> bool {
 }
 
 /// The path of a folder as the host of an address has it.
-pub(crate) fn folder_as_host(folder: &Path) -> String {
+fn folder_as_host(folder: &Path) -> String {
     folder.display().to_string().replace('/', "%2F")
 }
 
@@ -107,7 +178,7 @@ mod tests {
             ),
             ("postgres://a@localhost/x?sslmode=require", SslMode::Require),
         ] {
-            let server = PostgresServer::new(address.parse().unwrap(), address);
+            let server = address.parse::<PostgresServer>().unwrap();
             assert_eq!(server.config.get_ssl_mode(), mode, "{address}");
         }
     }
@@ -122,7 +193,7 @@ mod tests {
                 TargetSessionAttrs::Any,
             ),
         ] {
-            let server = PostgresServer::new(address.parse().unwrap(), address);
+            let server = address.parse::<PostgresServer>().unwrap();
             assert_eq!(server.config.get_target_session_attrs(), target);
         }
     }

@@ -21,26 +21,27 @@ pub(crate) fn of(ledger: &PostgresQueries) -> Result<LedgerStatus, StoreError> {
     let question = "SELECT coalesce(sum(pg_total_relation_size(to_regclass(name))), 0)::bigint
          FROM unnest(ARRAY['ledger', 'streams', 'frames', 'blobs', 'removals', 'index_rows']) AS name";
     let sizes = ledger.ask(question, &Vec::new)?;
+    let replicas = replicas(ledger)?;
+    let warning = warning(ledger, &replicas)?;
     Ok(LedgerStatus {
         owner: row.owner(),
         epoch: Some(row.epoch),
         position: row.head,
         bytes: sizes.first().map_or(Ok(0), |row| unsigned(row, 0))?,
-        replicas: replicas(ledger)?,
-        warnings: warning(ledger)?.map(str::to_owned).into_iter().collect(),
+        replicas,
+        warnings: warning.map(str::to_owned).into_iter().collect(),
     })
 }
 
 /// What may lose acknowledged frames, or lets every append wait, if anything.
-fn warning(ledger: &PostgresQueries) -> Result<Option<&'static str>, StoreError> {
-    let question = "SELECT current_setting('synchronous_standby_names') = '',
-           (SELECT count(*) FROM pg_stat_replication) = 0";
+fn warning(
+    ledger: &PostgresQueries,
+    replicas: &[Replica],
+) -> Result<Option<&'static str>, StoreError> {
+    let question = "SELECT current_setting('synchronous_standby_names') = ''";
     let rows = ledger.ask(question, &Vec::new)?;
-    let Some(row) = rows.first() else {
-        return Ok(None);
-    };
-    let (is_alone, has_none): (bool, bool) = (column(row, 0)?, column(row, 1)?);
-    Ok(match (is_alone, has_none) {
+    let waits_for_none = rows.first().map_or(Ok(false), |row| column(row, 0))?;
+    Ok(match (waits_for_none, replicas.is_empty()) {
         (true, _) => Some(NO_STANDBY),
         (false, true) => Some(WAITING),
         (false, false) => None,

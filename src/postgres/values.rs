@@ -1,6 +1,7 @@
 //! Values on their way to the server and back.
 
 use ktsu_ledger::canonical::CanonicalJson;
+use ktsu_ledger::store::columns::int;
 use ktsu_ledger::store::{IndexRow, StoreError};
 use ktsu_ledger::{Hash, Record, StreamId, strict};
 use tokio_postgres::Row;
@@ -11,11 +12,6 @@ use crate::connection::SqlParameter;
 /// A text.
 pub(crate) fn text(value: &str) -> SqlParameter {
     (Box::new(value.to_owned()), Type::TEXT)
-}
-
-/// A number as PostgreSQL keeps it; one that does not fit is beyond anything stored.
-pub(crate) fn int(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 /// A number.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use ktsu_ledger::event::RunRemoved;
 use ktsu_ledger::removal::Removal;
+use ktsu_ledger::store::columns::int;
 use ktsu_ledger::store::precondition::{StoreView, check, unnamed_blobs};
 use ktsu_ledger::store::{
     AppendRefusal, Entry, Epoch, IndexRow, Lease, MAX_PAGE, StoreError, Tail,
@@ -23,7 +24,7 @@ use crate::owner_row::OwnerRow;
 use crate::parameters::{GroupFrames, frame_parameters, group_parameters, row_parameters};
 use crate::queries::{PostgresQueries, StoredStream};
 use crate::statements::{ACQUIRE, APPEND, BEAT, BEGIN, CLEAR, RELEASE};
-use crate::values::{column, damaged, hashes, int, limit, number, text, unsigned};
+use crate::values::{column, damaged, hashes, limit, number, text, unsigned};
 
 /// How many streams are remembered: some 8 MB.
 const MAX_CACHED_TAILS: usize = 65_536;
@@ -393,13 +394,7 @@ impl Writer {
         if let Some(head) = self.head {
             return Ok(head);
         }
-        let rows = self
-            .ledger
-            .ask("SELECT head FROM ledger WHERE id = 1", &Vec::new)?;
-        let row = rows
-            .first()
-            .ok_or_else(|| damaged("it has no owner's row"))?;
-        let head = unsigned(row, 0)?;
+        let head = OwnerRow::of(&self.ledger)?.head;
         self.head = Some(head);
         Ok(head)
     }
@@ -408,14 +403,7 @@ impl Writer {
     /// was stored late.
     fn overtaken(&mut self, Epoch(ours): Epoch) -> StoreError {
         self.head = None;
-        let rows = self
-            .ledger
-            .ask("SELECT epoch FROM ledger WHERE id = 1", &Vec::new);
-        let stored = rows.and_then(|rows| match rows.first() {
-            Some(row) => unsigned(row, 0),
-            None => Err(damaged("it has no owner's row")),
-        });
-        match stored {
+        match OwnerRow::of(&self.ledger).map(|row| row.epoch) {
             Ok(stored) if stored == ours => {
                 StoreError::Unknown("an earlier message came late".to_owned())
             }

@@ -16,6 +16,7 @@
 //! ```
 
 mod audit;
+pub mod columns;
 mod entry;
 mod error;
 mod index;

@@ -268,12 +268,17 @@ async fn a_standby_serves_what_can_be_read_and_takes_over_once_the_owner_is_gone
         }
     };
     guarded("the takeover", taken_over).await;
-    let mut after = None;
-    while after.is_none() {
-        // Between the two there is nothing that listens.
-        let answer = client.try_send("GET", "/health", &[], "").await;
-        after = answer.filter(|answer| answer.status == 200);
-    }
+    // Between the two nothing listens.
+    let answers = async {
+        loop {
+            let answer = client.try_send("GET", "/health", &[], "").await;
+            if answer.is_some_and(|answer| answer.status == 200) {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    guarded("an answer of the new owner", answers).await;
     let run = client.run("hello", json!({})).await["run_id"].clone();
     assert!(run.as_str().is_some(), "{run}");
     standby.stop();

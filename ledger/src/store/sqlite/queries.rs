@@ -8,6 +8,7 @@ use crate::canonical::CanonicalJson;
 use crate::frame::Record;
 use crate::hash::Hash;
 use crate::id::StreamId;
+use crate::store::columns::{int, position, scan_start};
 use crate::store::{
     Cursor, Filter, IndexRow, MAX_PAGE, PAGE_BYTES, Page, RawBlob, RawFrame, StoreError, Tail,
 };
@@ -308,27 +309,6 @@ impl Queries<'_> {
 }
 
 const ROW: &str = "stream, workflow, status, open, created_us, key, row, digest";
-
-/// A number as SQLite keeps it; what does not fit is beyond anything stored.
-pub(super) fn int(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
-}
-
-/// The position at which a scan begins; one from 0 shows what only a damaged ledger has.
-fn scan_start(from: u64) -> i64 {
-    match from {
-        0 => i64::MIN,
-        from => int(from),
-    }
-}
-
-/// A position; 0 and a description of the value if it is not one.
-fn position(at: i64) -> (u64, Option<String>) {
-    match u64::try_from(at) {
-        Ok(position) if position > 0 => (position, None),
-        Ok(_) | Err(_) => (0, Some(at.to_string())),
-    }
-}
 
 pub(super) fn damaged(what: &str) -> StoreError {
     StoreError::Damaged(what.to_owned())

@@ -3,12 +3,13 @@
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::files::failed;
-use super::queries::{Queries, damaged, int, record, seq, text};
+use super::queries::{Queries, damaged, record, seq, text};
 use crate::event::RunRemoved;
 use crate::frame::Record;
 use crate::hash::Hash;
 use crate::id::StreamId;
 use crate::removal::end_of_removed;
+use crate::store::columns::int;
 use crate::store::{MAX_PAGE, StoreError};
 
 impl Queries<'_> {

@@ -10,11 +10,12 @@ use std::time::{Duration, Instant};
 use rusqlite::{CachedStatement, Connection, ErrorCode, params};
 
 use super::files::failed;
-use super::queries::{Queries, StreamRow, int};
+use super::queries::{Queries, StreamRow};
 use super::removal;
 use crate::frame::Record;
 use crate::hash::Hash;
 use crate::id::StreamId;
+use crate::store::columns::int;
 use crate::store::precondition::{StoreView, check, unnamed_blobs};
 use crate::store::{AppendRefusal, Entry, Epoch, IndexRow, StoreError, Tail};
 
