@@ -65,10 +65,11 @@ impl AppendWorker {
             return Ok(());
         }
         self.checkpoint(WalCheckpoint::Full)?;
-        match self.store.lease() {
-            Some(lease) => lease.release(shared.epoch),
-            None => Ok(()),
+        if let Some(lease) = self.store.lease() {
+            // Everything is durable: where this fails, the next owner waits for a lease, and no more.
+            let _ = lease.release(shared.epoch);
         }
+        Ok(())
     }
 
     /// Renews the ownership, where it lasts only while it is renewed.
