@@ -34,6 +34,8 @@ mod draining;
 mod durability;
 #[path = "suite/effects.rs"]
 mod effects;
+#[path = "suite/encrypted.rs"]
+mod encrypted;
 #[path = "suite/events.rs"]
 mod events;
 #[path = "suite/evidence/mod.rs"]

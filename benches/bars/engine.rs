@@ -72,6 +72,8 @@ fn setup(
         clock: None,
         agents: ktsu::assemble::Agents::here(),
         own_url: None,
+        certificates: None,
+        service_token: None,
         gateway: None,
         resume_unfinished: true,
     }

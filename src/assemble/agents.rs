@@ -6,12 +6,14 @@ use std::sync::{Arc, OnceLock};
 
 use axum::Router;
 
-use super::Agents;
+use super::{Agents, Setup};
 use ktsu_api::judges::JudgeModels;
 use ktsu_egress as egress;
+use ktsu_environment::Principals;
+use ktsu_environment::principals::PrincipalRole;
 use ktsu_gateway::Gateway;
 use ktsu_ledger::CanonicalJson;
-use ktsu_peer::Peer;
+use ktsu_peer::{ConnectionPool, Peer};
 use ktsu_projections::run::{GroupPrice, GroupPrices};
 use ktsu_runtime::{Callbacks, GatewayLink, LocalOrchestrator, Runtime, RuntimeParts};
 use ktsu_tools::McpClient;
@@ -34,17 +36,22 @@ pub(super) struct Workers {
 
 /// Makes those of this process, and finds those of others.
 pub(super) fn agents(
-    wanted: &Agents,
+    (setup, principals): (&Setup, &Principals),
     gateway: Gateway,
     callbacks: &Arc<OnceLock<LocalOrchestrator>>,
     egress: &egress::Client,
 ) -> Workers {
     let mut workers = Workers::default();
-    match wanted {
+    match &setup.agents {
         Agents::Nowhere => {}
         Agents::Remote { runtime, gateway } => {
-            workers.runtime = Some(Peer::remote(runtime, None));
-            workers.gateway = gateway.as_ref().map(|url| Peer::remote(url, None));
+            let pool = ConnectionPool::new(setup.certificates.clone());
+            let own = principals.token_of(PrincipalRole::Orchestrator);
+            let token = setup.service_token.clone();
+            let token = token.or_else(|| Some(own?.expose().to_owned()));
+            let peer = |url: &String| Peer::with_pool(pool.clone(), url, token.clone());
+            workers.runtime = Some(peer(runtime));
+            workers.gateway = gateway.as_ref().map(peer);
             workers.models = JudgeModels::new(workers.gateway.clone().map(GatewayLink::Peer));
         }
         Agents::Here {

@@ -1,5 +1,7 @@
 //! The reasons why an engine does not start.
 
+use std::net::IpAddr;
+
 use ktsu_config::fault::Faults;
 use ktsu_egress as egress;
 use ktsu_environment::ResolveError;
@@ -7,6 +9,7 @@ use ktsu_ledger::LedgerOwner;
 use ktsu_ledger::lock::LockError;
 use ktsu_ledger::store::StoreError;
 use ktsu_server::BindError;
+use ktsu_tls::TlsError;
 
 /// The reasons why an engine does not start.
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +40,14 @@ pub enum OpenEngineError {
     /// The address cannot be listened on.
     #[error(transparent)]
     Bind(#[from] BindError),
+    /// What a service receives from other machines contains secrets, and nothing encrypts it.
+    #[error(
+        "cannot listen on {0}: what other machines send contains secrets and would not be encrypted"
+    )]
+    NotEncrypted(IpAddr),
+    /// The certificates cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// Subscriptions of the environment have secrets without usable values.
     #[error("the subscriptions of the environment are not valid")]
     Subscriptions(Faults),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use futures_util::future::join_all;
 use ktsu_ledger::appender::Appender;
 use ktsu_ledger::store::{Reader, StoreError};
 use ktsu_ledger::verify::VerifyOptions;
@@ -13,7 +14,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::counted::{ConnectionCounts, ORCHESTRATOR};
-use super::network::{policy, serve, server_limits, url_of};
+use super::network::{keep_current, listen, policy, serve, server_limits, url_of};
 use super::reload::PrincipalReload;
 use super::{OpenEngineError, Setup, delivery, values};
 use ktsu_api::access::{Access, PrincipalsInForce};
@@ -29,7 +30,7 @@ use ktsu_orchestrator::{
     LedgerHealth, MAX_ACTIVE, Orchestrator, OrchestratorParts, Peers, TokenKey, clock,
 };
 use ktsu_readers::ReaderPool;
-use ktsu_server::{self as server, ServerLimits};
+use ktsu_server::ServerLimits;
 use ktsu_subscriptions::EventFeed;
 use ktsu_telemetry::{Metrics, Telemetry};
 
@@ -50,7 +51,7 @@ pub struct ReadOnlyEngine {
     pub principals: PrincipalReload,
     /// Damage known at the start, if any.
     pub damaged: Option<String>,
-    serving: JoinHandle<()>,
+    serving: [JoinHandle<()>; 2],
     stop: watch::Sender<bool>,
 }
 
@@ -64,10 +65,9 @@ pub async fn open(setup: Setup) -> Result<ReadOnlyEngine, OpenEngineError> {
     let file = setup.environment.as_ref();
     let limits = file.map(|file| file.limits.clone()).unwrap_or_default();
     let damage = search(&setup.ledger)?;
-    let listener = match principals.is_empty() {
-        true => server::bind_loopback(setup.listen).await?,
-        false => server::bind(setup.listen).await?,
-    };
+    let certificates = setup.certificates.clone();
+    let asks_tokens = !principals.is_empty();
+    let listener = listen(setup.listen, asks_tokens, certificates.as_ref()).await?;
     let url = url_of(&listener)?;
     let appender = Appender::stopped(NO_TOKENS_REASON);
     let counted = ConnectionCounts::of(std::iter::empty());
@@ -141,7 +141,10 @@ pub async fn open(setup: Setup) -> Result<ReadOnlyEngine, OpenEngineError> {
         },
         damaged: damage.reason().map(str::to_owned),
         router,
-        serving: serve(listener, open, most, &stop),
+        serving: [
+            serve(listener, open, most, &stop),
+            keep_current(certificates, &stop),
+        ],
         stop,
     })
 }
@@ -150,7 +153,7 @@ impl ReadOnlyEngine {
     /// Stops.
     pub async fn close(self) {
         self.stop.send_replace(true);
-        let _ = self.serving.await;
+        join_all(self.serving).await;
     }
 }
 

@@ -12,13 +12,17 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::OpenEngineError;
-use super::network::{policy, serve, stopped, url_of};
+use super::certificates::certificates;
+use super::network::{keep_current, listen, policy, serve, stopped, url_of};
+use super::service_access::{ServiceAccess, ServiceKind};
 use ktsu_egress as egress;
 use ktsu_environment::Environment;
+use ktsu_environment::principals::PrincipalRole;
 use ktsu_gateway::{self as gateway, Gateway};
-use ktsu_peer::Peer;
+use ktsu_peer::{ConnectionPool, Peer};
 use ktsu_runtime::{self as runtime, Callbacks, GatewayLink, Runtime};
-use ktsu_server::{self as server, ServerLimits};
+use ktsu_server::ServerLimits;
+use ktsu_tls::Certificates;
 use ktsu_tools::McpClient;
 
 /// A runtime or a gateway in a process of its own.
@@ -38,45 +42,95 @@ pub(super) enum Worker {
     Tools,
 }
 
-/// Starts a runtime in a process of its own. `token`: for an orchestrator with principals;
-/// `environment`: defines which addresses of tool servers are allowed.
+/// What every service is started with.
+pub struct ServiceSetup<'s> {
+    /// The address to listen at.
+    pub listen: SocketAddr,
+    /// The environment file, if there is one: principals, certificates, and which addresses may be called.
+    pub environment: Option<&'s Environment>,
+    /// The process environment.
+    pub process: &'s BTreeMap<String, String>,
+}
+
+/// What a runtime is started with beside that.
+pub struct RuntimeSetup {
+    /// The URL of the orchestrator.
+    pub orchestrator: String,
+    /// The URL of the gateway.
+    pub gateway: String,
+    /// The token that it shows to both; that of the first principal with its role if there is none.
+    pub token: Option<String>,
+}
+
+/// Starts a runtime in a process of its own.
 ///
 /// # Errors
-/// [`BindError`].
+/// [`OpenEngineError`]: its address, its certificates, or the principals.
 pub async fn open_runtime(
-    listen: SocketAddr,
-    orchestrator: &str,
-    gateway: &str,
-    token: Option<String>,
-    environment: Option<&Environment>,
+    setup: ServiceSetup<'_>,
+    own: RuntimeSetup,
 ) -> Result<Service, OpenEngineError> {
-    let egress = egress::Client::new(&policy(environment))?;
+    let egress = egress::Client::new(&policy(setup.environment))?;
+    let service = setup.open([own.orchestrator.as_str(), own.gateway.as_str()])?;
+    let token = own
+        .token
+        .or_else(|| service.access.token_of(PrincipalRole::Runtime));
+    let pool = ConnectionPool::new(service.certificates.clone());
     let runtime = Runtime::new(runtime::RuntimeParts {
-        gateway: GatewayLink::Peer(Peer::remote(gateway, None)),
-        orchestrator: Callbacks::remote_as(orchestrator, token),
+        gateway: GatewayLink::Peer(Peer::with_pool(pool.clone(), own.gateway, token.clone())),
+        orchestrator: Callbacks::remote_with(pool, own.orchestrator, token),
         tools: Arc::new(McpClient::new(egress)),
     });
-    let router = runtime.router();
-    let mut service = open_service(listen, router, Worker::Runtime(runtime.clone())).await?;
+    let router = runtime.router_as(service.access.hosts());
+    let router = service.access.guard(ServiceKind::Runtime, router);
+    let mut service = service
+        .serve(router, Worker::Runtime(runtime.clone()))
+        .await?;
     let (beating, stopped) = (runtime, stopped(&service.stop));
     let beats = tokio::spawn(async move { beating.beat(stopped).await });
     service.serving.push(beats);
     Ok(service)
 }
 
-async fn open_service(
+/// A service that does not listen yet.
+struct OpenedService {
     listen: SocketAddr,
-    router: Router,
-    worker: Worker,
-) -> Result<Service, OpenEngineError> {
-    let listener = server::bind_loopback(listen).await?;
-    let stop = watch::Sender::new(false);
-    Ok(Service {
-        url: url_of(&listener)?,
-        serving: vec![serve(listener, router, ServerLimits::default(), &stop)],
-        worker,
-        stop,
-    })
+    access: ServiceAccess,
+    certificates: Option<Certificates>,
+}
+
+impl ServiceSetup<'_> {
+    fn open<'u>(
+        &self,
+        urls: impl IntoIterator<Item = &'u str>,
+    ) -> Result<OpenedService, OpenEngineError> {
+        let access = ServiceAccess::of(self.environment, self.process);
+        Ok(OpenedService {
+            listen: self.listen,
+            access: access.map_err(OpenEngineError::Principals)?,
+            certificates: certificates(self.environment, self.process, urls)?,
+        })
+    }
+}
+
+impl OpenedService {
+    async fn serve(self, router: Router, worker: Worker) -> Result<Service, OpenEngineError> {
+        let certificates = self.certificates;
+        let listener = listen(self.listen, self.access.asks(), certificates.as_ref()).await?;
+        if !self.listen.ip().is_loopback() && listener.certificates.is_none() {
+            return Err(OpenEngineError::NotEncrypted(self.listen.ip()));
+        }
+        let stop = watch::Sender::new(false);
+        Ok(Service {
+            url: url_of(&listener)?,
+            serving: vec![
+                serve(listener, router, ServerLimits::default(), &stop),
+                keep_current(certificates, &stop),
+            ],
+            worker,
+            stop,
+        })
+    }
 }
 
 impl Service {
@@ -110,14 +164,14 @@ impl Service {
 /// # Errors
 /// [`OpenEngineError::Gateway`] with everything that is wrong with the file; [`BindError`].
 pub async fn open_gateway(
-    listen: SocketAddr,
+    setup: ServiceSetup<'_>,
     file: &Path,
-    environment: Option<&Environment>,
-    process: &BTreeMap<String, String>,
 ) -> Result<Service, OpenEngineError> {
-    let egress = egress::Client::new(&policy(environment))?;
-    let gateway = Gateway::load(file, environment, process, &egress);
+    let egress = egress::Client::new(&policy(setup.environment))?;
+    let gateway = Gateway::load(file, setup.environment, setup.process, &egress);
     let gateway = gateway.map_err(OpenEngineError::Gateway)?;
-    let router = gateway::router(gateway.clone());
-    open_service(listen, router, Worker::Gateway(gateway)).await
+    let service = setup.open([])?;
+    let router = gateway::router_as(gateway.clone(), service.access.hosts());
+    let router = service.access.guard(ServiceKind::Gateway, router);
+    service.serve(router, Worker::Gateway(gateway)).await
 }

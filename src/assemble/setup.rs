@@ -12,6 +12,7 @@ use ktsu_gateway::Gateway;
 use ktsu_kit::Kit;
 use ktsu_ledger::LedgerPlace;
 use ktsu_orchestrator::MicrosClock;
+use ktsu_tls::Certificates;
 
 /// The parts that an engine is made of.
 pub struct Setup {
@@ -31,6 +32,11 @@ pub struct Setup {
     pub agents: Agents,
     /// The URL by which runtimes reach this engine, if not where it listens.
     pub own_url: Option<String>,
+    /// The certificates to show and to trust.
+    pub certificates: Option<Certificates>,
+    /// The token that this engine shows to runtimes and gateways; that of the first principal with the role
+    /// `orchestrator` if there is none.
+    pub service_token: Option<String>,
     /// The gateway's file, if not `gateway.yaml` in the kit's folder.
     pub gateway: Option<PathBuf>,
     /// True if runs that were left unfinished continue.
@@ -85,6 +91,8 @@ impl Setup {
             clock: None,
             agents: Agents::here(),
             own_url: None,
+            certificates: None,
+            service_token: None,
             gateway: None,
             resume_unfinished: true,
         }

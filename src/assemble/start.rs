@@ -17,7 +17,6 @@ use ktsu_ledger::event::{StoreEvent, StoreOpened};
 use ktsu_ledger::lock::OwnerLock;
 use ktsu_ledger::reserve::Reserve;
 use ktsu_ledger::store::StoreError;
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -25,7 +24,7 @@ use super::agents::{self, Workers, group_prices, routing_digests};
 use super::counted::{ConnectionCounts, ORCHESTRATOR};
 use super::engine::Engine;
 use super::error::{OpenEngineError, other};
-use super::network::{policy, serve, server_limits, stopped, url_of};
+use super::network::{keep_current, listen, policy, serve, server_limits, stopped, url_of};
 use super::notary::note_parts;
 use super::reload::PrincipalReload;
 use super::setup::{Agents, Setup};
@@ -49,7 +48,7 @@ use ktsu_orchestrator::{
 use ktsu_readers::ReaderPool;
 use ktsu_runtime::LocalOrchestrator;
 use ktsu_secret::Secret;
-use ktsu_server::{self as server, ServerLimits};
+use ktsu_server::{Listener, ServerLimits};
 use ktsu_subscriptions::{EventFeed, Subscriptions};
 use ktsu_telemetry::{Metrics, Telemetry};
 use ktsu_workflow::admit::ENGINE;
@@ -136,7 +135,7 @@ struct OwnedLedger {
 
 /// An address that requests wait at.
 struct ListeningPlace {
-    listener: TcpListener,
+    listener: Listener,
     url: String,
 }
 
@@ -148,16 +147,18 @@ impl OwnedLedger {
             ledger.store.abandon();
             return Err(error.into());
         }
-        let listener = match values.principals.is_empty() {
-            true => server::bind_loopback(values.setup.listen).await?,
-            false => server::bind(values.setup.listen).await?,
-        };
+        let setup = &values.setup;
+        let asks_tokens = !values.principals.is_empty();
+        let listener = listen(setup.listen, asks_tokens, setup.certificates.as_ref()).await?;
         let url = url_of(&listener)?;
+        // The name of a certificate is known to whoever configured it, and other machines need one that they reach.
+        let named = setup.own_url.as_ref().unwrap_or(&url);
         if let Some(lock) = &mut ledger.lock {
-            lock.set_url(&url).map_err(other)?;
+            let shown = listener.certificates.as_ref().map_or(&url, |_| named);
+            lock.set_url(shown).map_err(other)?;
         }
         if let Some(lease) = ledger.store.lease() {
-            lease.set_url(&url);
+            lease.set_url(named);
         }
         Ok(Self {
             place: ListeningPlace { listener, url },
@@ -342,12 +343,13 @@ impl Started {
     async fn of(writing: Writing) -> Result<Self, OpenEngineError> {
         let Values {
             setup,
+            principals,
             gateway,
             egress,
             ..
         } = &writing.noted.values;
         let callbacks = Arc::new(OnceLock::new());
-        let agents = agents::agents(&setup.agents, gateway.clone(), &callbacks, egress);
+        let agents = agents::agents((setup, principals), gateway.clone(), &callbacks, egress);
         let counted = ConnectionCounts::of(agents.listening.iter().map(|(name, _, _)| *name));
         let (noted, parts) = orchestrator_parts(writing, &agents, &counted);
         let started = Orchestrator::start(parts).await;
@@ -455,7 +457,8 @@ async fn serving(started: Started) -> Result<Engine, OpenEngineError> {
     let limits = (&started.counted, &most);
     let own_limits = started.counted.limits(ORCHESTRATOR, &most);
     let own = serve(ledger.place.listener, routers.open, own_limits, &stop);
-    let (serving, services) = serve_agents(own, &agents, limits, &stop).await?;
+    let (mut serving, services) = serve_agents(own, &agents, limits, &stop).await?;
+    serving.push(keep_current(values.setup.certificates.clone(), &stop));
     let waiting = later.begin(ledger.full, stopped(&stop)).await;
     Ok(Engine {
         principals: PrincipalReload {
@@ -527,7 +530,7 @@ async fn serve_agents(
     let mut serving = vec![own];
     let mut services = Vec::new();
     for (name, address, router) in &agents.listening {
-        let listener = server::bind_loopback(*address).await?;
+        let listener = listen(*address, false, None).await?;
         services.push((*name, url_of(&listener)?));
         let limits = counted.limits(name, most);
         serving.push(serve(listener, router.clone(), limits, stop));

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use super::OpenEngineError;
 use super::error::other;
-use super::network::{serve, server_limits};
+use super::network::{listen, serve, server_limits};
 use super::service::{Service, Worker};
 use ktsu_environment::Environment;
 use ktsu_server::origin::AllowedHosts;
@@ -19,20 +19,21 @@ use ktsu_server::{self as server};
 /// # Errors
 /// [`OpenEngineError::Bind`].
 pub async fn open(
-    listen: SocketAddr,
+    address: SocketAddr,
     router: Router,
     environment: Option<&Environment>,
 ) -> Result<Service, OpenEngineError> {
     let has_principals = environment.is_some_and(|one| !one.principals.is_empty());
-    let (listener, names) = match has_principals {
-        true => (server::bind(listen).await?, AllowedHosts::Any),
-        false => (server::bind_loopback(listen).await?, AllowedHosts::Loopback),
+    let listener = listen(address, has_principals, None).await?;
+    let names = match has_principals {
+        true => AllowedHosts::Any,
+        false => AllowedHosts::Loopback,
     };
     let connections = environment.and_then(|one| one.limits.connections);
     let router = server::guarded_as(router, names);
     let stop = watch::Sender::new(false);
     // Nothing here connects to it: people read where it listens, an unspecified address included.
-    let address = listener.local_addr().map_err(other)?;
+    let address = listener.socket.local_addr().map_err(other)?;
     Ok(Service {
         url: format!("http://{address}"),
         serving: vec![serve(listener, router, server_limits(connections), &stop)],

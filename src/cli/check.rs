@@ -26,8 +26,8 @@ use ktsu_ledger::event::{CheckResult, EvalStatus, Principal, Score};
 use ktsu_ledger::store::Reader;
 use ktsu_opening::faults::invalid_file;
 use ktsu_opening::find::{find_run, unfinished};
-use ktsu_opening::peer::client_token;
 use ktsu_opening::peer::problem;
+use ktsu_opening::peer::remote;
 use ktsu_opening::quoting::quoted;
 use ktsu_peer::Peer;
 use ktsu_project::eval_file::{self, EvalFile};
@@ -101,7 +101,7 @@ async fn check(
         if spec.needs_workspace() {
             return Err(not_checked(RunCheckError::NeedsWorkspace));
         }
-        let peer = Peer::remote(url.trim_end_matches('/'), client_token()?);
+        let peer = remote(url)?;
         let report = post(&peer, &arguments.run, &file).await?;
         return show_recorded(common, &report, "");
     }

@@ -26,8 +26,7 @@ use ktsu_opening::environment::load_environment;
 use ktsu_opening::input::{given_input, workflow_of};
 use ktsu_opening::kit::load_kit;
 use ktsu_opening::ledger::owner_url;
-use ktsu_opening::peer::client_token;
-use ktsu_peer::Peer;
+use ktsu_opening::peer;
 
 /// The time an engine has to answer that a run is accepted. It answers once the run is durable, which
 /// takes milliseconds.
@@ -131,7 +130,7 @@ async fn remote(
     place: Option<&LedgerLocation>,
 ) -> Result<ExitCode, Failure> {
     let mut signals = Signals::new()?;
-    let peer = Peer::remote(url.trim_end_matches('/'), client_token()?);
+    let peer = peer::remote(url)?;
     let asked = StartRequest {
         workflow: &arguments.workflow,
         input,

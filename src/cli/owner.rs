@@ -21,7 +21,7 @@ use ktsu_opening::environment::{load_environment, process_environment};
 use ktsu_opening::kit::load_kit;
 use ktsu_opening::ledger::owner_url;
 use ktsu_opening::peer::problem;
-use ktsu_opening::peer::{client_token, peer_of, token_header};
+use ktsu_opening::peer::{peer_of, remote, token_header};
 use ktsu_orchestrator::Orchestrator;
 use ktsu_peer::Peer;
 use ktsu_receiver::Receiver;
@@ -91,7 +91,7 @@ impl EngineHandle {
     ) -> Result<Self, Failure> {
         if let Some(url) = owner_url(&place.ledger)? {
             return Ok(Self {
-                peer: Peer::remote(url, client_token()?),
+                peer: remote(&url)?,
                 place,
                 engine: None,
                 _receiver: None,

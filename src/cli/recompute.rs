@@ -17,8 +17,8 @@ use super::{Common, Failure};
 use ktsu_codes::EXIT_COULD_NOT_RUN;
 use ktsu_history::recompute::RecomputeReport;
 use ktsu_opening::find::find_run;
-use ktsu_opening::peer::client_token;
 use ktsu_opening::peer::problem;
+use ktsu_opening::peer::remote;
 use ktsu_peer::Peer;
 
 /// What `recompute` takes.
@@ -48,7 +48,7 @@ pub(super) struct Arguments {
 /// Starts a recompute on the engine that owns the ledger.
 pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
     if let Some(url) = &arguments.orchestrator {
-        let peer = Peer::remote(url.trim_end_matches('/'), client_token()?);
+        let peer = remote(url)?;
         return at_engine(common, &arguments, &arguments.run, &peer).await;
     }
     let place = EngineHandle::ledger_location(common, &arguments.engine)?;

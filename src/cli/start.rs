@@ -21,7 +21,7 @@ use super::output::note;
 use super::reading::warn_of_second_name;
 use super::signals::{ServiceSignal, Signals};
 use super::{Common, Failure, text};
-use ktsu_assemble::{self as assemble, Agents, Engine, Setup};
+use ktsu_assemble::{self as assemble, Agents, Engine, RuntimeSetup, ServiceSetup, Setup};
 use ktsu_config::fault::Faults;
 use ktsu_config::read::duration_ms;
 use ktsu_environment::settings::ListenSettings;
@@ -242,8 +242,17 @@ async fn runtime(
         "http://127.0.0.1:5050",
     )?;
     let gateway = needed(arguments.gateway_url, "--gateway", "http://127.0.0.1:5052")?;
-    let (token, environment) = (client_token()?, environment.as_ref());
-    let service = assemble::open_runtime(listen, &orchestrator, &gateway, token, environment).await;
+    let setup = ServiceSetup {
+        listen,
+        environment: environment.as_ref(),
+        process: &process_environment(),
+    };
+    let own = RuntimeSetup {
+        orchestrator,
+        gateway,
+        token: client_token()?,
+    };
+    let service = assemble::open_runtime(setup, own).await;
     let service = service.map_err(start_failure)?;
     serve_until_stopped(
         common,
@@ -265,8 +274,12 @@ async fn gateway(
     let environment = load_environment(arguments.env.as_deref(), &arguments.kit)?;
     let file = environment.as_ref().and_then(|file| file.listen.gateway);
     let listen = arguments.listen(arguments.gateway_port, file, 5052)?;
-    let process = process_environment();
-    let service = assemble::open_gateway(listen, &config, environment.as_ref(), &process).await;
+    let setup = ServiceSetup {
+        listen,
+        environment: environment.as_ref(),
+        process: &process_environment(),
+    };
+    let service = assemble::open_gateway(setup, &config).await;
     let service = service.map_err(start_failure)?;
     serve_until_stopped(
         common,
@@ -322,8 +335,15 @@ async fn orchestrator(
         process.insert("KTSU_WITNESS".to_owned(), witness);
     }
     let receiver = receiver(environment.as_ref(), &mut process, ledger.ledger.file()).await?;
+    let urls = [&arguments.runtime_url, &arguments.gateway_url];
+    let urls = urls.into_iter().flatten().map(String::as_str);
+    let certificates = assemble::certificates(environment.as_ref(), &process, urls);
+    let certificates = certificates.map_err(|error| start_failure(error.into()))?;
+    let service_token = client_token()?;
     let setup = || Setup {
         listen,
+        certificates: certificates.clone(),
+        service_token: service_token.clone(),
         agents: agents.clone(),
         own_url: arguments.own_url.clone(),
         gateway: arguments.config.clone(),
@@ -395,9 +415,13 @@ async fn start_read_only(
     let ledger = ledger_location(common, environment.as_ref())?;
     let file = ledger.ledger.clone();
     let kit = Arc::new(Kit::empty());
+    let process = process_environment();
+    let certificates = assemble::certificates(environment.as_ref(), &process, []);
+    let certificates = certificates.map_err(|error| start_failure(error.into()))?;
     let setup = standby::reading(Setup {
         listen,
-        ..Setup::embedded(kit, environment, process_environment(), file)
+        certificates,
+        ..Setup::embedded(kit, environment, process, file)
     });
     warn_of_second_name(&ledger.ledger);
     let reading = open_reading(setup).await?;

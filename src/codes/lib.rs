@@ -64,6 +64,8 @@ error_codes! {
     InvalidQuery = "invalid_query", 400, EXIT_COULD_NOT_RUN, "The query is not valid";
     /// No frame of a run has a type that a pattern names.
     UnknownFrameType = "unknown_frame_type", 400, EXIT_COULD_NOT_RUN, "No frame of a run has such a type";
+    /// An encrypted service was called without encryption.
+    EncryptedOnly = "encrypted_only", 400, EXIT_COULD_NOT_RUN, "The service is encrypted";
     /// Credentials are missing or wrong.
     Unauthorized = "unauthorized", 401, EXIT_COULD_NOT_RUN, "Credentials are missing or wrong";
     /// The principal is known but lacks the permission.

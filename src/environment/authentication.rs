@@ -45,6 +45,27 @@ impl Principals {
         environment: Option<&Environment>,
         process: &BTreeMap<String, String>,
     ) -> Result<Self, Faults> {
+        Self::resolve_if(environment, process, |_| true)
+    }
+
+    /// Looks up the tokens of services alone: a runtime or a gateway needs no others.
+    ///
+    /// # Errors
+    /// As [`Principals::resolve`].
+    pub fn resolve_services(
+        environment: Option<&Environment>,
+        process: &BTreeMap<String, String>,
+    ) -> Result<Self, Faults> {
+        Self::resolve_if(environment, process, |one| {
+            one.roles.iter().any(|role| role.is_of_service())
+        })
+    }
+
+    fn resolve_if(
+        environment: Option<&Environment>,
+        process: &BTreeMap<String, String>,
+        wanted: impl Fn(&PrincipalDeclaration) -> bool,
+    ) -> Result<Self, Faults> {
         let Some(file) = environment else {
             return Ok(Self::default());
         };
@@ -56,6 +77,7 @@ impl Principals {
         let known: Vec<ResolvedPrincipal> = file
             .principals
             .iter()
+            .filter(|one| wanted(one))
             .filter_map(|one| boot.known(one))
             .collect();
         boot.check_distinct_tokens(&known);
@@ -87,6 +109,12 @@ impl Principals {
         }
         let place = bool::from(any).then_some(found)?;
         self.known.get(usize::try_from(place).ok()?)
+    }
+
+    /// The token of the first principal with a role: what a service shows of itself.
+    pub fn token_of(&self, role: PrincipalRole) -> Option<&Secret> {
+        let first = self.known.iter().find(|known| known.roles.contains(&role));
+        first.map(|known| &known.token)
     }
 
     /// Returns `true` if a principal of this name is configured.

@@ -10,6 +10,7 @@ pub mod settings;
 pub mod shape;
 pub mod subscription_secrets;
 pub mod subscriptions;
+mod tls;
 mod variable;
 
 use std::collections::BTreeMap;
@@ -23,9 +24,12 @@ use ktsu_config::fault::Faults;
 use ktsu_config::outline;
 use ktsu_config::read::{self, ConfigReader, Fields};
 use ktsu_config::yaml::{self, YamlNode, YamlValue};
+use ktsu_tls::TlsFiles;
 use principals::PrincipalDeclaration;
 pub use resolve::{ResolveError, VariableValues, resolve, resolve_each, resolve_for};
-use settings::{EvidenceSettings, LimitSettings, ListenSettings, McpSettings, RetentionSettings};
+use settings::{
+    EvidenceSettings, LimitSettings, ListenGuard, ListenSettings, McpSettings, RetentionSettings,
+};
 use subscriptions::SubscriptionDeclaration;
 
 /// One `environments/NAME.env.yaml`.
@@ -63,6 +67,8 @@ pub struct Environment {
     pub evidence: EvidenceSettings,
     /// The permissions of agents that use ktsu as a tool server.
     pub mcp: McpSettings,
+    /// The certificates that services show and trust.
+    pub tls: TlsFiles,
     /// The time for which ended runs are kept.
     pub retention: RetentionSettings,
     /// Faults that are not serious enough to refuse the file.
@@ -161,6 +167,7 @@ fn from_node(
         subscriptions: Vec::new(),
         evidence: EvidenceSettings::default(),
         mcp: McpSettings::default(),
+        tls: TlsFiles::default(),
         retention: RetentionSettings::default(),
         warnings: Faults::default(),
     };
@@ -183,9 +190,15 @@ fn from_node(
     if let Some(place) = fields.key("principals") {
         environment.principals = principals::read(reader, place, fields.get("principals"));
     }
-    let asks = fields.key("principals").is_some();
+    if let Some(node) = fields.get("tls") {
+        environment.tls = tls::read(reader, node, path);
+    }
     if let Some(node) = fields.get("listen") {
-        environment.listen = settings::listen(reader, node, asks);
+        let guard = ListenGuard {
+            authenticates: fields.key("principals").is_some(),
+            encrypts: environment.tls.identity.is_some(),
+        };
+        environment.listen = settings::listen(reader, node, guard);
     }
     if let Some(node) = fields.get("servers") {
         environment.servers = settings::servers(reader, node);

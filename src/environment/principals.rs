@@ -23,19 +23,22 @@ pub enum PrincipalRole {
     Auditor,
     /// Everything.
     Admin,
-    /// A runtime process: says that it is alive.
+    /// A runtime process: says that it is alive, and calls gateways.
     Runtime,
+    /// An orchestrator process: gives tasks to runtimes, and calls gateways.
+    Orchestrator,
 }
 
 impl PrincipalRole {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Viewer,
         Self::Operator,
         Self::Approver,
         Self::Auditor,
         Self::Admin,
         Self::Runtime,
+        Self::Orchestrator,
     ];
 
     /// The word of the file.
@@ -47,6 +50,7 @@ impl PrincipalRole {
             Self::Auditor => "auditor",
             Self::Admin => "admin",
             Self::Runtime => "runtime",
+            Self::Orchestrator => "orchestrator",
         }
     }
 
@@ -54,7 +58,9 @@ impl PrincipalRole {
     pub const fn approves(self) -> bool {
         match self {
             Self::Approver | Self::Admin => true,
-            Self::Viewer | Self::Operator | Self::Auditor | Self::Runtime => false,
+            Self::Viewer | Self::Operator | Self::Auditor | Self::Runtime | Self::Orchestrator => {
+                false
+            }
         }
     }
 
@@ -62,7 +68,17 @@ impl PrincipalRole {
     pub const fn invokes(self) -> bool {
         match self {
             Self::Operator | Self::Admin => true,
-            Self::Viewer | Self::Approver | Self::Auditor | Self::Runtime => false,
+            Self::Viewer | Self::Approver | Self::Auditor | Self::Runtime | Self::Orchestrator => {
+                false
+            }
+        }
+    }
+
+    /// Returns `true` if it is that of a service of an engine, and of no person.
+    pub const fn is_of_service(self) -> bool {
+        match self {
+            Self::Runtime | Self::Orchestrator => true,
+            Self::Viewer | Self::Operator | Self::Approver | Self::Auditor | Self::Admin => false,
         }
     }
 }

@@ -21,10 +21,19 @@ use ktsu_egress::address::is_entry;
 pub struct ListenSettings {
     /// The orchestrator; beyond loopback only where principals are configured (decision H5).
     pub orchestrator: Option<SocketAddr>,
-    /// The runtime; on loopback.
+    /// The runtime; beyond loopback only with principals and a certificate.
     pub runtime: Option<SocketAddr>,
-    /// The gateway; on loopback.
+    /// The gateway; beyond loopback only with principals and a certificate.
     pub gateway: Option<SocketAddr>,
+}
+
+/// What protects a service that other machines can reach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ListenGuard {
+    /// True if callers must show tokens.
+    pub(super) authenticates: bool,
+    /// True if connections are encrypted.
+    pub(super) encrypts: bool,
 }
 
 /// The limits of an engine. What is absent is as much as this version can.
@@ -76,16 +85,19 @@ pub(super) fn mcp(reader: &mut ConfigReader<'_>, node: &YamlNode) -> McpSettings
     }
 }
 
-/// `{orchestrator, runtime, gateway}`, each `ADDRESS:PORT`. `open`: whether whoever asks must say
-/// who they are.
-pub(super) fn listen(reader: &mut ConfigReader<'_>, node: &YamlNode, open: bool) -> ListenSettings {
+/// `{orchestrator, runtime, gateway}`, each `ADDRESS:PORT`.
+pub(super) fn listen(
+    reader: &mut ConfigReader<'_>,
+    node: &YamlNode,
+    guard: ListenGuard,
+) -> ListenSettings {
     let Some(fields) = reader.shaped(node, &shape::LISTEN) else {
         return ListenSettings::default();
     };
     let listen = ListenSettings {
-        orchestrator: address(reader, &fields, "orchestrator", open),
-        runtime: address(reader, &fields, "runtime", false),
-        gateway: address(reader, &fields, "gateway", false),
+        orchestrator: address(reader, &fields, "orchestrator", guard),
+        runtime: address(reader, &fields, "runtime", guard),
+        gateway: address(reader, &fields, "gateway", guard),
     };
     let mut taken: Vec<SocketAddr> = Vec::new();
     for (name, address) in [
@@ -108,7 +120,7 @@ fn address(
     reader: &mut ConfigReader<'_>,
     fields: &Fields<'_>,
     name: &str,
-    open: bool,
+    guard: ListenGuard,
 ) -> Option<SocketAddr> {
     let node = fields.get(name)?;
     let text = reader.string(node, name)?;
@@ -119,20 +131,31 @@ fn address(
         let fault = Fault::new(FaultCode::BadValue, node.place, words);
         return reader.reject(fault.hint("127.0.0.1:5050, [::1]:5050 or 0.0.0.0:5050"));
     };
-    if !address.ip().is_loopback() && !open {
-        let (words, hint) = match name {
-            "orchestrator" => (
-                "other machines could reach it, and callers are not authenticated",
-                "configure principals, or listen on 127.0.0.1",
-            ),
-            _ => (
-                "it does not authenticate callers, so only this machine may reach it",
-                "127.0.0.1, and the same port",
-            ),
-        };
-        return reader.reject(Fault::new(FaultCode::OpenToAll, node.place, words).hint(hint));
+    // What runtimes and gateways receive contains secrets of others.
+    let needs_encryption = name != "orchestrator";
+    let refused = match guard {
+        _ if address.ip().is_loopback() => None,
+        ListenGuard {
+            authenticates: false,
+            ..
+        } => Some((
+            "other machines could reach it, and callers are not authenticated",
+            "configure principals, or listen on 127.0.0.1",
+        )),
+        ListenGuard {
+            encrypts: false, ..
+        } if needs_encryption => Some((
+            "other machines could reach it, and what it receives contains secrets",
+            "configure tls with certificate and key, or listen on 127.0.0.1",
+        )),
+        ListenGuard { .. } => None,
+    };
+    match refused {
+        Some((words, hint)) => {
+            reader.reject(Fault::new(FaultCode::OpenToAll, node.place, words).hint(hint))
+        }
+        None => Some(address),
     }
-    Some(address)
 }
 
 /// `ledger: PATH`, or `state: {driver: sqlite, dsn: PATH}`, which the earlier ktsu wrote.

@@ -28,6 +28,7 @@ pub const ENVIRONMENT: MapShape = MapShape::new(
         optional("servers", Each(&Map(&SERVER))).doc("Where each tool server is"),
         optional("state", Map(&STATE)).doc("Another way to write ledger"),
         optional("subscriptions", List(&Map(&SUBSCRIPTION))).doc("Who is sent which frames"),
+        optional("tls", Map(&TLS)).doc("What services show of themselves, and whom they trust"),
         optional("variables", Each(&Text)).doc("Values; the process environment goes before"),
     ],
 );
@@ -62,9 +63,11 @@ const ADDRESS: FieldType = Pattern(":[0-9]+$");
 pub(super) const LISTEN: MapShape = MapShape::new(
     "listen",
     &[
-        optional("gateway", ADDRESS).doc("ADDRESS:PORT, on loopback"),
+        optional("gateway", ADDRESS)
+            .doc("ADDRESS:PORT; beyond loopback with principals and tls only"),
         optional("orchestrator", ADDRESS).doc("ADDRESS:PORT; beyond loopback with principals only"),
-        optional("runtime", ADDRESS).doc("ADDRESS:PORT, on loopback"),
+        optional("runtime", ADDRESS)
+            .doc("ADDRESS:PORT; beyond loopback with principals and tls only"),
     ],
 );
 
@@ -85,7 +88,13 @@ pub(super) const VALUE: MapShape = MapShape::new(
 );
 
 const ROLE: FieldType = Keywords(&[
-    "viewer", "operator", "approver", "auditor", "admin", "runtime",
+    "viewer",
+    "operator",
+    "approver",
+    "auditor",
+    "admin",
+    "runtime",
+    "orchestrator",
 ]);
 
 pub(super) const PRINCIPAL: MapShape = MapShape::new(
@@ -132,6 +141,19 @@ pub(super) const SUBSCRIPTION: MapShape = MapShape::new(
     ],
 )
 .one_of(&[&["pattern", "topics"]]);
+
+pub(super) const TLS: MapShape = MapShape::new(
+    "tls",
+    &[
+        optional("authority", Pattern("."))
+            .doc("PEM file of the authority to trust; those of the machine if absent"),
+        optional("certificate", Pattern("."))
+            .doc("PEM file of the certificate, from this file's folder"),
+        optional("clients", Flag)
+            .doc("Whether callers must show certificates of the authority; false if absent"),
+        optional("key", Pattern(".")).doc("PEM file of the private key"),
+    ],
+);
 
 pub(super) const STATE: MapShape = MapShape::new(
     "state",

@@ -275,3 +275,86 @@ fn every_environment_of_the_repository_is_sound() {
     }
     assert!(found >= 4);
 }
+
+const SERVICE: &str = "variables: {TOKEN: token-of-owner}
+principals: [{name: owner, token: {env: TOKEN}, roles: [orchestrator]}]
+";
+const TLS: &str =
+    "tls: {certificate: own.pem, key: keys/own.key, authority: ca.pem, clients: true}\n";
+
+#[test]
+fn certificates_are_looked_for_beside_the_file() {
+    let (dir, path) = file(TLS);
+    let tls = Environment::load(&path).unwrap().tls;
+    let folder = dir.path().join("environments");
+    let own = tls.identity.unwrap();
+    assert_eq!(own.certificate, folder.join("own.pem"));
+    assert_eq!(own.key, folder.join("keys/own.key"));
+    assert_eq!(tls.authority, Some(folder.join("ca.pem")));
+    assert!(tls.asks_clients);
+}
+
+#[test]
+fn half_a_certificate_and_callers_without_an_authority_are_faults() {
+    for (tls, words) in [
+        (
+            "{certificate: own.pem}",
+            "certificate and key belong together",
+        ),
+        ("{key: own.key}", "certificate and key belong together"),
+        ("{certificate: '', key: own.key}", "certificate is empty"),
+        ("{clients: true}", "clients needs authority"),
+    ] {
+        let (_dir, path) = file(&format!("name: x\ntls: {tls}\n"));
+        let faults = Environment::load(&path).unwrap_err();
+        let found = faults
+            .faults
+            .iter()
+            .map(|fault| (fault.line, &fault.message));
+        let found: Vec<_> = found.collect();
+        assert!(
+            found
+                .iter()
+                .any(|(line, said)| *line == 2 && said.contains(words)),
+            "{tls}: {found:?}"
+        );
+    }
+}
+
+#[test]
+fn a_runtime_and_a_gateway_are_open_to_others_only_with_principals_and_a_certificate() {
+    for service in ["orchestrator", "runtime", "gateway"] {
+        let listen = format!("listen: {{{service}: '0.0.0.0:5055'}}\n");
+        let load = |parts: &[&str]| {
+            let (_dir, path) = file(&[&[listen.as_str()], parts].concat().concat());
+            Environment::load(&path).map_err(|faults| faults.faults[0].message.clone())
+        };
+        assert!(load(&[SERVICE, TLS]).is_ok());
+        let refused = load(&[TLS]).unwrap_err();
+        assert!(refused.contains("not authenticated"), "{refused}");
+        match load(&[SERVICE]) {
+            Ok(_) => assert_eq!(service, "orchestrator"),
+            Err(why) => assert!(why.contains("contains secrets"), "{why}"),
+        }
+    }
+}
+
+#[test]
+fn a_service_looks_up_the_tokens_of_services_alone() {
+    let (_dir, path) = file(&format!("{SERVICE}  \n# people\n").replace(
+        "roles: [orchestrator]}]",
+        "roles: [orchestrator]}, {name: ada, token: {env: ADA}, roles: [admin]}]",
+    ));
+    let environment = Environment::load(&path).unwrap();
+    let process = BTreeMap::new();
+    assert!(Principals::resolve(Some(&environment), &process).is_err());
+    let services = Principals::resolve_services(Some(&environment), &process).unwrap();
+    assert!(services.authenticate(b"token-of-owner").is_some());
+    let shown = services.token_of(principals::PrincipalRole::Orchestrator);
+    assert_eq!(shown.unwrap().expose(), "token-of-owner");
+    assert!(
+        services
+            .token_of(principals::PrincipalRole::Runtime)
+            .is_none()
+    );
+}

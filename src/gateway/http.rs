@@ -17,6 +17,7 @@ use super::error::{Code, GatewayError};
 use super::{Gateway, price};
 use ktsu_codes::ErrorCode;
 use ktsu_contract::gateway::{InvokeModel, ModelCallFailure, ModelReply};
+use ktsu_server::origin::AllowedHosts;
 use ktsu_server::{self as server, body, document, pointer_errors};
 
 /// The most bytes of a request: a conversation with long documents in it.
@@ -35,13 +36,18 @@ struct Api;
 
 /// The routes, and their description.
 pub fn router(gateway: Gateway) -> Router {
+    router_as(gateway, AllowedHosts::Loopback)
+}
+
+/// As [`router`], for requests that may name other hosts.
+pub fn router_as(gateway: Gateway, hosts: AllowedHosts) -> Router {
     let (router, api) = described().split_for_parts();
     let text = document::text(&api);
     let router = router.route(
         "/openapi.json",
         get(async move || document::response(&text)),
     );
-    server::guarded(router.with_state(gateway))
+    server::guarded_as(router.with_state(gateway), hosts)
 }
 
 /// The description alone.

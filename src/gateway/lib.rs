@@ -50,7 +50,7 @@ pub use config::Config;
 use config::ProviderModel;
 pub use config::shape::GATEWAY;
 use error::{Code, GatewayError};
-pub use http::{MAX_BODY, openapi, router};
+pub use http::{MAX_BODY, openapi, router, router_as};
 use provider::ProviderReply;
 pub use provider::scripted::shape::RULES;
 use replay::{CallDigest, GatewayReplyCache};

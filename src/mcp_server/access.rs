@@ -22,7 +22,7 @@ use serde_json::Value;
 
 use super::answer::AnswerError;
 use super::ask::get;
-use ktsu_opening::peer::problem;
+use ktsu_opening::peer::{problem, remote_as};
 
 /// A route of the engine: its method and its path, as the table of policies has them.
 pub(super) type ToolRoute = (&'static str, &'static str);
@@ -124,7 +124,7 @@ pub(super) async fn admit_by_owner(
     caller: &CallerAccess,
     route: ToolRoute,
 ) -> Result<Admission, AnswerError> {
-    let home = get(&remote(url, caller), "/").await;
+    let home = get(&remote(url, caller)?, "/").await;
     let home = home.map_err(|error| {
         error.log("/");
         AnswerError::new("the engine that owns the ledger does not answer")
@@ -156,9 +156,12 @@ pub(super) async fn admit_by_owner(
 }
 
 /// A connection to the owner of the ledger for a caller.
-pub(super) fn remote(url: &str, caller: &CallerAccess) -> Peer {
+///
+/// # Errors
+/// The certificates that it would be checked by cannot be used.
+pub(super) fn remote(url: &str, caller: &CallerAccess) -> Result<Peer, AnswerError> {
     let token = caller.token().and_then(|token| token.to_str().ok());
-    Peer::remote(url, token.map(str::to_owned))
+    Ok(remote_as(url, token.map(str::to_owned))?)
 }
 
 fn policy_of((method, path): ToolRoute) -> Result<policy::AccessPolicy, ProblemDetails> {

@@ -129,7 +129,7 @@ impl ToolContext {
     ) -> Result<EngineLink, AnswerError> {
         let lease = self.engines.lease(purpose).await?;
         Ok(EngineLink {
-            peer: lease.peer(caller),
+            peer: lease.peer(caller)?,
             is_elsewhere: lease.is_elsewhere(),
             _lease: lease,
         })

@@ -93,14 +93,17 @@ enum LeaseTarget {
 impl EngineLease {
     /// A connection for a caller. A client over HTTP never counts as this process, so where there
     /// are principals it needs a token.
-    pub(super) fn peer(&self, caller: &CallerAccess) -> Peer {
+    ///
+    /// # Errors
+    /// As [`remote`].
+    pub(super) fn peer(&self, caller: &CallerAccess) -> Result<Peer, AnswerError> {
         let (url, router) = match &self.target {
             LeaseTarget::Elsewhere(url) => (url.as_str(), None),
             LeaseTarget::Owner(own) => (own.engine.url.as_str(), Some(&own.engine.router)),
             LeaseTarget::Reader(reading) => (reading.url.as_str(), Some(&reading.router)),
         };
         match (caller, router) {
-            (CallerAccess::Process(token), Some(router)) => peer_within(router, token.clone()),
+            (CallerAccess::Process(token), Some(router)) => Ok(peer_within(router, token.clone())),
             (CallerAccess::Process(_) | CallerAccess::Client(_), _) => remote(url, caller),
         }
     }

@@ -141,7 +141,7 @@ pub fn explain(refused: OpenEngineError, path: &str) -> Failure {
                     failure.hint("choose another port: --port 6050 (--runtime-port, --gateway-port), or --port 0 for any free port")
                 }
                 BindError::NotLoopback(_) => failure
-                    .hint("--host 127.0.0.1; an orchestrator with principals may listen elsewhere"),
+                    .hint("--host 127.0.0.1; with principals it may listen elsewhere, a runtime or gateway with one that has the role orchestrator"),
                 BindError::System { .. } => failure,
             }
         }
@@ -154,6 +154,9 @@ pub fn explain(refused: OpenEngineError, path: &str) -> Failure {
         OpenEngineError::Subscriptions(faults) => {
             invalid_file("the subscriptions are not valid", &faults)
         }
+        refused @ OpenEngineError::NotEncrypted(_) => Failure::could_not_run(chain(&refused)).hint(
+            "tls: {certificate: own.pem, key: own.key} in the file of --env, or --host 127.0.0.1",
+        ),
         OpenEngineError::Lock(refused) => not_locked_as_owner(&refused),
         OpenEngineError::Store(error) => error.into(),
         other => Failure::could_not_run(chain(&other)),

@@ -7,7 +7,8 @@ use axum::middleware::map_request;
 use serde_json::Value;
 
 use crate::Failure;
-use ktsu_assemble::Engine;
+use crate::environment::process_environment;
+use ktsu_assemble::{Engine, connections};
 use ktsu_contract::TOKEN_HEADER;
 use ktsu_peer::Peer;
 use ktsu_schema::message_at;
@@ -23,6 +24,19 @@ pub fn client_token() -> Result<Option<String>, Failure> {
         Some(token) => Ok(Some(token)),
         None => Err(header_failure()),
     }
+}
+
+/// A connection to an engine at a URL, as the principal of the client's token.
+pub fn remote(url: &str) -> Result<Peer, Failure> {
+    remote_as(url, client_token()?)
+}
+
+/// As [`remote`], as the principal of this token.
+pub fn remote_as(url: &str, token: Option<String>) -> Result<Peer, Failure> {
+    let url = url.trim_end_matches('/');
+    let connections = connections(&process_environment(), url);
+    let connections = connections.map_err(|error| Failure::could_not_run(error.to_string()))?;
+    Ok(Peer::with_pool(connections, url, token))
 }
 
 /// As [`client_token`], as a header carries it.

@@ -1,6 +1,7 @@
 //! Connections to other processes, kept alive between calls.
 
 use std::error::Error;
+use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -8,9 +9,12 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{Request, Response, Uri};
+use hyper_rustls::{HttpsConnector, MaybeHttpsStream};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use ktsu_tls::Certificates;
+use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tower::{Service, ServiceExt as _};
 
@@ -36,28 +40,37 @@ pub struct ConnectionPool(Client<BoundedConnector, Body>);
 
 impl Default for ConnectionPool {
     fn default() -> Self {
+        Self::new(None)
+    }
+}
+
+impl ConnectionPool {
+    /// A pool whose connections to `https://` are encrypted by these certificates. Without any, there are none to
+    /// such URLs.
+    pub fn new(certificates: Option<Certificates>) -> Self {
         let mut connector = HttpConnector::new();
         // Requests are small: none should wait for the answer to the one before.
         connector.set_nodelay(true);
         connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
+        // Which scheme a URL may have is for the connection to say.
+        connector.enforce_http(false);
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE_TIMEOUT)
             .pool_max_idle_per_host(MAX_IDLE_PER_HOST)
             .build(BoundedConnector {
                 tcp: connector,
+                certificates,
                 places: Arc::new(Semaphore::new(MAX_CONNECTING)),
             });
         Self(client)
     }
-}
 
-impl ConnectionPool {
     /// Sends to the authority of the request's URI. A request that a closed connection did not
     /// take is sent on another one; one that was begun is never repeated here.
     pub(super) async fn send(&self, request: Request<Body>) -> Result<Response<Body>, String> {
         let answer = self.0.request(request).await;
-        let answer = answer.map_err(|error| root(&error).to_string())?;
+        let answer = answer.map_err(|error| in_words(&error))?;
         Ok(answer.map(Body::new))
     }
 }
@@ -66,12 +79,16 @@ impl ConnectionPool {
 #[derive(Clone)]
 struct BoundedConnector {
     tcp: HttpConnector,
+    certificates: Option<Certificates>,
     places: Arc<Semaphore>,
 }
 
+/// The reason why there is no connection.
+type ConnectError = Box<dyn Error + Send + Sync>;
+
 impl Service<Uri> for BoundedConnector {
-    type Response = <HttpConnector as Service<Uri>>::Response;
-    type Error = <HttpConnector as Service<Uri>>::Error;
+    type Response = MaybeHttpsStream<TokioIo<TcpStream>>;
+    type Error = ConnectError;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
@@ -79,19 +96,74 @@ impl Service<Uri> for BoundedConnector {
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
-        let Self { tcp, places } = self.clone();
+        let own = self.clone();
         Box::pin(async move {
-            let _place = places.acquire().await;
-            tcp.oneshot(uri).await
+            let _place = own.places.acquire().await;
+            if uri.scheme_str() != Some("https") {
+                return Ok(MaybeHttpsStream::Http(own.tcp.oneshot(uri).await?));
+            }
+            let certificates = own.certificates.as_ref().ok_or(NO_CERTIFICATES)?;
+            // Of this moment: they may have been replaced since the last connection.
+            let encrypted = HttpsConnector::from((own.tcp.clone(), certificates.client()));
+            let connected = tokio::time::timeout(CONNECT_TIMEOUT, encrypted.oneshot(uri)).await;
+            connected.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
         })
     }
 }
 
-/// The first cause, which is what the system said.
-fn root<'e>(error: &'e (dyn Error + 'static)) -> &'e (dyn Error + 'static) {
+/// What a caller without certificates hears of an encrypted URL.
+const NO_CERTIFICATES: &str = "it is encrypted, and this caller has no authorities to check it by";
+
+/// What went wrong, in words: of an encryption in ours, otherwise of the first cause, which is the system's.
+fn in_words(error: &(dyn Error + 'static)) -> String {
     let mut cause = error;
-    while let Some(next) = cause.source() {
-        cause = next;
+    loop {
+        if let Some(found) = cause.downcast_ref::<rustls::Error>() {
+            return encryption_words(found)
+                .unwrap_or("its encryption cannot be read")
+                .to_owned();
+        }
+        let within = cause
+            .downcast_ref::<io::Error>()
+            .and_then(io::Error::get_ref);
+        match within
+            .map(|within| within as &(dyn Error + 'static))
+            .or_else(|| cause.source())
+        {
+            Some(next) => cause = next,
+            None => return cause.to_string(),
+        }
     }
-    cause
+}
+
+fn encryption_words(error: &rustls::Error) -> Option<&'static str> {
+    match error {
+        rustls::Error::InvalidCertificate(why) => Some(certificate_words(why)),
+        rustls::Error::AlertReceived(_) => Some(REFUSED),
+        rustls::Error::InvalidMessage(_) => Some(NOT_ENCRYPTED),
+        _ => None,
+    }
+}
+
+/// What is said of a service that ends a handshake.
+const REFUSED: &str = "it refused the connection: it may ask for a certificate of its authority";
+/// What is said of a service that answers a handshake with something else.
+const NOT_ENCRYPTED: &str = "it is not encrypted: its URL begins with http";
+
+fn certificate_words(why: &rustls::CertificateError) -> &'static str {
+    match why {
+        rustls::CertificateError::Expired | rustls::CertificateError::ExpiredContext { .. } => {
+            "its certificate has expired"
+        }
+        rustls::CertificateError::NotValidYet
+        | rustls::CertificateError::NotValidYetContext { .. } => "its certificate is not valid yet",
+        rustls::CertificateError::NotValidForName
+        | rustls::CertificateError::NotValidForNameContext { .. } => {
+            "its certificate is for another name"
+        }
+        rustls::CertificateError::UnknownIssuer | rustls::CertificateError::BadSignature => {
+            "its certificate is of an authority that is not trusted"
+        }
+        _ => "its certificate is not valid",
+    }
 }

@@ -1,7 +1,7 @@
 //! Calls to a service of the engine, in process or by URL, without a difference for the caller.
 //!
-//! A URL is that of another process on the local network, over `http://`. Connections are kept
-//! alive between calls, as long as the [`Peer`] or one of its clones exists.
+//! A URL is that of another process, over `http://` or `https://`. Connections are kept alive
+//! between calls, as long as the [`Peer`] or one of its clones exists.
 
 mod connections;
 #[cfg(test)]
@@ -38,7 +38,7 @@ pub struct RemotePeer {
 /// The reason why a peer could not be asked.
 #[derive(Debug, thiserror::Error)]
 pub enum PeerError {
-    /// The URL is none, or not of this machine's network.
+    /// The URL is none of a service.
     #[error("{0} is not a URL of a ktsu service; one looks like http://127.0.0.1:5050")]
     InvalidUrl(String),
     /// Nobody answered.
@@ -60,8 +60,8 @@ impl PeerError {
 }
 
 impl Peer {
-    /// A service by its URL (`http://127.0.0.1:5050`), with a token if there is one. The URL is
-    /// checked when it is called.
+    /// A service by its URL (`http://127.0.0.1:5050`), with a token if there is one; not one that is
+    /// encrypted. The URL is checked when it is called.
     pub fn remote(url: impl Into<String>, token: Option<String>) -> Self {
         Self::with_pool(ConnectionPool::default(), url, token)
     }
@@ -172,7 +172,8 @@ impl Peer {
 
 impl RemotePeer {
     async fn call(&self, mut request: Request<Body>) -> Result<Response<Body>, PeerError> {
-        let host = authority(&self.url)?;
+        let origin = origin(&self.url)?;
+        let (_, host) = origin.split_once("://").unwrap_or_default();
         if let Some(token) = &self.token
             && let Ok(value) = token.parse()
         {
@@ -184,7 +185,7 @@ impl RemotePeer {
         }
         let path = request.uri().path_and_query();
         let path = path.map_or("/", |path| path.as_str());
-        *request.uri_mut() = format!("http://{host}{path}")
+        *request.uri_mut() = format!("{origin}{path}")
             .parse()
             .map_err(|_| PeerError::InvalidUrl(self.url.clone()))?;
         let answer = self.connections.send(request).await;
@@ -195,25 +196,30 @@ impl RemotePeer {
     }
 }
 
-/// Splits the URL of a service's route: `http://HOST:PORT`, and the path with its query.
+/// Splits the URL of a service's route: `http://HOST:PORT` or `https://HOST:PORT`, and the path with its query.
 ///
 /// # Errors
 /// [`PeerError::InvalidUrl`], without the query, which may contain a token.
 pub fn split(url: &str) -> Result<(String, String), PeerError> {
     let plain = url.split(['?', '#']).next().unwrap_or_default();
-    let host = authority(url).map_err(|_| PeerError::InvalidUrl(plain.to_owned()))?;
+    let origin = origin(url).map_err(|_| PeerError::InvalidUrl(plain.to_owned()))?;
     let uri: Uri = url
         .parse()
         .map_err(|_| PeerError::InvalidUrl(plain.to_owned()))?;
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
-    Ok((format!("http://{host}"), path.to_owned()))
+    Ok((origin, path.to_owned()))
 }
 
-fn authority(url: &str) -> Result<String, PeerError> {
+/// Scheme, host and port of a URL.
+fn origin(url: &str) -> Result<String, PeerError> {
     let bad = || PeerError::InvalidUrl(url.to_owned());
     let uri: Uri = url.parse().map_err(|_| bad())?;
-    let authority = uri.authority().filter(|_| uri.scheme_str() == Some("http"));
-    let authority = authority.ok_or_else(bad)?;
-    let port = authority.port_u16().unwrap_or(80);
-    Ok(format!("{}:{port}", authority.host()))
+    let (scheme, usual) = match uri.scheme_str() {
+        Some("http") => ("http", 80),
+        Some("https") => ("https", 443),
+        Some(_) | None => return Err(bad()),
+    };
+    let authority = uri.authority().ok_or_else(bad)?;
+    let port = authority.port_u16().unwrap_or(usual);
+    Ok(format!("{scheme}://{}:{port}", authority.host()))
 }

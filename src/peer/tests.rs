@@ -112,9 +112,9 @@ async fn no_one_at_the_port_is_reported_in_the_systems_words() {
 }
 
 #[tokio::test]
-async fn only_plain_http_is_spoken() {
+async fn only_http_is_spoken() {
     for url in [
-        "https://127.0.0.1:1",
+        "ftp://127.0.0.1:1",
         "127.0.0.1:1",
         "",
         "http://",
@@ -134,6 +134,8 @@ fn a_url_is_split_and_an_error_keeps_its_query_to_itself() {
         split("http://h").unwrap(),
         ("http://h:80".to_owned(), "/".to_owned())
     );
-    let error = split("https://h/p?token=t0ken").unwrap_err().to_string();
+    let encrypted = split("https://h/p").unwrap();
+    assert_eq!(encrypted, ("https://h:443".to_owned(), "/p".to_owned()));
+    let error = split("ftp://h/p?token=t0ken").unwrap_err().to_string();
     assert!(!error.contains("t0ken"), "{error}");
 }

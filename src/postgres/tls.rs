@@ -3,14 +3,10 @@
 use std::io;
 use std::path::Path;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use rustls::crypto::ring;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, InvalidDnsNameError, ServerName};
-use rustls::{ClientConfig, RootCertStore};
-use rustls_platform_verifier::BuilderVerifierExt as _;
+use ktsu_tls::{Certificates, TlsFiles};
+use rustls::pki_types::{InvalidDnsNameError, ServerName};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
 use tokio_rustls::TlsConnector;
@@ -26,34 +22,14 @@ pub(crate) struct Tls {
 impl Tls {
     /// Trusts the authorities of a PEM file, or those of the machine.
     pub(crate) fn new(authorities: Option<&Path>) -> Result<Self, QueryError> {
-        let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
-        let builder = builder.with_safe_default_protocol_versions();
-        let builder = builder.map_err(|_| QueryError::NoAuthorities)?;
-        let config = match authorities {
-            Some(path) => builder.with_root_certificates(roots(path)?),
-            None => builder
-                .with_platform_verifier()
-                .map_err(|_| QueryError::NoAuthorities)?,
-        };
+        let trusted = Certificates::load(TlsFiles {
+            authority: authorities.map(Path::to_owned),
+            ..TlsFiles::default()
+        });
+        let trusted = trusted.map_err(|_| QueryError::NoAuthorities)?;
         Ok(Self {
-            connector: Arc::new(config.with_no_client_auth()).into(),
+            connector: trusted.client().into(),
         })
-    }
-}
-
-/// The authorities of a PEM file.
-fn roots(path: &Path) -> Result<RootCertStore, QueryError> {
-    let found = CertificateDer::pem_file_iter(path).map_err(|_| QueryError::NoAuthorities)?;
-    let mut roots = RootCertStore::empty();
-    for authority in found {
-        let authority = authority.map_err(|_| QueryError::NoAuthorities)?;
-        roots
-            .add(authority)
-            .map_err(|_| QueryError::NoAuthorities)?;
-    }
-    match roots.is_empty() {
-        true => Err(QueryError::NoAuthorities),
-        false => Ok(roots),
     }
 }
 

@@ -67,10 +67,19 @@ impl Callbacks {
 
     /// An orchestrator in another process, which asks for the token of a principal.
     pub fn remote_as(orchestrator: impl Into<String>, token: Option<String>) -> Self {
+        Self::remote_with(ConnectionPool::default(), orchestrator, token)
+    }
+
+    /// As [`Callbacks::remote_as`], over connections that other peers use, too.
+    pub fn remote_with(
+        connections: ConnectionPool,
+        orchestrator: impl Into<String>,
+        token: Option<String>,
+    ) -> Self {
         let url = orchestrator.into().trim_end_matches('/').to_owned();
         Self::Remote {
             orchestrator: Arc::new(RemoteOrchestrator { url, token }),
-            connections: ConnectionPool::default(),
+            connections,
         }
     }
 

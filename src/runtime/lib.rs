@@ -42,6 +42,7 @@ use self::record::TaskRecorder;
 use self::task::AgentTaskContext;
 use self::tasks::{StartOutcome, TaskRegistry};
 use ktsu_contract::runtime::InvokeAgent;
+use ktsu_server::origin::AllowedHosts;
 use ktsu_server::{InFlight, InFlightGuard};
 
 pub use callbacks::{Callbacks, LocalOrchestrator};
@@ -99,7 +100,12 @@ impl Runtime {
 
     /// Its routes: `POST /invoke`, `POST /beat`, `GET /health`, `GET /openapi.json`.
     pub fn router(&self) -> Router {
-        routes::router(self.clone())
+        self.router_as(AllowedHosts::Loopback)
+    }
+
+    /// As [`Runtime::router`], for requests that may name other hosts.
+    pub fn router_as(&self, hosts: AllowedHosts) -> Router {
+        routes::router(self.clone(), hosts)
     }
 
     /// Says that it is alive and what it works on, at once and then every

@@ -18,6 +18,7 @@ use super::tasks::StartOutcome;
 use ktsu_contract::in_process::ErrorResponse;
 use ktsu_contract::runtime::{InvokeAgent, TaskAccepted, TaskRefused};
 use ktsu_peer as peer;
+use ktsu_server::origin::AllowedHosts;
 use ktsu_server::{self as server, document, json_words, pointer_errors};
 
 /// The most bytes of a dispatch. Its history holds whole conversations.
@@ -32,7 +33,7 @@ const MAX_BODY: usize = 64 * 1024 * 1024;
 struct Api;
 
 /// The routes, and their description.
-pub(super) fn router(runtime: Runtime) -> Router {
+pub(super) fn router(runtime: Runtime, hosts: AllowedHosts) -> Router {
     let (router, api) = described().split_for_parts();
     let text = document::text(&api);
     let router = router
@@ -42,7 +43,7 @@ pub(super) fn router(runtime: Runtime) -> Router {
         )
         .layer(DefaultBodyLimit::max(MAX_BODY))
         .with_state(runtime);
-    server::guarded(router)
+    server::guarded_as(router, hosts)
 }
 
 /// The description alone.

@@ -16,5 +16,6 @@ mod serving;
 pub use in_flight::{InFlight, InFlightGuard};
 pub use problem::{FieldViolation, ProblemDetails};
 pub use serving::{
-    BindError, ServerLimits, bind, bind_loopback, guarded, guarded_as, possible_connections, serve,
+    BindError, Listener, ServerLimits, bind, bind_loopback, guarded, guarded_as,
+    possible_connections, serve,
 };

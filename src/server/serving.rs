@@ -19,8 +19,10 @@
 
 mod connection_limiter;
 mod descriptors;
+mod refusal;
 mod responses;
 mod socket;
+mod transport;
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -36,7 +38,6 @@ use axum::middleware::{map_request, map_response};
 use axum::response::{IntoResponse as _, Response};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -51,6 +52,7 @@ use self::socket::Socket;
 use crate::ProblemDetails;
 use crate::origin::{self, AllowedHosts};
 use ktsu_codes::ErrorCode;
+use ktsu_tls::Certificates;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The limits on what a client may do. The defaults are what the services use; tests use shorter
@@ -121,6 +123,23 @@ pub enum BindError {
     },
 }
 
+/// A socket that clients connect to.
+pub struct Listener {
+    /// The socket.
+    pub socket: TcpListener,
+    /// What connections are encrypted with; if they show no certificate, connections are not.
+    pub certificates: Option<Certificates>,
+}
+
+impl From<TcpListener> for Listener {
+    fn from(socket: TcpListener) -> Self {
+        Self {
+            socket,
+            certificates: None,
+        }
+    }
+}
+
 /// Listens on a loopback address and refuses any other (decision H5); port 0 lets the system
 /// choose.
 pub async fn bind_loopback(address: SocketAddr) -> Result<TcpListener, BindError> {
@@ -158,11 +177,15 @@ pub fn guarded_as(router: Router, names: AllowedHosts) -> Router {
 
 /// Serves a [`guarded`] router until `shutdown` resolves and the requests under way are done or cut.
 pub async fn serve(
-    listener: TcpListener,
+    listener: impl Into<Listener>,
     router: Router,
     limits: ServerLimits,
     shutdown: impl Future<Output = ()>,
 ) {
+    let Listener {
+        socket: listener,
+        certificates,
+    } = listener.into();
     let service = RequestBodyDeadlineLayer::new(limits.body_time).layer(router);
     let (closing, _) = watch::channel(());
     let places = descriptors::cap_connections(limits.connections);
@@ -187,7 +210,7 @@ pub async fn serve(
         {
             let service = service.clone();
             connections.spawn(connection(
-                stream,
+                (stream, certificates.clone()),
                 service,
                 seat,
                 &limits,
@@ -197,7 +220,9 @@ pub async fn serve(
         limits.open.store(room.seated(), Ordering::Relaxed);
         let refusals = connections.len().saturating_sub(room.seated());
         for stream in take_expired(&mut queue).take(MAX_REFUSALS.saturating_sub(refusals)) {
-            connections.spawn(refuse_overloaded(stream));
+            if certificates.is_none() {
+                connections.spawn(refuse_overloaded(stream));
+            }
         }
     }
     drop(listener);
@@ -229,7 +254,7 @@ fn take_expired(
 
 /// One connection, request by request, until either side is done with it or its place is needed.
 fn connection<S>(
-    stream: TcpStream,
+    (stream, certificates): (TcpStream, Option<Certificates>),
     service: S,
     seat: ConnectionSlot,
     limits: &ServerLimits,
@@ -241,19 +266,29 @@ where
     S::Future: Send,
 {
     let seat = Arc::new(seat);
-    let socket = Socket::new(stream, Arc::clone(&seat), limits.write_time);
     let answers = ResponseService {
         service,
         seat: Arc::clone(&seat),
     };
-    let connection = http1::Builder::new()
+    let mut protocol = http1::Builder::new();
+    protocol
         .timer(TokioTimer::new())
         .header_read_timeout(limits.header_time)
         .max_header_size(limits.header_bytes)
         // Holds the headers and part of the body; a connection allocates it only if used.
-        .max_buf_size((2 * limits.header_bytes).max(8192))
-        .serve_connection(TokioIo::new(socket), answers);
+        .max_buf_size((2 * limits.header_bytes).max(8192));
+    let (header_time, write_time) = (limits.header_time, limits.write_time);
     async move {
+        let accepted = transport::accept(stream, certificates.as_ref());
+        let accepted = tokio::select! {
+            biased;
+            accepted = tokio::time::timeout(header_time, accepted) => accepted,
+            () = seat.evicted() => return,
+            _ = closing.changed() => return,
+        };
+        let Ok(Ok(transport)) = accepted else { return };
+        let socket = Socket::new(transport, Arc::clone(&seat), write_time);
+        let connection = protocol.serve_connection(TokioIo::new(socket), answers);
         let mut connection = std::pin::pin!(connection);
         // A broken connection concerns only its client.
         tokio::select! {
@@ -285,26 +320,16 @@ async fn accept(listener: &TcpListener, room: &ConnectionLimiter) -> TcpStream {
     }
 }
 
-/// Responds 503 without reading the request.
-async fn refuse_overloaded(mut stream: TcpStream) {
-    let body = ProblemDetails::new(ErrorCode::Overloaded, "too many connections").to_json();
-    let body = body.to_string();
-    let answer = format!(
-        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/problem+json\r\n\
-         content-length: {}\r\nconnection: close\r\nretry-after: 1\r\n\
-         cache-control: no-store\r\nx-content-type-options: nosniff\r\n\r\n{body}",
-        body.len()
-    );
-    // Closing a socket with unread bytes would discard the response, so shut down writing first and
-    // read for a moment what the client has sent.
-    let polite = async {
-        stream.write_all(answer.as_bytes()).await?;
-        stream.shutdown().await?;
-        let mut scrap = [0; 1024];
-        while stream.read(&mut scrap).await? > 0 {}
-        io::Result::Ok(())
-    };
-    let _ = tokio::time::timeout(Duration::from_secs(1), polite).await;
+/// Responds 503 without reading the request. Where connections are encrypted they are just closed: a handshake costs
+/// more than there is.
+async fn refuse_overloaded(stream: TcpStream) {
+    let problem = ProblemDetails::new(ErrorCode::Overloaded, "too many connections");
+    refusal::send(
+        stream,
+        "503 Service Unavailable\r\nretry-after: 1",
+        &problem,
+    )
+    .await;
 }
 
 /// The response after a panic; its message is only logged.

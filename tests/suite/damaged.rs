@@ -34,6 +34,8 @@ fn setup(path: &Path, kit: &KitDir) -> Setup {
         clock: None,
         agents: Agents::Nowhere,
         own_url: None,
+        certificates: None,
+        service_token: None,
         gateway: None,
         resume_unfinished: true,
     }

@@ -283,6 +283,8 @@ async fn an_engine_that_only_reads_shows_the_frames_that_another_appends() {
         clock: None,
         agents: Agents::Nowhere,
         own_url: None,
+        certificates: None,
+        service_token: None,
         gateway: None,
         resume_unfinished: false,
     };

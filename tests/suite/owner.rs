@@ -38,6 +38,8 @@ async fn open(path: &Path, kit: &KitDir) -> Result<Engine, OpenEngineError> {
         clock: None,
         agents: ktsu::assemble::Agents::here(),
         own_url: None,
+        certificates: None,
+        service_token: None,
         gateway: None,
         resume_unfinished: true,
     });

@@ -6,6 +6,7 @@
 
 #![allow(dead_code, clippy::unwrap_used, clippy::print_stderr)]
 
+pub(crate) mod certificates;
 pub(crate) mod client;
 pub(crate) mod gate;
 #[path = "../../ledger/tests/support/late.rs"]
@@ -306,6 +307,8 @@ impl Lab {
             clock,
             agents,
             own_url: None,
+            certificates: None,
+            service_token: None,
             gateway: None,
             resume_unfinished: true,
         }

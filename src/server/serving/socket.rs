@@ -8,10 +8,10 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
 use super::connection_limiter::ConnectionSlot;
+use super::transport::Transport;
 
 /// The least bytes a client takes within the time to write, so that one byte a second does not count.
 const MIN_WRITE_PROGRESS_BYTES: usize = 16 * 1024;
@@ -26,7 +26,7 @@ const READ_AT_ONCE: usize = 8 * 1024 - 1;
 
 /// See the module documentation.
 pub(super) struct Socket {
-    stream: TcpStream,
+    stream: Transport,
     seat: Arc<ConnectionSlot>,
     write_time: Duration,
     blocked: Option<BlockedWrite>,
@@ -46,7 +46,7 @@ struct LingeringClose {
 }
 
 impl Socket {
-    pub(super) fn new(stream: TcpStream, seat: Arc<ConnectionSlot>, write_time: Duration) -> Self {
+    pub(super) fn new(stream: Transport, seat: Arc<ConnectionSlot>, write_time: Duration) -> Self {
         Self {
             stream,
             seat,

@@ -1,6 +1,7 @@
 //! Clients that misbehave, over real sockets.
 
 use axum::routing::post;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 

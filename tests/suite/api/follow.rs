@@ -120,6 +120,8 @@ async fn an_engine_that_only_reads_follows_a_run_of_another_until_it_has_ended()
         clock: None,
         agents: Agents::Nowhere,
         own_url: None,
+        certificates: None,
+        service_token: None,
         gateway: None,
         resume_unfinished: false,
     };

@@ -252,6 +252,8 @@ async fn a_principal_without_a_key_is_named_at_the_start() {
         clock: None,
         agents: Agents::here(),
         own_url: None,
+        certificates: None,
+        service_token: None,
         gateway: None,
         resume_unfinished: true,
     });
