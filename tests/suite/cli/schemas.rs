@@ -145,6 +145,7 @@ providers: [{name: desk, type: scripted, config: {rules: rules.yaml}}]
 principals:
   - {name: ada, token: {env: ADA}, roles: [operator], secrets: {KEY: "{{ env.K }}", OTHER: {env: O}}}
 listen: {orchestrator: "0.0.0.0:5050", runtime: "127.0.0.1:5051", gateway: "[::1]:5052"}
+tls: {certificate: own.pem, key: own.key, authority: ca.pem, clients: true}
 servers: {crm: {url: "https://example.com"}}
 state: {driver: sqlite, dsn: x.db}
 receiver: {variable: URL}
