@@ -11,6 +11,7 @@ use ktsu_api::judges::JudgeModels;
 use ktsu_egress as egress;
 use ktsu_gateway::Gateway;
 use ktsu_ledger::CanonicalJson;
+use ktsu_orchestrator::ServicePeer;
 use ktsu_peer::Peer;
 use ktsu_projections::run::{GroupPrice, GroupPrices};
 use ktsu_runtime::{Callbacks, GatewayLink, LocalOrchestrator, Runtime, RuntimeParts};
@@ -20,8 +21,8 @@ use ktsu_workflow::admit::report::sha256;
 /// Runtime and gateway, as the orchestrator meets them.
 #[derive(Default)]
 pub(super) struct Workers {
-    pub(super) runtime: Option<Peer>,
-    pub(super) gateway: Option<Peer>,
+    pub(super) runtimes: Vec<ServicePeer>,
+    pub(super) gateways: Vec<ServicePeer>,
     /// The runtime of this process.
     pub(super) here: Option<Runtime>,
     /// The gateway of this process.
@@ -42,10 +43,12 @@ pub(super) fn agents(
     let mut workers = Workers::default();
     match wanted {
         Agents::Nowhere => {}
-        Agents::Remote { runtime, gateway } => {
-            workers.runtime = Some(Peer::remote(runtime, None));
-            workers.gateway = gateway.as_ref().map(|url| Peer::remote(url, None));
-            workers.models = JudgeModels::new(workers.gateway.clone().map(GatewayLink::Peer));
+        Agents::Remote { runtimes, gateways } => {
+            workers.runtimes = runtimes.iter().map(remote).collect();
+            workers.gateways = gateways.iter().map(remote).collect();
+            let first = workers.gateways.first();
+            let link = first.map(|gateway| GatewayLink::Peer(gateway.peer.clone()));
+            workers.models = JudgeModels::new(link);
         }
         Agents::Here {
             runtime: runtime_at,
@@ -60,8 +63,8 @@ pub(super) fn agents(
             let runtime_at = runtime_at.map(|at| ("runtime", at, runtime.router()));
             let gateway_at = gateway_at.map(|at| ("gateway", at, routes.clone()));
             workers.listening = runtime_at.into_iter().chain(gateway_at).collect();
-            workers.runtime = Some(Peer::Local(runtime.router()));
-            workers.gateway = Some(Peer::Local(routes));
+            workers.runtimes = vec![ServicePeer::local(Peer::Local(runtime.router()))];
+            workers.gateways = vec![ServicePeer::local(Peer::Local(routes))];
             let link = GatewayLink::InProcess(Arc::new(gateway.clone()));
             workers.models = JudgeModels::new(Some(link));
             workers.here = Some(runtime);
@@ -69,6 +72,14 @@ pub(super) fn agents(
         }
     }
     workers
+}
+
+/// A service elsewhere.
+fn remote(url: &String) -> ServicePeer {
+    ServicePeer {
+        url: url.clone(),
+        peer: Peer::remote(url, None),
+    }
 }
 
 /// The highest prices of the calls of each group.

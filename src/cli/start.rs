@@ -88,9 +88,14 @@ pub(super) struct Arguments {
     /// The gateway's port, if all services start [default: 5052, or any free one with --port 0]
     #[arg(long, env = "KTSU_GATEWAY_PORT", value_name = "PORT")]
     gateway_port: Option<u16>,
-    /// The URL of the runtime (orchestrator)
-    #[arg(long, env = "KTSU_RUNTIME_URL", value_name = "URL")]
-    runtime_url: Option<String>,
+    /// The URL of a runtime (orchestrator); several share the tasks: give it again, or URL,URL
+    #[arg(
+        long,
+        env = "KTSU_RUNTIME_URL",
+        value_name = "URL",
+        value_delimiter = ','
+    )]
+    runtime_url: Vec<String>,
     /// The URL of the gateway (runtime; the orchestrator only checks its health)
     #[arg(long, alias = "gateway", env = "KTSU_GATEWAY_URL", value_name = "URL")]
     gateway_url: Option<String>,
@@ -167,12 +172,12 @@ impl Arguments {
     /// The place where agents run.
     fn agents(&self, listen: &ListenSettings) -> Result<Agents, Failure> {
         if self.service == Some(ServiceArguments::Orchestrator) {
-            let gateway = self.gateway_url.clone();
-            let remote = self.runtime_url.clone();
-            return Ok(remote.map_or(Agents::Nowhere, |runtime| Agents::Remote {
-                runtime,
-                gateway,
-            }));
+            let runtimes = urls(&self.runtime_url);
+            let gateways = self.gateway_url.clone().into_iter().collect();
+            return Ok(match runtimes.is_empty() {
+                true => Agents::Nowhere,
+                false => Agents::Remote { runtimes, gateways },
+            });
         }
         let host = self.host.as_deref().map(address).transpose()?;
         // Runtime and gateway have no authentication, so they stay on this machine.
@@ -477,6 +482,18 @@ fn drain_time(text: &str) -> Result<Duration, String> {
     let ms = ms.filter(|ms| *ms <= MAX_DRAIN.as_millis() as u64);
     let ms = ms.ok_or("write it as 30s, 500ms or 2m; at most 1h, and 0 drains nothing")?;
     Ok(Duration::from_millis(ms))
+}
+
+/// URLs as they are configured, each once.
+fn urls(given: &[String]) -> Vec<String> {
+    let mut urls: Vec<String> = Vec::new();
+    for url in given {
+        let url = url.trim().trim_end_matches('/');
+        if !url.is_empty() && !urls.iter().any(|known| known == url) {
+            urls.push(url.to_owned());
+        }
+    }
+    urls
 }
 
 fn address(host: &str) -> Result<IpAddr, Failure> {

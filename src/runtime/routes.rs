@@ -133,6 +133,7 @@ pub(super) fn accepted(runtime: &Runtime, task: &InvokeAgent) -> TaskAccepted {
         step_id: task.step_id.clone(),
         status: "accepted".to_owned(),
         runtime_id: Some(runtime.id().to_owned()),
+        places: None,
     }
 }
 

@@ -41,7 +41,8 @@ use ktsu_ledger::appender::{Appender, AppenderThread, Options};
 use ktsu_ledger::store::MemoryStore;
 use ktsu_ledger::{Actor, Backend, Timestamp};
 use ktsu_orchestrator::{
-    MicrosClock, Orchestrator, OrchestratorParts, Peers, Recovered, RetentionParts, TokenKey, clock,
+    MicrosClock, Orchestrator, OrchestratorParts, Peers, Recovered, RetentionParts, ServicePeer,
+    TokenKey, clock,
 };
 use ktsu_peer::Peer;
 use ktsu_readers::ReaderPool;
@@ -201,8 +202,8 @@ impl Lab {
     /// With a runtime elsewhere, on a ledger in memory.
     pub(crate) async fn remote(kit: &KitDir, pairs: &[(&str, &str)], runtime: &str) -> Self {
         let agents = Agents::Remote {
-            runtime: runtime.to_owned(),
-            gateway: None,
+            runtimes: vec![runtime.to_owned()],
+            gateways: Vec::new(),
         };
         Self::with(LedgerPlace::Memory, kit.load(), pairs, None, agents).await
     }
@@ -210,8 +211,8 @@ impl Lab {
     /// The same on any ledger.
     pub(crate) async fn remote_on(ledger: LedgerPlace, kit: &KitDir, runtime: &str) -> Self {
         let agents = Agents::Remote {
-            runtime: runtime.to_owned(),
-            gateway: None,
+            runtimes: vec![runtime.to_owned()],
+            gateways: Vec::new(),
         };
         Self::with(ledger, kit.load(), &[], None, agents).await
     }
@@ -269,8 +270,8 @@ impl Lab {
         std::fs::write(&path, text).unwrap();
         let environment = Environment::load(&path).unwrap_or_else(|faults| panic!("{faults}"));
         let agents = Agents::Remote {
-            runtime: runtime.to_owned(),
-            gateway: None,
+            runtimes: vec![runtime.to_owned()],
+            gateways: Vec::new(),
         };
         let mut setup = Self::setup(ledger, kit.load(), pairs, None, agents);
         setup.environment = Some(environment);
@@ -424,9 +425,9 @@ impl Within {
             kit,
             peers: Peers {
                 egress,
-                runtime: Some(Peer::Local(runtime.router())),
+                runtimes: vec![ServicePeer::local(Peer::Local(runtime.router()))],
                 runtime_here: (!by_bytes()).then(|| Arc::new(runtime.clone()) as _),
-                gateway: None,
+                gateways: Vec::new(),
                 groups,
                 prices,
                 tool_servers: Default::default(),
