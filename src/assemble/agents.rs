@@ -59,6 +59,7 @@ pub(super) fn agents(
                 gateway: GatewayLink::InProcess(Arc::new(gateway.clone())),
                 orchestrator: Callbacks::Local(Arc::downgrade(callbacks)),
                 tools: Arc::new(McpClient::new(egress.clone())),
+                places: None,
             });
             let runtime_at = runtime_at.map(|at| ("runtime", at, runtime.router()));
             let gateway_at = gateway_at.map(|at| ("gateway", at, routes.clone()));

@@ -31,7 +31,7 @@ pub use key::check_keys;
 pub use ktsu_ledger::LedgerPlace;
 pub use ledger::readers;
 pub use place::{LedgerPlaceError, place_of};
-pub use service::{Service, open_gateway, open_runtime};
+pub use service::{RuntimeServices, Service, open_gateway, open_runtime};
 pub use setup::{Agents, Setup};
 pub use start::open;
 pub use values::mismatch;

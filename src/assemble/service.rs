@@ -38,23 +38,32 @@ pub(super) enum Worker {
     Tools,
 }
 
+/// The services that a runtime in a process of its own calls.
+pub struct RuntimeServices<'a> {
+    /// `http://127.0.0.1:5050`.
+    pub orchestrator: &'a str,
+    /// `http://127.0.0.1:5052`.
+    pub gateway: &'a str,
+}
+
 /// Starts a runtime in a process of its own. `token`: for an orchestrator with principals;
-/// `environment`: defines which addresses of tool servers are allowed.
+/// `places`: the number of tasks at once, at most; `environment`: defines which addresses of tool servers are allowed.
 ///
 /// # Errors
 /// [`BindError`].
 pub async fn open_runtime(
     listen: SocketAddr,
-    orchestrator: &str,
-    gateway: &str,
+    services: &RuntimeServices<'_>,
     token: Option<String>,
+    places: u32,
     environment: Option<&Environment>,
 ) -> Result<Service, OpenEngineError> {
     let egress = egress::Client::new(&policy(environment))?;
     let runtime = Runtime::new(runtime::RuntimeParts {
-        gateway: GatewayLink::Peer(Peer::remote(gateway, None)),
-        orchestrator: Callbacks::remote_as(orchestrator, token),
+        gateway: GatewayLink::Peer(Peer::remote(services.gateway, None)),
+        orchestrator: Callbacks::remote_as(services.orchestrator, token),
         tools: Arc::new(McpClient::new(egress)),
+        places: Some(places),
     });
     let router = runtime.router();
     let mut service = open_service(listen, router, Worker::Runtime(runtime.clone())).await?;

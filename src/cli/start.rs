@@ -21,7 +21,7 @@ use super::output::note;
 use super::reading::warn_of_second_name;
 use super::signals::{ServiceSignal, Signals};
 use super::{Common, Failure, text};
-use ktsu_assemble::{self as assemble, Agents, Engine, Setup};
+use ktsu_assemble::{self as assemble, Agents, Engine, RuntimeServices, Setup};
 use ktsu_config::fault::Faults;
 use ktsu_config::read::duration_ms;
 use ktsu_environment::settings::ListenSettings;
@@ -106,6 +106,15 @@ pub(super) struct Arguments {
         value_name = "URL"
     )]
     orchestrator_url: Option<String>,
+    /// How many tasks to work on at once, 1 to 100000; further ones wait (runtime)
+    #[arg(
+        long,
+        env = "KTSU_PLACES",
+        value_name = "N",
+        default_value_t = 1_024,
+        value_parser = clap::value_parser!(u32).range(1..=100_000)
+    )]
+    places: u32,
     /// The URL under which runtimes reach this orchestrator, if not the address it listens on
     #[arg(long, env = "KTSU_OWN_URL", value_name = "URL")]
     own_url: Option<String>,
@@ -248,7 +257,12 @@ async fn runtime(
     )?;
     let gateway = needed(arguments.gateway_url, "--gateway", "http://127.0.0.1:5052")?;
     let (token, environment) = (client_token()?, environment.as_ref());
-    let service = assemble::open_runtime(listen, &orchestrator, &gateway, token, environment).await;
+    let services = RuntimeServices {
+        orchestrator: &orchestrator,
+        gateway: &gateway,
+    };
+    let places = arguments.places;
+    let service = assemble::open_runtime(listen, &services, token, places, environment).await;
     let service = service.map_err(start_failure)?;
     serve_until_stopped(
         common,

@@ -7,6 +7,7 @@
 #![allow(dead_code, clippy::unwrap_used, clippy::print_stderr)]
 
 pub(crate) mod client;
+pub(crate) mod fleet;
 pub(crate) mod gate;
 #[path = "../../ledger/tests/support/late.rs"]
 pub(crate) mod late;
@@ -411,6 +412,7 @@ impl Within {
             },
             orchestrator: Callbacks::Local(Arc::downgrade(&way_back)),
             tools: Arc::new(McpClient::new(egress.clone())),
+            places: None,
         });
         let parts = OrchestratorParts {
             telemetry: Telemetry::new(Metrics::default(), &appender, Vec::new()),

@@ -44,7 +44,7 @@ pub(crate) struct Services {
 /// Ports nobody has just now, below those that systems give away by themselves: a connection of
 /// another test could get one of those while its service is down. Somebody may still take one
 /// before we do: then others are tried.
-fn free() -> [u16; 3] {
+pub(super) fn free() -> [u16; 3] {
     let candidate = || 10_240 + (RandomState::new().build_hasher().finish() % 20_000) as u16;
     let mut held: Vec<TcpListener> = Vec::new();
     while held.len() < 3 {

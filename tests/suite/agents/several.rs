@@ -1,0 +1,125 @@
+//! Several runtimes, gateways and orchestrators, as processes of their own.
+
+use serde_json::{Value, json};
+
+use super::{of_type, step};
+use crate::support::fleet::{Fleet, FleetPlan};
+use crate::support::model::{self, Call, KEY, Model, Said};
+
+const WORKFLOWS: [(&str, &str); 2] = [
+    (
+        "each",
+        r#"
+params: {schema: {type: object, required: [list], properties: {list: {type: array}}}}
+pipeline:
+  - {id: each, agent: ./agents/echo.agent.yaml, for_each: {from: params.list, concurrency: 100}, params: {msg: "{{ item }}"}}
+output: {map: {each: "{{ step.each.results[*].answer }}"}}
+"#,
+    ),
+    (
+        "twice",
+        "pipeline: [{id: s, agent: ./agents/reflects.agent.yaml, params: {msg: hi}}]\n",
+    ),
+];
+
+const PLAN: FleetPlan<'static> = FleetPlan {
+    runtimes: &[1_024],
+    gateways: &[KEY.1],
+    dead_orchestrator: false,
+};
+
+fn items(count: u32) -> Vec<String> {
+    (0..count).map(|item| format!("item {item}")).collect()
+}
+
+fn answers(items: &[String]) -> Value {
+    items.iter().map(|item| format!("{item}!")).collect()
+}
+
+/// Answers every item once the gate is open.
+async fn gated() -> Model {
+    Model::scripted(|call| Said::answer(&format!("{}!", call.user())).when("go")).await
+}
+
+#[tokio::test]
+async fn two_runtimes_share_the_items_of_a_step_by_their_free_places() {
+    let model = gated().await;
+    let kit = model::kit(&model, &WORKFLOWS);
+    let plan = FleetPlan {
+        runtimes: &[2, 4],
+        ..PLAN
+    };
+    let fleet = Fleet::start(&kit, plan);
+    let items = items(6);
+    let run = fleet.client().invoke("each", json!({"list": items})).await;
+    // More than either has places for.
+    model.until(|calls| calls.len() == 6).await;
+    model.open("go");
+    let envelope = fleet.client().ended(&run).await;
+    assert_eq!(envelope["output"]["each"], answers(&items), "{envelope:#}");
+    let frames = fleet.client().frames(&run).await;
+    assert!(of_type(&frames, "worker.lost").is_empty());
+    let health = fleet.client().get("/health").await.json();
+    assert_eq!(health["services"]["runtime"], "ok");
+    let each = health["runtimes"].as_object().unwrap();
+    assert_eq!(each.len(), 2, "{health:#}");
+    assert!(each.values().all(|state| state == "ok"), "{health:#}");
+}
+
+#[tokio::test]
+async fn a_task_of_a_killed_runtime_continues_at_another_with_its_history() {
+    let is_reflection = |call: &Call| call.messages()[0].1.starts_with("Look");
+    let model = Model::scripted(move |call| match is_reflection(call) {
+        true => Said::answer("reflected").when("go"),
+        false => Said::answer("draft"),
+    })
+    .await;
+    let kit = model::kit(&model, &WORKFLOWS);
+    let plan = FleetPlan {
+        runtimes: &[2, 1],
+        ..PLAN
+    };
+    let mut fleet = Fleet::start(&kit, plan);
+    let run = fleet.client().invoke("twice", json!({})).await;
+    model.until(|calls| calls.iter().any(is_reflection)).await;
+    // It has more places, and so it has the task.
+    fleet.runtimes[0].take().unwrap().kill();
+    model.open("go");
+    let envelope = fleet.client().ended(&run).await;
+    assert_eq!(envelope["status"], "complete", "{envelope:#}");
+    assert_eq!(
+        step(&envelope, "s")["output"],
+        json!({"answer": "reflected"})
+    );
+    assert_eq!(step(&envelope, "s")["attempt"], 2);
+    let drafts = model
+        .calls()
+        .iter()
+        .filter(|call| !is_reflection(call))
+        .count();
+    assert_eq!(drafts, 1, "its answer was recorded");
+    let frames = fleet.client().frames(&run).await;
+    assert_eq!(of_type(&frames, "worker.lost").len(), 1);
+    let health = fleet.client().get("/health").await.json();
+    assert_eq!(health["services"]["runtime"], "ok", "one is enough");
+}
+
+#[tokio::test]
+async fn a_runtime_works_off_more_tasks_than_it_has_places_without_a_loss() {
+    let model = gated().await;
+    let kit = model::kit(&model, &WORKFLOWS);
+    let plan = FleetPlan {
+        runtimes: &[2],
+        ..PLAN
+    };
+    let fleet = Fleet::start(&kit, plan);
+    let items = items(10);
+    let run = fleet.client().invoke("each", json!({"list": items})).await;
+    model.until(|calls| calls.len() == 2).await;
+    model.open("go");
+    let envelope = fleet.client().ended(&run).await;
+    assert_eq!(envelope["output"]["each"], answers(&items), "{envelope:#}");
+    let frames = fleet.client().frames(&run).await;
+    assert!(of_type(&frames, "worker.lost").is_empty());
+    assert_eq!(of_type(&frames, "worker.dispatched").len(), 10);
+}
