@@ -46,9 +46,10 @@ pub(super) fn agents(
         Agents::Remote { runtimes, gateways } => {
             workers.runtimes = runtimes.iter().map(remote).collect();
             workers.gateways = gateways.iter().map(remote).collect();
-            let first = workers.gateways.first();
-            let link = first.map(|gateway| GatewayLink::Peer(gateway.peer.clone()));
-            workers.models = JudgeModels::new(link);
+            let gateways = workers.gateways.iter();
+            let gateways: Vec<Peer> = gateways.map(|gateway| gateway.peer.clone()).collect();
+            let is_known = !gateways.is_empty();
+            workers.models = JudgeModels::new(is_known.then(|| GatewayLink::Peers(gateways)));
         }
         Agents::Here {
             runtime: runtime_at,

@@ -41,9 +41,9 @@ pub(super) enum Worker {
 /// The services that a runtime in a process of its own calls.
 pub struct RuntimeServices<'a> {
     /// `http://127.0.0.1:5050`.
-    pub orchestrator: &'a str,
+    pub orchestrators: &'a [String],
     /// `http://127.0.0.1:5052`.
-    pub gateway: &'a str,
+    pub gateways: &'a [String],
 }
 
 /// Starts a runtime in a process of its own. `token`: for an orchestrator with principals;
@@ -59,9 +59,11 @@ pub async fn open_runtime(
     environment: Option<&Environment>,
 ) -> Result<Service, OpenEngineError> {
     let egress = egress::Client::new(&policy(environment))?;
+    let gateways = services.gateways.iter();
+    let gateways = gateways.map(|url| Peer::remote(url, None));
     let runtime = Runtime::new(runtime::RuntimeParts {
-        gateway: GatewayLink::Peer(Peer::remote(services.gateway, None)),
-        orchestrator: Callbacks::remote_as(services.orchestrator, token),
+        gateway: GatewayLink::Peers(gateways.collect()),
+        orchestrator: Callbacks::remote_among(services.orchestrators.to_vec(), token),
         tools: Arc::new(McpClient::new(egress)),
         places: Some(places),
     });

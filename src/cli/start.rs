@@ -96,16 +96,24 @@ pub(super) struct Arguments {
         value_delimiter = ','
     )]
     runtime_url: Vec<String>,
-    /// The URL of the gateway (runtime; the orchestrator only checks its health)
-    #[arg(long, alias = "gateway", env = "KTSU_GATEWAY_URL", value_name = "URL")]
-    gateway_url: Option<String>,
-    /// The URL of the orchestrator (runtime)
+    /// The URL of a gateway (runtime; the orchestrator checks its health and asks it for judges);
+    /// several share the calls: give it again, or URL,URL
+    #[arg(
+        long,
+        alias = "gateway",
+        env = "KTSU_GATEWAY_URL",
+        value_name = "URL",
+        value_delimiter = ','
+    )]
+    gateway_url: Vec<String>,
+    /// The URL of the orchestrator (runtime), and those of its standbys: give it again, or URL,URL
     #[arg(
         long = "orchestrator",
         env = "KTSU_ORCHESTRATOR_URL",
-        value_name = "URL"
+        value_name = "URL",
+        value_delimiter = ','
     )]
-    orchestrator_url: Option<String>,
+    orchestrator_url: Vec<String>,
     /// How many tasks to work on at once, 1 to 100000; further ones wait (runtime)
     #[arg(
         long,
@@ -182,7 +190,7 @@ impl Arguments {
     fn agents(&self, listen: &ListenSettings) -> Result<Agents, Failure> {
         if self.service == Some(ServiceArguments::Orchestrator) {
             let runtimes = urls(&self.runtime_url);
-            let gateways = self.gateway_url.clone().into_iter().collect();
+            let gateways = urls(&self.gateway_url);
             return Ok(match runtimes.is_empty() {
                 true => Agents::Nowhere,
                 false => Agents::Remote { runtimes, gateways },
@@ -239,9 +247,12 @@ async fn runtime(
     signals: Signals,
     logs: StartLog,
 ) -> Result<ExitCode, Failure> {
-    let needed = |url: Option<String>, flag: &str, example: &str| {
-        let words = format!("the runtime needs {flag}");
-        url.ok_or_else(|| Failure::could_not_run(words).hint(format!("{flag} {example}")))
+    let needed = |given: &[String], flag: &str, example: &str| match urls(given) {
+        urls if urls.is_empty() => {
+            let words = format!("the runtime needs {flag}");
+            Err(Failure::could_not_run(words).hint(format!("{flag} {example}")))
+        }
+        urls => Ok(urls),
     };
     // A runtime knows nothing of an environment but where it listens, so it looks for none.
     let environment = match &arguments.env {
@@ -250,16 +261,16 @@ async fn runtime(
     };
     let file = environment.as_ref().and_then(|file| file.listen.runtime);
     let listen = arguments.listen(arguments.runtime_port, file, 5051)?;
-    let orchestrator = needed(
-        arguments.orchestrator_url,
+    let orchestrators = needed(
+        &arguments.orchestrator_url,
         "--orchestrator",
         "http://127.0.0.1:5050",
     )?;
-    let gateway = needed(arguments.gateway_url, "--gateway", "http://127.0.0.1:5052")?;
+    let gateways = needed(&arguments.gateway_url, "--gateway", "http://127.0.0.1:5052")?;
     let (token, environment) = (client_token()?, environment.as_ref());
     let services = RuntimeServices {
-        orchestrator: &orchestrator,
-        gateway: &gateway,
+        orchestrators: &orchestrators,
+        gateways: &gateways,
     };
     let places = arguments.places;
     let service = assemble::open_runtime(listen, &services, token, places, environment).await;

@@ -13,12 +13,15 @@
 //!           tasks ◀── heartbeat ──▶ callbacks ──▶ orchestrator   (what it works on; what to stop)
 //! ```
 
+mod alternatives;
 mod callbacks;
 mod conversation;
 mod deadline;
+mod gateways;
 mod heartbeat;
 mod in_process;
 mod model;
+mod orchestrators;
 mod prompt;
 mod record;
 mod reflect;

@@ -123,3 +123,78 @@ async fn a_runtime_works_off_more_tasks_than_it_has_places_without_a_loss() {
     assert!(of_type(&frames, "worker.lost").is_empty());
     assert_eq!(of_type(&frames, "worker.dispatched").len(), 10);
 }
+
+/// Which gateway a call came from, by its key at the provider.
+fn gateway_of(call: &Call) -> usize {
+    match call.authorization.as_str() {
+        "Bearer first-key" => 0,
+        "Bearer second-key" => 1,
+        other => panic!("no gateway has the key of {other}"),
+    }
+}
+
+#[tokio::test]
+async fn calls_of_a_killed_gateway_go_to_the_other() {
+    let model = gated().await;
+    let kit = model::kit(&model, &WORKFLOWS);
+    let plan = FleetPlan {
+        gateways: &["first-key", "second-key"],
+        ..PLAN
+    };
+    let mut fleet = Fleet::start(&kit, plan);
+    let items = items(16);
+    let run = fleet.client().invoke("each", json!({"list": items})).await;
+    model.until(|calls| calls.len() == 16).await;
+    let before = model.calls();
+    let at_first = before.iter().filter(|call| gateway_of(call) == 0).count();
+    assert!((1..16).contains(&at_first), "each has some: {at_first}");
+    fleet.gateways[0].take().unwrap().kill();
+    model.until(|calls| calls.len() == 16 + at_first).await;
+    assert!(model.calls()[16..].iter().all(|call| gateway_of(call) == 1));
+    model.open("go");
+    let envelope = fleet.client().ended(&run).await;
+    assert_eq!(envelope["output"]["each"], answers(&items), "{envelope:#}");
+    assert_eq!(envelope["totals"]["llm_calls"], 16);
+}
+
+/// Heartbeats and reports: without either the task would be lost.
+#[tokio::test]
+async fn a_runtime_whose_first_orchestrator_is_not_there_works_for_the_second() {
+    let model = Model::echo().await;
+    let kit = model::kit(&model, &WORKFLOWS);
+    let plan = FleetPlan {
+        dead_orchestrator: true,
+        ..PLAN
+    };
+    let fleet = Fleet::start(&kit, plan);
+    let answer = json!({"answer": "x"}).to_string();
+    let envelope = fleet.client().run("each", json!({"list": [answer]})).await;
+    assert_eq!(envelope["output"]["each"], json!(["x"]), "{envelope:#}");
+    let frames = fleet
+        .client()
+        .frames(envelope["run_id"].as_str().unwrap())
+        .await;
+    assert!(of_type(&frames, "worker.lost").is_empty());
+}
+
+#[tokio::test]
+async fn an_engine_that_only_reads_refuses_no_message_of_a_runtime_for_good() {
+    let model = Model::scripted(|_| Said::Never).await;
+    let kit = model::kit(&model, &WORKFLOWS);
+    let fleet = Fleet::start(&kit, PLAN);
+    let run = fleet.client().invoke("twice", json!({})).await;
+    model.until(|calls| !calls.is_empty()).await;
+    let reader = fleet.reader();
+    let task = format!("/runs/{run}/steps/s");
+    for path in [
+        format!("{task}/report?token=1.a"),
+        format!("{task}/complete?token=1.a"),
+        "/runs/run_unknown/steps/s/report?token=1.a".to_owned(),
+        format!("/tools/ktsu/kv?run={run}&step=s&attempt=1&token=1.a"),
+        "/heartbeat".to_owned(),
+    ] {
+        let answer = reader.client().post(&path, "{}").await;
+        assert_eq!(answer.status, 503, "{path}: {}", answer.text());
+        assert!(answer.text().contains("this engine only reads"), "{path}");
+    }
+}
