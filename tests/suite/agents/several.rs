@@ -1,10 +1,15 @@
 //! Several runtimes, gateways and orchestrators, as processes of their own.
 
+use std::process::Command;
+
 use serde_json::{Value, json};
 
 use super::{of_type, step};
+use crate::support::Sink;
 use crate::support::fleet::{Fleet, FleetPlan};
 use crate::support::model::{self, Call, KEY, Model, Said};
+use crate::support::process::Process;
+use crate::support::sink::Reply;
 
 const WORKFLOWS: [(&str, &str); 2] = [
     (
@@ -197,4 +202,48 @@ async fn an_engine_that_only_reads_refuses_no_message_of_a_runtime_for_good() {
         assert_eq!(answer.status, 503, "{path}: {}", answer.text());
         assert!(answer.text().contains("this engine only reads"), "{path}");
     }
+}
+
+#[tokio::test]
+async fn a_runtime_refuses_a_task_for_which_it_has_no_place_until_another_time() {
+    let other = Sink::scripted(|heard| match heard.path.as_str() {
+        "/heartbeat" => Reply::Now(200, json!({"stop": []}).to_string()),
+        _ => Reply::Never,
+    })
+    .await;
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ktsu"));
+    command.args(["start", "runtime", "--json", "--port", "0"]);
+    command.args(["--orchestrator", &other.url, "--gateway", &other.url]);
+    command.env_clear().env("KTSU_PLACES", "1");
+    command.current_dir(folder.path());
+    let runtime = Process::spawn(command);
+    let client = runtime.client();
+    let invoke = async |step: &str, attempt: u32| {
+        let url = |what: &str| format!("{}/runs/r/steps/{step}/{what}?token=t", other.url);
+        let task = json!({
+            "run_id": "r", "step_id": step, "attempt": attempt, "agent_name": "a", "system": "s",
+            "user_message": "u", "model": {"group": "std", "max_tokens": 9},
+            "callback_url": url("complete"), "report_url": url("report"),
+        });
+        client.post("/invoke", task.to_string()).await
+    };
+    let first = invoke("one", 1).await;
+    assert_eq!((first.status, &first.json()["places"]), (202, &json!(1)));
+    let second = invoke("two", 1).await;
+    assert_eq!(second.status, 503, "{}", second.text());
+    let refused = second.json();
+    assert_eq!(
+        (&refused["error"], &refused["retryable"]),
+        (&json!("busy"), &json!(true))
+    );
+    assert_eq!(invoke("one", 1).await.status, 202, "it has this one");
+    assert_eq!(invoke("one", 2).await.status, 202, "in place of the first");
+    assert_eq!(client.get("/health").await.json()["places"], 1);
+    other
+        .until(|heard| heard.iter().any(|one| one.path == "/heartbeat"))
+        .await;
+    let heard = other.heard();
+    let beat = heard.iter().find(|one| one.path == "/heartbeat").unwrap();
+    assert_eq!(beat.json()["places"], 1);
 }
