@@ -50,6 +50,8 @@ fn a_task_waits_for_a_place_only_if_one_that_is_alive_is_full() {
     assert_eq!(choose(&all_tried), RuntimeChoice::Exhausted);
     let silent = vec![tried(candidate(Failing, 0)), tried(candidate(Unknown, 0))];
     assert_eq!(choose(&silent), RuntimeChoice::Exhausted);
+    let silent = vec![tried(candidate(Failing, 0)), tried(candidate(Unknown, 0))];
+    assert_eq!(choose(&silent), RuntimeChoice::Exhausted);
     assert_eq!(choose(&[]), RuntimeChoice::Exhausted);
 }
 
