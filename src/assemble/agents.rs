@@ -13,6 +13,7 @@ use ktsu_environment::Principals;
 use ktsu_environment::principals::PrincipalRole;
 use ktsu_gateway::Gateway;
 use ktsu_ledger::CanonicalJson;
+use ktsu_orchestrator::ServicePeer;
 use ktsu_peer::{ConnectionPool, Peer};
 use ktsu_projections::run::{GroupPrice, GroupPrices};
 use ktsu_runtime::{Callbacks, GatewayLink, LocalOrchestrator, Runtime, RuntimeParts};
@@ -22,8 +23,8 @@ use ktsu_workflow::admit::report::sha256;
 /// Runtime and gateway, as the orchestrator meets them.
 #[derive(Default)]
 pub(super) struct Workers {
-    pub(super) runtime: Option<Peer>,
-    pub(super) gateway: Option<Peer>,
+    pub(super) runtimes: Vec<ServicePeer>,
+    pub(super) gateways: Vec<ServicePeer>,
     /// The runtime of this process.
     pub(super) here: Option<Runtime>,
     /// The gateway of this process.
@@ -44,15 +45,21 @@ pub(super) fn agents(
     let mut workers = Workers::default();
     match &setup.agents {
         Agents::Nowhere => {}
-        Agents::Remote { runtime, gateway } => {
+        Agents::Remote { runtimes, gateways } => {
             let pool = ConnectionPool::new(setup.certificates.clone());
             let own = principals.token_of(PrincipalRole::Orchestrator);
             let token = setup.service_token.clone();
             let token = token.or_else(|| Some(own?.expose().to_owned()));
-            let peer = |url: &String| Peer::with_pool(pool.clone(), url, token.clone());
-            workers.runtime = Some(peer(runtime));
-            workers.gateway = gateway.as_ref().map(peer);
-            workers.models = JudgeModels::new(workers.gateway.clone().map(GatewayLink::Peer));
+            let remote = |url: &String| ServicePeer {
+                url: url.clone(),
+                peer: Peer::with_pool(pool.clone(), url, token.clone()),
+            };
+            workers.runtimes = runtimes.iter().map(remote).collect();
+            workers.gateways = gateways.iter().map(remote).collect();
+            let gateways = workers.gateways.iter();
+            let gateways: Vec<Peer> = gateways.map(|gateway| gateway.peer.clone()).collect();
+            let is_known = !gateways.is_empty();
+            workers.models = JudgeModels::new(is_known.then(|| GatewayLink::Peers(gateways)));
         }
         Agents::Here {
             runtime: runtime_at,
@@ -63,12 +70,13 @@ pub(super) fn agents(
                 gateway: GatewayLink::InProcess(Arc::new(gateway.clone())),
                 orchestrator: Callbacks::Local(Arc::downgrade(callbacks)),
                 tools: Arc::new(McpClient::new(egress.clone())),
+                places: None,
             });
             let runtime_at = runtime_at.map(|at| ("runtime", at, runtime.router()));
             let gateway_at = gateway_at.map(|at| ("gateway", at, routes.clone()));
             workers.listening = runtime_at.into_iter().chain(gateway_at).collect();
-            workers.runtime = Some(Peer::Local(runtime.router()));
-            workers.gateway = Some(Peer::Local(routes));
+            workers.runtimes = vec![ServicePeer::local(Peer::Local(runtime.router()))];
+            workers.gateways = vec![ServicePeer::local(Peer::Local(routes))];
             let link = GatewayLink::InProcess(Arc::new(gateway.clone()));
             workers.models = JudgeModels::new(Some(link));
             workers.here = Some(runtime);

@@ -93,9 +93,9 @@ pub async fn open(setup: Setup) -> Result<ReadOnlyEngine, OpenEngineError> {
         max_active: MAX_ACTIVE,
         peers: Peers {
             egress: egress::Client::new(&policy(file))?,
-            runtime: None,
+            runtimes: Vec::new(),
             runtime_here: None,
-            gateway: None,
+            gateways: Vec::new(),
             groups: None,
             prices: Default::default(),
             tool_servers: Default::default(),

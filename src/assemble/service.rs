@@ -54,11 +54,13 @@ pub struct ServiceSetup<'s> {
 
 /// What a runtime is started with beside that.
 pub struct RuntimeSetup {
-    /// The URL of the orchestrator.
-    pub orchestrator: String,
-    /// The URL of the gateway.
-    pub gateway: String,
-    /// The token that it shows to both; that of the first principal with its role if there is none.
+    /// The owner of a ledger and its standbys: `http://127.0.0.1:5050`.
+    pub orchestrators: Vec<String>,
+    /// `http://127.0.0.1:5052`.
+    pub gateways: Vec<String>,
+    /// The number of tasks at once, at most.
+    pub places: u32,
+    /// The token that it shows to all of them; that of the first principal with its role if there is none.
     pub token: Option<String>,
 }
 
@@ -71,15 +73,19 @@ pub async fn open_runtime(
     own: RuntimeSetup,
 ) -> Result<Service, OpenEngineError> {
     let egress = egress::Client::new(&policy(setup.environment))?;
-    let service = setup.open([own.orchestrator.as_str(), own.gateway.as_str()])?;
+    let urls = own.orchestrators.iter().chain(&own.gateways);
+    let service = setup.open(urls.map(String::as_str))?;
     let token = own
         .token
         .or_else(|| service.access.token_of(PrincipalRole::Runtime));
     let pool = ConnectionPool::new(service.certificates.clone());
+    let gateways = own.gateways.iter();
+    let gateways = gateways.map(|url| Peer::with_pool(pool.clone(), url, token.clone()));
     let runtime = Runtime::new(runtime::RuntimeParts {
-        gateway: GatewayLink::Peer(Peer::with_pool(pool.clone(), own.gateway, token.clone())),
-        orchestrator: Callbacks::remote_with(pool, own.orchestrator, token),
+        gateway: GatewayLink::Peers(gateways.collect()),
+        orchestrator: Callbacks::remote_among(pool.clone(), own.orchestrators, token),
         tools: Arc::new(McpClient::new(egress)),
+        places: Some(own.places),
     });
     let router = runtime.router_as(service.access.hosts());
     let router = service.access.guard(ServiceKind::Runtime, router);

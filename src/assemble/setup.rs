@@ -55,10 +55,10 @@ pub enum Agents {
     },
     /// Elsewhere.
     Remote {
-        /// `http://127.0.0.1:5051`.
-        runtime: String,
-        /// `http://127.0.0.1:5052`; only for health checks.
-        gateway: Option<String>,
+        /// `http://127.0.0.1:5051`; at least one.
+        runtimes: Vec<String>,
+        /// `http://127.0.0.1:5052`; for health checks and judges.
+        gateways: Vec<String>,
     },
     /// Nowhere: workflows with agent steps are refused.
     Nowhere,

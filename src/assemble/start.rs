@@ -419,9 +419,9 @@ fn peers(values: &Values, agents: &Workers, tokens: TokenKey, url: &str) -> Peer
     let tool_servers = values.file().map(|file| file.servers.clone());
     Peers {
         egress: values.egress.clone(),
-        runtime: agents.runtime.clone(),
+        runtimes: agents.runtimes.clone(),
         runtime_here: agents.here.clone().map(|here| Arc::new(here) as _),
-        gateway: agents.gateway.clone(),
+        gateways: agents.gateways.clone(),
         groups: here.then(|| routing_digests(&values.gateway)),
         prices: match here {
             true => group_prices(&values.gateway),

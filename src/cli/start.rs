@@ -88,19 +88,41 @@ pub(super) struct Arguments {
     /// The gateway's port, if all services start [default: 5052, or any free one with --port 0]
     #[arg(long, env = "KTSU_GATEWAY_PORT", value_name = "PORT")]
     gateway_port: Option<u16>,
-    /// The URL of the runtime (orchestrator)
-    #[arg(long, env = "KTSU_RUNTIME_URL", value_name = "URL")]
-    runtime_url: Option<String>,
-    /// The URL of the gateway (runtime; the orchestrator only checks its health)
-    #[arg(long, alias = "gateway", env = "KTSU_GATEWAY_URL", value_name = "URL")]
-    gateway_url: Option<String>,
-    /// The URL of the orchestrator (runtime)
+    /// The URL of a runtime (orchestrator); several share the tasks: give it again, or URL,URL
+    #[arg(
+        long,
+        env = "KTSU_RUNTIME_URL",
+        value_name = "URL",
+        value_delimiter = ','
+    )]
+    runtime_url: Vec<String>,
+    /// The URL of a gateway (runtime; the orchestrator checks its health and asks it for judges);
+    /// several share the calls: give it again, or URL,URL
+    #[arg(
+        long,
+        alias = "gateway",
+        env = "KTSU_GATEWAY_URL",
+        value_name = "URL",
+        value_delimiter = ','
+    )]
+    gateway_url: Vec<String>,
+    /// The URL of the orchestrator (runtime), and those of its standbys: give it again, or URL,URL
     #[arg(
         long = "orchestrator",
         env = "KTSU_ORCHESTRATOR_URL",
-        value_name = "URL"
+        value_name = "URL",
+        value_delimiter = ','
     )]
-    orchestrator_url: Option<String>,
+    orchestrator_url: Vec<String>,
+    /// How many tasks to work on at once, 1 to 100000; further ones wait (runtime)
+    #[arg(
+        long,
+        env = "KTSU_PLACES",
+        value_name = "N",
+        default_value_t = 1_024,
+        value_parser = clap::value_parser!(u32).range(1..=100_000)
+    )]
+    places: u32,
     /// The URL under which runtimes reach this orchestrator, if not the address it listens on
     #[arg(long, env = "KTSU_OWN_URL", value_name = "URL")]
     own_url: Option<String>,
@@ -167,12 +189,12 @@ impl Arguments {
     /// The place where agents run.
     fn agents(&self, listen: &ListenSettings) -> Result<Agents, Failure> {
         if self.service == Some(ServiceArguments::Orchestrator) {
-            let gateway = self.gateway_url.clone();
-            let remote = self.runtime_url.clone();
-            return Ok(remote.map_or(Agents::Nowhere, |runtime| Agents::Remote {
-                runtime,
-                gateway,
-            }));
+            let runtimes = urls(&self.runtime_url);
+            let gateways = urls(&self.gateway_url);
+            return Ok(match runtimes.is_empty() {
+                true => Agents::Nowhere,
+                false => Agents::Remote { runtimes, gateways },
+            });
         }
         let host = self.host.as_deref().map(address).transpose()?;
         // Runtime and gateway have no authentication, so they stay on this machine.
@@ -225,9 +247,12 @@ async fn runtime(
     signals: Signals,
     logs: StartLog,
 ) -> Result<ExitCode, Failure> {
-    let needed = |url: Option<String>, flag: &str, example: &str| {
-        let words = format!("the runtime needs {flag}");
-        url.ok_or_else(|| Failure::could_not_run(words).hint(format!("{flag} {example}")))
+    let needed = |given: &[String], flag: &str, example: &str| match urls(given) {
+        urls if urls.is_empty() => {
+            let words = format!("the runtime needs {flag}");
+            Err(Failure::could_not_run(words).hint(format!("{flag} {example}")))
+        }
+        urls => Ok(urls),
     };
     // A runtime knows nothing of an environment but where it listens, so it looks for none.
     let environment = match &arguments.env {
@@ -236,20 +261,21 @@ async fn runtime(
     };
     let file = environment.as_ref().and_then(|file| file.listen.runtime);
     let listen = arguments.listen(arguments.runtime_port, file, 5051)?;
-    let orchestrator = needed(
-        arguments.orchestrator_url,
+    let orchestrators = needed(
+        &arguments.orchestrator_url,
         "--orchestrator",
         "http://127.0.0.1:5050",
     )?;
-    let gateway = needed(arguments.gateway_url, "--gateway", "http://127.0.0.1:5052")?;
+    let gateways = needed(&arguments.gateway_url, "--gateway", "http://127.0.0.1:5052")?;
     let setup = ServiceSetup {
         listen,
         environment: environment.as_ref(),
         process: &process_environment(),
     };
     let own = RuntimeSetup {
-        orchestrator,
-        gateway,
+        orchestrators,
+        gateways,
+        places: arguments.places,
         token: client_token()?,
     };
     let service = assemble::open_runtime(setup, own).await;
@@ -335,8 +361,8 @@ async fn orchestrator(
         process.insert("KTSU_WITNESS".to_owned(), witness);
     }
     let receiver = receiver(environment.as_ref(), &mut process, ledger.ledger.file()).await?;
-    let urls = [&arguments.runtime_url, &arguments.gateway_url];
-    let urls = urls.into_iter().flatten().map(String::as_str);
+    let urls = arguments.runtime_url.iter().chain(&arguments.gateway_url);
+    let urls = urls.map(String::as_str);
     let certificates = assemble::certificates(environment.as_ref(), &process, urls);
     let certificates = certificates.map_err(|error| start_failure(error.into()))?;
     let service_token = client_token()?;
@@ -501,6 +527,18 @@ fn drain_time(text: &str) -> Result<Duration, String> {
     let ms = ms.filter(|ms| *ms <= MAX_DRAIN.as_millis() as u64);
     let ms = ms.ok_or("write it as 30s, 500ms or 2m; at most 1h, and 0 drains nothing")?;
     Ok(Duration::from_millis(ms))
+}
+
+/// URLs as they are configured, each once.
+fn urls(given: &[String]) -> Vec<String> {
+    let mut urls: Vec<String> = Vec::new();
+    for url in given {
+        let url = url.trim().trim_end_matches('/');
+        if !url.is_empty() && !urls.iter().any(|known| known == url) {
+            urls.push(url.to_owned());
+        }
+    }
+    urls
 }
 
 fn address(host: &str) -> Result<IpAddr, Failure> {

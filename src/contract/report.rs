@@ -409,6 +409,20 @@ pub struct Heartbeat {
     /// What it works on.
     #[serde(default)]
     pub active: Vec<HeartbeatTask>,
+    /// Number of tasks that it works on at once, at most; absent: 1,024.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub places: Option<u32>,
+}
+
+/// The members of a runtime's `GET /health` by which it is recognised.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+pub struct RuntimeHealth {
+    /// The instance, as in its heartbeats.
+    #[serde(default)]
+    pub runtime_id: Option<String>,
+    /// As in its heartbeats.
+    #[serde(default)]
+    pub places: Option<u32>,
 }
 
 /// A task in a heartbeat.

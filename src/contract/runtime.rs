@@ -191,6 +191,9 @@ pub struct RecordedFrame {
     pub data: Value,
 }
 
+/// The code with which a runtime refuses a task for want of a free place.
+pub const BUSY: &str = "busy";
+
 /// 202: the runtime works on it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TaskAccepted {
@@ -203,6 +206,9 @@ pub struct TaskAccepted {
     /// The runtime's instance, as in its heartbeats.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runtime_id: Option<String>,
+    /// Number of tasks that it works on at once, at most; absent: 1,024.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub places: Option<u32>,
 }
 
 /// An error of runtime or gateway.

@@ -190,7 +190,7 @@ impl Orchestrator {
                 let waited = wait_for(&mut progress, durable).await;
                 waited.map_err(InvokeError::LedgerStopped)?;
                 if said.is_ok() && command.concerns_runtimes() {
-                    self.shared.wake_runtime();
+                    self.shared.wake_runtimes();
                 }
                 if let (true, Err(CommandError::NotPosted(refused))) = (is_keyless_post, &said) {
                     self.note_refused(run, refused).await;
@@ -273,12 +273,13 @@ impl Shared {
         }
     }
 
-    /// Has the runtime ask what it is to stop, without waiting for its next heartbeat. One that
-    /// does not know how learns it then.
-    fn wake_runtime(&self) {
-        if let Some(runtime) = self.peers.runtime.clone() {
+    /// Has the runtimes ask what they are to stop, without waiting for their next heartbeats. One
+    /// that does not know how learns it then.
+    fn wake_runtimes(&self) {
+        for runtime in self.peers.runtimes.iter().cloned() {
             tokio::spawn(async move {
                 let asked = runtime
+                    .peer
                     .post_with_timeout(WAKE_TIMEOUT, "/beat", &[], Bytes::new())
                     .await;
                 if let Err(error) = asked {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::startup::{self, Recovered};
-use super::{Orchestrator, Shared};
+use super::{Orchestrator, ReportError, Shared};
 use ktsu_damage::Damage;
 
 /// The knowledge of an engine about its ledger from its start on. Cheap to clone.
@@ -82,6 +82,20 @@ impl Orchestrator {
     pub fn is_observer(&self) -> bool {
         let health = &self.shared.health;
         health.only_reads || health.waits_for_disk_space()
+    }
+
+    /// Checks that this engine takes messages of runtimes: one that only reads does not.
+    ///
+    /// # Errors
+    /// [`ReportError::Unavailable`]: the owner of the ledger takes them.
+    pub fn takes_reports(&self) -> Result<(), ReportError> {
+        match self.shared.health.only_reads {
+            false => Ok(()),
+            true => {
+                let why = self.shared.appender.failed();
+                Err(ReportError::Unavailable(why.unwrap_or_default()))
+            }
+        }
     }
 
     /// The state of the ledger, with a reason if there is one.

@@ -20,6 +20,7 @@ mod evals;
 mod fork;
 mod human_commands;
 mod idempotency;
+mod instances;
 mod invocation;
 mod ledger_health;
 mod peers;
@@ -33,6 +34,7 @@ mod registry;
 pub mod reports;
 mod retention;
 mod run;
+mod runtimes;
 mod secrets;
 mod startup;
 mod supervise;
@@ -47,7 +49,7 @@ pub use human_commands::{CommandError, CommandReceipt, HumanCommand};
 pub use idempotency::ClaimOutcome;
 pub use invocation::{InvokeError, InvokeRequest, RunAccepted};
 pub use ledger_health::{LedgerHealth, LedgerState};
-pub use peers::Peers;
+pub use peers::{Peers, ServicePeer};
 pub use references::{ReferencedServer, References};
 pub use reports::{ReportError, TaskAddress};
 pub use retention::{HoldError, HoldReceipt, RetentionParts};
@@ -69,7 +71,6 @@ use clock::ClockReading;
 use ktsu_environment::settings::MAX_ACTIVE_RUNS;
 use ktsu_environment::{Principals, VariableValues};
 use ktsu_kit::Kit;
-use ktsu_peer::Peer;
 pub use ktsu_readers::ReadKind;
 use ktsu_readers::ReaderPool;
 use ktsu_secret::Secret;
@@ -86,6 +87,7 @@ use references::RunReferences;
 use refused_posts::RefusedPosts;
 use registry::{NewRun, RunRegistry};
 use retention::Retention;
+use runtimes::Fleet;
 use secrets::RunSecrets;
 use supervise::Supervisor;
 use tools::BuiltinServers;
@@ -155,6 +157,8 @@ pub(crate) struct Shared {
     peers: Peers,
     runs: RunRegistry,
     supervisor: Supervisor,
+    /// Held while runtimes are asked which instances they are.
+    asking_runtimes: tokio::sync::Mutex<()>,
     own_tools: BuiltinServers,
     recent: RecentRuns,
     references: RunReferences,
@@ -170,6 +174,8 @@ impl Orchestrator {
     pub async fn start(parts: OrchestratorParts) -> Result<(Self, Recovered), String> {
         let workflows = parts.kit.workflows.values();
         let definitions = workflows.map(|one| Arc::clone(&one.definition));
+        let local = parts.peers.runtimes.iter().map(ServicePeer::is_local);
+        let supervisor = Supervisor::new(Fleet::of(local));
         let shared = Arc::new(Shared {
             runs: RunRegistry::new(parts.max_active, definitions),
             secrets: RunSecrets::new(
@@ -188,7 +194,8 @@ impl Orchestrator {
             notary: parts.notary,
             telemetry: parts.telemetry,
             kit: parts.kit,
-            supervisor: Supervisor::default(),
+            supervisor,
+            asking_runtimes: tokio::sync::Mutex::default(),
             own_tools: BuiltinServers::default(),
             recent: RecentRuns::default(),
             references: RunReferences::default(),
@@ -424,9 +431,9 @@ impl Orchestrator {
         self.shared.secrets.invoke_secret(workflow, template)
     }
 
-    /// The runtime of agents.
-    pub fn runtime(&self) -> Option<&Peer> {
-        self.shared.peers.runtime.as_ref()
+    /// The runtimes of agents.
+    pub fn runtimes(&self) -> &[ServicePeer] {
+        &self.shared.peers.runtimes
     }
 
     /// The status of the notary.
@@ -434,9 +441,9 @@ impl Orchestrator {
         self.shared.notary.lock().clone()
     }
 
-    /// The gateway, for health checks.
-    pub fn gateway(&self) -> Option<&Peer> {
-        self.shared.peers.gateway.as_ref()
+    /// The gateways, for health checks.
+    pub fn gateways(&self) -> &[ServicePeer] {
+        &self.shared.peers.gateways
     }
 
     /// Metrics.

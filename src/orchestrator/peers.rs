@@ -13,13 +13,13 @@ use ktsu_workflow::definition::Definition;
 pub struct Peers {
     /// The client for all outgoing requests.
     pub egress: ktsu_egress::Client,
-    /// The runtime of agents, if there is one.
-    pub runtime: Option<Peer>,
-    /// The same runtime, where it is of this process: it is given tasks as values.
+    /// The runtimes of agents.
+    pub runtimes: Vec<ServicePeer>,
+    /// The runtime of this process, if it is here: it is given tasks as values.
     pub runtime_here: Option<Arc<dyn AgentRuntime>>,
-    /// The gateway, for health checks only: model calls go through the runtime (seed 000, invariant
+    /// The gateways, for health checks only: model calls go through the runtime (seed 000, invariant
     /// 6).
-    pub gateway: Option<Peer>,
+    pub gateways: Vec<ServicePeer>,
     /// The groups of the gateway in this process, if it is in this process: the digest of how it routes
     /// their calls, by name.
     pub groups: Option<BTreeMap<String, String>>,
@@ -33,10 +33,32 @@ pub struct Peers {
     pub own_url: String,
 }
 
+/// A service, and the URL by which it is configured.
+#[derive(Clone)]
+pub struct ServicePeer {
+    /// The URL.
+    pub url: String,
+    /// The way to it.
+    pub peer: Peer,
+}
+
+impl ServicePeer {
+    /// A service of this process.
+    pub fn local(peer: Peer) -> Self {
+        let url = "this process".to_owned();
+        Self { url, peer }
+    }
+
+    /// Returns `true` if it is in this process.
+    pub(super) fn is_local(&self) -> bool {
+        matches!(self.peer, Peer::Local(_))
+    }
+}
+
 impl Peers {
     /// Returns `true` if agents run within this process, and end with it.
     pub(super) fn runtime_is_local(&self) -> bool {
-        matches!(self.runtime, Some(Peer::Local(_)))
+        self.runtimes.iter().any(ServicePeer::is_local)
     }
 
     /// A model group that a definition needs and this gateway lacks. Such a run waits instead of
@@ -60,9 +82,9 @@ impl Peers {
 
     /// The first agent step of a definition, where no runtime could run it.
     pub(super) fn lacks_runtime_for(&self, definition: &Definition) -> Option<String> {
-        match self.runtime {
-            Some(_) => None,
-            None => definition.first_agent(),
+        match self.runtimes.is_empty() {
+            false => None,
+            true => definition.first_agent(),
         }
     }
 }

@@ -9,7 +9,6 @@ use ktsu_ledger::event::{AgentEvent, LlmResponse, ReportReference, Role};
 use ktsu_ledger::store::StoreError;
 use ktsu_ledger::{Event, Frame, Hash, Sealed, StreamId};
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 use tokio::sync::oneshot;
 
 pub use self::error::ReportError;
@@ -22,9 +21,6 @@ use ktsu_contract::report::{
     self as wire, FailureDetails, Heartbeat, HeartbeatAck, ReportAck, TaskCompletion,
 };
 use ktsu_workflow::admit::report::{ReportAdmission, report};
-
-/// The time a runtime may take to report which instance it is.
-const HEALTH_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// A task, as a path names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -197,32 +193,15 @@ impl Orchestrator {
     }
 
     /// Records a heartbeat. An instance that does not name another's tasks replaces it only if the
-    /// runtime's health confirms that: a second runtime next to it must not cost it its tasks.
+    /// health of a runtime confirms that: a runtime beside it must not cost it its tasks.
     pub async fn heartbeat(&self, beat: &Heartbeat) -> HeartbeatAck {
         let supervisor = &self.shared.supervisor;
-        let (heard, elsewhere) = supervisor.heartbeat(beat);
-        if elsewhere && self.is_the_runtime(&beat.runtime_id).await {
+        let (heard, is_unknown) = supervisor.heartbeat(beat);
+        if is_unknown {
+            self.shared.identify_runtimes(&beat.runtime_id).await;
             supervisor.instance_replaced(beat);
         }
         heard
-    }
-
-    /// Returns `true` if the configured runtime is this instance. One that gives no id is believed.
-    async fn is_the_runtime(&self, instance: &str) -> bool {
-        let Some(runtime) = &self.shared.peers.runtime else {
-            return true;
-        };
-        let response =
-            tokio::time::timeout(HEALTH_TIMEOUT, runtime.get("/health", "application/json")).await;
-        let Ok(Ok(answer)) = response else {
-            return false;
-        };
-        let Ok(body) = axum::body::to_bytes(answer.into_body(), 64 * 1024).await else {
-            return false;
-        };
-        let health: Value = serde_json::from_slice(&body).unwrap_or_default();
-        let named = health.get("runtime_id").and_then(Value::as_str);
-        named.is_none_or(|named| named == instance)
     }
 
     /// Gives a report to its run; nothing comes of it if the run is not under way.
@@ -238,7 +217,7 @@ impl Orchestrator {
             return Ok(None);
         };
         let supervisor = &shared.supervisor;
-        supervisor.record_contact(&task.name(), attempt, None);
+        supervisor.record_contact(&task.name(), attempt);
         let leads_outside = leads_outside(&events);
         let (reply, replied) = oneshot::channel();
         let message = Message::Report(ReportMessage {

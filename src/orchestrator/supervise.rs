@@ -6,33 +6,38 @@
 //! machine slept.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ktsu_ledger::event::{LostReason, WorkerLost};
 use parking_lot::Mutex;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 
 use super::run::Message;
+use super::runtimes::{Fleet, Instances, MAX_SILENT_TICKS, Placement, Unavailability};
 use super::token::TaskName;
 use ktsu_contract::report::{Heartbeat, HeartbeatAck, HeartbeatTask};
 
 /// The length of a tick.
 pub(super) const TICK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Number of ticks that a task may be without a beat that names it.
-pub(super) const MAX_SILENT_TICKS: u64 = 15;
-
 /// Everything that is with a runtime.
 #[derive(Default)]
-pub(super) struct Supervisor(Mutex<SupervisedRuns>);
+pub(super) struct Supervisor {
+    state: Mutex<SupervisedRuns>,
+    /// Notified when a runtime may have a free place.
+    freed: Notify,
+}
 
 #[derive(Default)]
 struct SupervisedRuns {
     now: u64,
     /// By run, so that the end of a run costs the same however many tasks other runs have.
     runs: HashMap<String, HashMap<TaskName, SupervisedTask>>,
-    /// The last tick at which each instance was heard of.
-    instances: HashMap<String, u64>,
+    /// The instances that were heard of.
+    instances: Instances,
+    /// The runtimes that tasks are dispatched to.
+    fleet: Fleet,
     /// Runs that are paused.
     paused: HashSet<String>,
 }
@@ -40,7 +45,9 @@ struct SupervisedRuns {
 /// A task, and the instance that works on it.
 struct SupervisedTask {
     task: WatchRequest,
-    instance: Option<String>,
+    instance: Option<Arc<str>>,
+    /// A runtime has this attempt: it said so, or reported about it.
+    taken: bool,
     heard: u64,
     reported: bool,
 }
@@ -55,60 +62,141 @@ pub(super) struct WatchRequest {
 }
 
 impl Supervisor {
+    /// Of an engine with these runtimes.
+    pub(super) fn new(fleet: Fleet) -> Self {
+        let supervisor = Self::default();
+        supervisor.state.lock().fleet = fleet;
+        supervisor
+    }
+
     /// Watches a task from now on; an earlier attempt of it is forgotten.
     pub(super) fn watch(&self, name: TaskName, task: WatchRequest) {
-        let mut watched = self.0.lock();
+        let mut watched = self.state.lock();
         let worker = SupervisedTask {
             task,
             instance: None,
+            taken: false,
             heard: watched.now,
             reported: false,
         };
         let tasks = watched.runs.entry(name.root().to_owned()).or_default();
-        tasks.insert(name, worker);
+        if tasks.insert(name, worker).is_some() {
+            self.freed.notify_one();
+        }
     }
 
     /// Returns `true` if an attempt is still watched.
     pub(super) fn is_watched(&self, name: &TaskName, attempt: u32) -> bool {
-        let mut watched = self.0.lock();
+        let mut watched = self.state.lock();
         let worker = watched.worker(name);
         worker.is_some_and(|worker| worker.task.attempt == attempt)
     }
 
-    /// A runtime took a task, or reported about it.
-    pub(super) fn record_contact(&self, name: &TaskName, attempt: u32, instance: Option<String>) {
-        let mut watched = self.0.lock();
+    /// Returns `true` if an attempt is still to be given to a runtime.
+    pub(super) fn awaits_runtime(&self, name: &TaskName, attempt: u32) -> bool {
+        let mut watched = self.state.lock();
+        let worker = watched.worker(name);
+        worker.is_some_and(|worker| worker.task.attempt == attempt && !worker.taken)
+    }
+
+    /// A place at a runtime, for a task that was offered to some of them in this round.
+    pub(super) fn place(&self, tried: &[bool]) -> Placement {
+        let watched = self.state.lock();
+        watched.fleet.place(&watched.instances, tried, watched.now)
+    }
+
+    /// An attempt waits for a place, and is not lost meanwhile.
+    pub(super) fn waits_for_place(&self, name: &TaskName, attempt: u32) {
+        self.contact(name, attempt, |worker, now| worker.heard = now);
+    }
+
+    /// Resolves when a runtime may have a free place.
+    pub(super) async fn place_freed(&self) {
+        self.freed.notified().await;
+    }
+
+    /// The runtime of an index took a task. The place of the dispatch is the task's from now on.
+    pub(super) fn accepted(
+        &self,
+        (index, name, attempt): (usize, &TaskName, u32),
+        instance: Option<&str>,
+        places: Option<u32>,
+    ) {
+        let mut watched = self.state.lock();
+        watched.fleet.accepted(index, instance);
         let now = watched.now;
-        if let Some(instance) = &instance {
-            watched.instances.insert(instance.clone(), now);
+        let held = instance.map(|id| watched.instances.heard(id, places, now));
+        if let Some(held) = held {
+            watched.assign(name, attempt, held);
         }
+        drop(watched);
+        self.record_contact(name, attempt);
+    }
+
+    /// The runtime of an index did not take a task.
+    pub(super) fn unavailable(&self, index: usize, why: Unavailability) {
+        self.state.lock().fleet.unavailable(index, why);
+    }
+
+    /// A dispatch is over, whatever came of it: what it does not need any more is free.
+    pub(super) fn offer_ended(&self) {
+        self.freed.notify_one();
+    }
+
+    /// The runtime of an index answered which instance it is.
+    pub(super) fn identified(&self, index: usize, instance: &str, places: Option<u32>) {
+        let mut watched = self.state.lock();
+        let now = watched.now;
+        watched.instances.heard(instance, places, now);
+        watched.fleet.is_instance(index, instance);
+    }
+
+    /// The runtimes whose health is to be asked for before a task chooses one.
+    pub(super) fn runtimes_to_ask(&self) -> Vec<usize> {
+        self.state.lock().fleet.take_unasked()
+    }
+
+    /// A runtime took a task, or reported about it.
+    pub(super) fn record_contact(&self, name: &TaskName, attempt: u32) {
+        self.contact(name, attempt, |worker, now| {
+            worker.heard = now;
+            worker.taken = true;
+        });
+    }
+
+    fn contact(&self, name: &TaskName, attempt: u32, note: impl FnOnce(&mut SupervisedTask, u64)) {
+        let mut watched = self.state.lock();
+        let now = watched.now;
         if let Some(worker) = watched.worker(name)
             && worker.task.attempt == attempt
         {
-            worker.heard = now;
-            if instance.is_some() {
-                worker.instance = instance;
-            }
+            note(worker, now);
         }
     }
 
     /// Forgets a task that has ended.
     pub(super) fn forget(&self, name: &TaskName) {
-        if let Some(tasks) = self.0.lock().runs.get_mut(name.root()) {
-            tasks.remove(name);
+        let mut watched = self.state.lock();
+        let tasks = watched.runs.get_mut(name.root());
+        let had = tasks.and_then(|tasks| tasks.remove(name));
+        if had.is_some() {
+            self.freed.notify_one();
         }
     }
 
     /// A run has ended, or its task has.
     pub(super) fn forget_run(&self, run: &str) {
-        let mut watched = self.0.lock();
-        watched.runs.remove(run);
+        let mut watched = self.state.lock();
+        let had = watched.runs.remove(run);
         watched.paused.remove(run);
+        for _ in had.into_iter().flatten() {
+            self.freed.notify_one();
+        }
     }
 
     /// Suspends or resumes the deadlines of a run's tasks (decision P1).
     pub(super) fn set_paused(&self, run: &str, paused: bool) {
-        let mut watched = self.0.lock();
+        let mut watched = self.state.lock();
         if paused {
             watched.paused.insert(run.to_owned());
         } else if watched.paused.remove(run) {
@@ -120,43 +208,38 @@ impl Supervisor {
         }
     }
 
-    /// Records a heartbeat. Returns the tasks that are no longer wanted, and whether there are
-    /// tasks of another instance that it does not name: see [`Supervisor::instance_replaced`].
+    /// Records a heartbeat. Returns the tasks that are no longer wanted, and whether it is to be
+    /// asked whose instance it is: it is not known to be the one of a URL, and there are several, or
+    /// tasks of another instance that it does not name.
     pub(super) fn heartbeat(&self, beat: &Heartbeat) -> (HeartbeatAck, bool) {
-        let mut heard = HeartbeatAck::default();
-        let mut watched = self.0.lock();
+        let mut watched = self.state.lock();
         let now = watched.now;
-        watched.instances.insert(beat.runtime_id.clone(), now);
+        let held = watched.instances.heard(&beat.runtime_id, beat.places, now);
+        let mut heard = HeartbeatAck::default();
         for task in &beat.active {
             let name = name_of(task);
             if watched.paused.contains(name.root()) {
                 heard.paused.push(HeartbeatTask::clone(task));
             }
-            match watched.worker(&name) {
-                Some(worker)
-                    if task
-                        .attempt
-                        .is_none_or(|attempt| attempt == worker.task.attempt) =>
-                {
-                    worker.heard = now;
-                    worker.instance = Some(beat.runtime_id.clone());
-                }
-                _ => heard.stop.push(HeartbeatTask::clone(task)),
+            if !watched.is_worked_on(&name, task.attempt, &held) {
+                heard.stop.push(HeartbeatTask::clone(task));
             }
+        }
+        if watched.fleet.beats(&beat.runtime_id) {
+            watched.instance_replaced(beat);
+            return (heard, false);
         }
         let mut workers = watched.runs.values().flat_map(HashMap::values);
         let elsewhere = workers.any(|worker| worker.is_with_another_instance(beat));
-        (heard, elsewhere)
+        (heard, elsewhere || watched.fleet.is_several())
     }
 
-    /// The instance of a beat has taken the place of the one before it: what that one had and this
-    /// one does not name is lost.
+    /// After it was asked whose instance sends a beat: if it is the one of a URL, what the instances
+    /// before it had and this one does not name is lost.
     pub(super) fn instance_replaced(&self, beat: &Heartbeat) {
-        let named: HashSet<TaskName> = beat.active.iter().map(name_of).collect();
-        for (name, worker) in self.0.lock().runs.values_mut().flatten() {
-            if worker.is_with_another_instance(beat) && !named.contains(name) {
-                worker.report_lost(LostReason::Instance, true);
-            }
+        let mut watched = self.state.lock();
+        if watched.fleet.beats(&beat.runtime_id) {
+            watched.instance_replaced(beat);
         }
     }
 
@@ -164,14 +247,18 @@ impl Supervisor {
     /// runtime ends a task, so no task of a paused run is lost that way: a runtime may be back when
     /// it resumes.
     pub(super) fn tick(&self) {
-        let mut watched = self.0.lock();
+        let mut watched = self.state.lock();
         watched.now += 1;
         let now = watched.now;
-        watched
-            .instances
-            .retain(|_, heard| *heard + MAX_SILENT_TICKS >= now);
-        let alive = !watched.instances.is_empty();
-        let SupervisedRuns { runs, paused, .. } = &mut *watched;
+        let alive = watched.instances.prune(now);
+        let SupervisedRuns {
+            runs,
+            paused,
+            instances,
+            fleet,
+            ..
+        } = &mut *watched;
+        fleet.prune(instances);
         for (run, workers) in runs {
             let may_lose = alive || !paused.contains(run);
             let silent = |worker: &&mut SupervisedTask| worker.heard + MAX_SILENT_TICKS < now;
@@ -183,6 +270,67 @@ impl Supervisor {
 }
 
 impl SupervisedRuns {
+    /// Notes that an instance works on a task. Returns `false` if it is not to: the task is not
+    /// wanted any more, or an instance beside it works on the same attempt.
+    fn is_worked_on(&mut self, name: &TaskName, attempt: Option<u32>, held: &Arc<str>) -> bool {
+        let now = self.now;
+        let Some(worker) = self.worker(name) else {
+            return false;
+        };
+        let current = worker.task.attempt;
+        if attempt.is_some_and(|attempt| attempt != current) {
+            return false;
+        }
+        if !self.assign(name, current, Arc::clone(held)) {
+            return false;
+        }
+        if let Some(worker) = self.worker(name) {
+            worker.heard = now;
+            // Without its number, it may be an earlier attempt.
+            worker.taken |= attempt.is_some();
+        }
+        true
+    }
+
+    /// Gives an attempt to an instance, unless one beside it has it.
+    fn assign(&mut self, name: &TaskName, attempt: u32, held: Arc<str>) -> bool {
+        let now = self.now;
+        let Self {
+            runs,
+            instances,
+            fleet,
+            ..
+        } = self;
+        let tasks = runs.get_mut(name.root());
+        let worker = tasks.and_then(|tasks| tasks.get_mut(name));
+        let Some(worker) = worker.filter(|worker| worker.task.attempt == attempt) else {
+            return false;
+        };
+        let is_with_other = worker.instance.as_ref().is_some_and(|other| {
+            instances.is_alive(other, now) && fleet.are_beside_each_other(&held, other)
+        });
+        if !is_with_other {
+            worker.instance = Some(held);
+        }
+        !is_with_other
+    }
+
+    /// The instance of a beat has taken the place of those before it: what they had and it does not
+    /// name is lost.
+    fn instance_replaced(&mut self, beat: &Heartbeat) {
+        let named: HashSet<TaskName> = beat.active.iter().map(name_of).collect();
+        let Self { runs, fleet, .. } = self;
+        for (name, worker) in runs.values_mut().flatten() {
+            if worker.is_with_another_instance(beat)
+                && let Some(earlier) = &worker.instance
+                && fleet.has_replaced(&beat.runtime_id, earlier)
+                && !named.contains(name)
+            {
+                worker.report_lost(LostReason::Instance, true);
+            }
+        }
+    }
+
     fn worker(&mut self, name: &TaskName) -> Option<&mut SupervisedTask> {
         self.runs.get_mut(name.root())?.get_mut(name)
     }
@@ -199,7 +347,7 @@ impl SupervisedTask {
     /// Returns `true` if another instance than that of a beat has the task.
     fn is_with_another_instance(&self, beat: &Heartbeat) -> bool {
         let instance = self.instance.as_ref();
-        instance.is_some_and(|instance| *instance != beat.runtime_id) && !self.reported
+        instance.is_some_and(|instance| **instance != *beat.runtime_id) && !self.reported
     }
 
     /// Reports a lost task to its run. If the mailbox is full, the next tick tries again.
@@ -220,168 +368,11 @@ impl SupervisedTask {
         let mailbox = self.task.mailbox.upgrade();
         let sent = mailbox.map(|mailbox| mailbox.try_send(Box::new(message)));
         self.reported = !matches!(sent, Some(Err(mpsc::error::TrySendError::Full(_))));
+        if self.reported {
+            self.instance = None;
+        }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    struct Lab {
-        supervisor: Supervisor,
-        sender: mpsc::Sender<Box<Message>>,
-        mailbox: mpsc::Receiver<Box<Message>>,
-    }
-
-    impl Lab {
-        fn new() -> Self {
-            let (sender, mailbox) = mpsc::channel(8);
-            Self {
-                supervisor: Supervisor::default(),
-                sender,
-                mailbox,
-            }
-        }
-
-        fn watch(&self, step: &str) -> TaskName {
-            let name = TaskName {
-                run: "run_1".to_owned(),
-                step: step.to_owned(),
-            };
-            let task = WatchRequest {
-                attempt: 1,
-                scope: String::new(),
-                step: step.to_owned(),
-                item: None,
-                mailbox: self.sender.downgrade(),
-            };
-            self.supervisor.watch(name.clone(), task);
-            name
-        }
-
-        fn beat(&self, instance: &str, steps: &[&str]) -> Vec<String> {
-            let task = |step: &&str| HeartbeatTask {
-                run_id: "run_1".to_owned(),
-                step_id: (*step).to_owned(),
-                attempt: Some(1),
-            };
-            let beat = Heartbeat {
-                runtime_id: instance.to_owned(),
-                active: steps.iter().map(task).collect(),
-            };
-            let (heard, elsewhere) = self.supervisor.heartbeat(&beat);
-            if elsewhere {
-                self.supervisor.instance_replaced(&beat);
-            }
-            heard.stop.into_iter().map(|task| task.step_id).collect()
-        }
-
-        fn tick(&self, times: u64) {
-            (0..times).for_each(|_| self.supervisor.tick());
-        }
-
-        fn lost(&mut self) -> Vec<(String, LostReason, bool)> {
-            let mut lost = Vec::new();
-            while let Ok(message) = self.mailbox.try_recv() {
-                if let Message::Lost { lost: one, .. } = *message {
-                    lost.push((one.step, one.reason, one.runtime_alive));
-                }
-            }
-            lost
-        }
-    }
-
-    #[test]
-    fn a_task_is_lost_after_fifteen_ticks_without_a_beat_that_names_it() {
-        let mut lab = Lab::new();
-        lab.watch("a");
-        lab.watch("b");
-        lab.tick(10);
-        assert!(lab.beat("rt", &["b"]).is_empty());
-        lab.tick(5);
-        assert_eq!(lab.lost(), []);
-        lab.tick(1);
-        assert_eq!(lab.lost(), [("a".to_owned(), LostReason::Heartbeat, true)]);
-        lab.tick(MAX_SILENT_TICKS);
-        assert_eq!(lab.lost(), [("b".to_owned(), LostReason::Heartbeat, false)]);
-    }
-
-    #[test]
-    fn a_new_instance_that_does_not_name_what_the_old_one_had_lost_it_at_once() {
-        let mut lab = Lab::new();
-        lab.watch("a");
-        lab.watch("b");
-        let fresh = lab.watch("c");
-        lab.beat("one", &["a", "b"]);
-        lab.beat("two", &["b"]);
-        assert_eq!(lab.lost(), [("a".to_owned(), LostReason::Instance, true)]);
-        lab.supervisor
-            .record_contact(&fresh, 1, Some("two".to_owned()));
-        lab.beat("two", &["b"]);
-        assert_eq!(lab.lost(), []);
-    }
-
-    #[test]
-    fn a_runtime_hears_what_no_one_waits_for() {
-        let lab = Lab::new();
-        let name = lab.watch("a");
-        assert_eq!(lab.beat("rt", &["a", "gone"]), ["gone"]);
-        lab.supervisor.forget(&name);
-        assert_eq!(lab.beat("rt", &["a"]), ["a"]);
-        lab.watch("a");
-        lab.supervisor.forget_run("run_1");
-        assert_eq!(lab.beat("rt", &["a"]), ["a"]);
-    }
-
-    #[test]
-    fn nothing_of_a_paused_run_is_given_up_because_no_runtime_is_there() {
-        let mut lab = Lab::new();
-        lab.watch("a");
-        lab.supervisor.set_paused("run_1", true);
-        lab.tick(3 * MAX_SILENT_TICKS);
-        assert!(lab.mailbox.try_recv().is_err());
-        lab.supervisor.set_paused("run_1", false);
-        lab.tick(MAX_SILENT_TICKS);
-        assert!(lab.mailbox.try_recv().is_err(), "it has time to come back");
-        lab.tick(1);
-        assert!(lab.mailbox.try_recv().is_ok());
-    }
-
-    #[test]
-    fn a_runtime_learns_which_of_its_tasks_are_suspended_until_their_run_continues() {
-        let lab = Lab::new();
-        lab.watch("a");
-        let still = || {
-            let task = HeartbeatTask {
-                run_id: "run_1".to_owned(),
-                step_id: "a".to_owned(),
-                attempt: Some(1),
-            };
-            let beat = Heartbeat {
-                runtime_id: "rt".to_owned(),
-                active: vec![task],
-            };
-            lab.supervisor.heartbeat(&beat).0.paused.len()
-        };
-        assert_eq!(still(), 0);
-        lab.supervisor.set_paused("run_1", true);
-        assert_eq!(still(), 1);
-        lab.supervisor.set_paused("run_1", false);
-        assert_eq!(still(), 0);
-        lab.supervisor.set_paused("run_1", true);
-        lab.supervisor.forget_run("run_1");
-        assert_eq!(still(), 0);
-    }
-
-    #[test]
-    fn a_full_mailbox_is_tried_again_at_the_next_tick() {
-        let mut lab = Lab::new();
-        for step in ["a", "b", "c", "d", "e", "f", "g", "h", "i"] {
-            lab.watch(step);
-        }
-        lab.tick(MAX_SILENT_TICKS + 1);
-        assert_eq!(lab.lost().len(), 8);
-        lab.tick(1);
-        assert_eq!(lab.lost().len(), 1);
-    }
-}
+mod tests;

@@ -7,12 +7,16 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Bytes;
 
+use super::orchestrators::{Destination, RemoteOrchestrators};
 use ktsu_contract::in_process::ReportReceiver;
 use ktsu_peer::{self as peer, ConnectionPool, Peer, PeerError};
 
 /// The time for one try of a report. The orchestrator may hold one longer (decision F4): it is
 /// then sent again and held on.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The time for one try of a heartbeat, where there are other orchestrators to try.
+const BEAT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The first wait after a try without an answer, and the longest.
 const BACKOFF_BOUNDS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
@@ -24,10 +28,11 @@ pub enum Callbacks {
     /// made; until then no report is answered. The engine owns it: the orchestrator holds the
     /// runtime, and if the runtime held the orchestrator, neither would ever be freed.
     Local(Weak<OnceLock<LocalOrchestrator>>),
-    /// Reports go where their URLs say, heartbeats to the orchestrator.
+    /// Reports go where their URLs say, heartbeats to the orchestrator. Where there are several, each
+    /// message goes to the next if one does not take it.
     Remote {
-        /// The destination of heartbeats.
-        orchestrator: Arc<RemoteOrchestrator>,
+        /// The destinations of heartbeats.
+        orchestrators: Arc<RemoteOrchestrators>,
         /// For all of them.
         connections: ConnectionPool,
     },
@@ -39,15 +44,6 @@ pub struct LocalOrchestrator {
     pub router: Router,
     /// The receiver of reports as values; without one, they go to the routes.
     pub reports: Option<Arc<dyn ReportReceiver>>,
-}
-
-/// An orchestrator in another process.
-pub struct RemoteOrchestrator {
-    /// `http://127.0.0.1:5050`.
-    url: String,
-    /// The token that heartbeats show. Reports show nothing but the token of their URL: the host of
-    /// that URL gets no other.
-    token: Option<String>,
 }
 
 /// The outcome of a callback that was sent until it was answered.
@@ -67,18 +63,17 @@ impl Callbacks {
 
     /// An orchestrator in another process, which asks for the token of a principal.
     pub fn remote_as(orchestrator: impl Into<String>, token: Option<String>) -> Self {
-        Self::remote_with(ConnectionPool::default(), orchestrator, token)
+        Self::remote_among(ConnectionPool::default(), vec![orchestrator.into()], token)
     }
 
-    /// As [`Callbacks::remote_as`], over connections that other peers use, too.
-    pub fn remote_with(
+    /// The owner of a ledger and its standbys, in other processes.
+    pub fn remote_among(
         connections: ConnectionPool,
-        orchestrator: impl Into<String>,
+        orchestrators: Vec<String>,
         token: Option<String>,
     ) -> Self {
-        let url = orchestrator.into().trim_end_matches('/').to_owned();
         Self::Remote {
-            orchestrator: Arc::new(RemoteOrchestrator { url, token }),
+            orchestrators: Arc::new(RemoteOrchestrators::new(orchestrators, token)),
             connections,
         }
     }
@@ -101,36 +96,72 @@ impl Callbacks {
     ) -> DeliveryOutcome {
         let mut backoff = Backoff::default();
         loop {
-            match self.post(ATTEMPT_TIMEOUT, url, None, json.clone()).await {
-                Ok((200, body)) => return DeliveryOutcome::Accepted(body),
-                Ok((status, _)) if is_passing(status) => {
-                    tracing::debug!(status, "retrying a callback");
-                }
-                Ok((status, _)) => return DeliveryOutcome::Refused(status),
-                Err(error) => {
-                    let plain = url.split(['?', '#']).next().unwrap_or_default();
-                    silence.warn_once("the orchestrator", plain, &error);
-                    tracing::debug!(%error, "retrying a callback");
+            for to in self.destinations(url) {
+                let answer = self.post(ATTEMPT_TIMEOUT, &to.url, None, json.clone());
+                match answer.await {
+                    Ok((200, body)) => {
+                        self.answered(&to);
+                        return DeliveryOutcome::Accepted(body);
+                    }
+                    Ok((status, _)) if to.is_passing(status) => {
+                        tracing::debug!(status, "retrying a callback");
+                    }
+                    Ok((status, _)) => return DeliveryOutcome::Refused(status),
+                    Err(error) => {
+                        let plain = to.url.split(['?', '#']).next().unwrap_or_default();
+                        silence.warn_once("the orchestrator", plain, &error);
+                        tracing::debug!(%error, "retrying a callback");
+                    }
                 }
             }
             backoff.wait().await;
         }
     }
 
-    /// Posts a heartbeat once.
+    /// The URLs for a message to a URL of a dispatch, the first to be tried first.
+    pub(super) fn destinations(&self, url: &str) -> Vec<Destination> {
+        match self {
+            Self::Local(_) => vec![Destination::only(url)],
+            Self::Remote { orchestrators, .. } => orchestrators.for_url(url),
+        }
+    }
+
+    /// An orchestrator took a message.
+    pub(super) fn answered(&self, to: &Destination) {
+        if let Self::Remote { orchestrators, .. } = self {
+            orchestrators.answered(to);
+        }
+    }
+
+    /// Posts a heartbeat once: to the orchestrator that answered last, or else to one of the others.
     pub(super) async fn beat(
         &self,
         limit: Duration,
         json: Bytes,
     ) -> Result<(u16, Vec<u8>), PeerError> {
-        let (orchestrator, token) = match self {
-            Self::Local(_) => ("http://localhost", None),
-            Self::Remote { orchestrator, .. } => {
-                (orchestrator.url.as_str(), orchestrator.token.clone())
-            }
+        let Self::Remote { orchestrators, .. } = self else {
+            let url = "http://localhost/heartbeat";
+            return self.post(limit, url, None, json).await;
         };
-        let url = format!("{orchestrator}/heartbeat");
-        self.post(limit, &url, token, json).await
+        let destinations = orchestrators.for_heartbeat();
+        let limit = match destinations.len() {
+            0 | 1 => limit,
+            _ => limit.min(BEAT_TIMEOUT),
+        };
+        let mut refused = None;
+        for to in destinations {
+            let token = orchestrators.token.clone();
+            let answer = self.post(limit, &to.url, token, json.clone()).await;
+            if let Ok((200, _)) = answer {
+                orchestrators.answered(&to);
+                return answer;
+            }
+            // Of several failures, the one to tell of is that of a token.
+            if !matches!(refused, Some(Ok((401 | 403, _)))) {
+                refused = Some(answer);
+            }
+        }
+        refused.unwrap_or(Err(PeerError::InvalidUrl(String::new())))
     }
 
     async fn post(
@@ -240,5 +271,72 @@ mod tests {
             ("/report".to_owned(), None),
         ];
         assert_eq!(*heard, expected);
+    }
+
+    /// An orchestrator that answers everything with a status, and the paths that it was asked for.
+    async fn answering(status: u16) -> (String, Arc<Mutex<Vec<String>>>) {
+        let heard = Arc::<Mutex<Vec<String>>>::default();
+        let said = Arc::clone(&heard);
+        let status = axum::http::StatusCode::from_u16(status).unwrap();
+        let orchestrator = Router::new().fallback(async move |request: Request| {
+            said.lock().push(request.uri().to_string());
+            status
+        });
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move { axum::serve(listener, orchestrator).await });
+        (url, heard)
+    }
+
+    /// A URL at which nothing listens.
+    const DEAD: &str = "http://127.0.0.1:1";
+
+    #[tokio::test]
+    async fn a_report_that_one_orchestrator_does_not_take_goes_to_the_next() {
+        for status in [307, 308, 421, 500, 503] {
+            let (standby, asked) = answering(status).await;
+            let (owner, heard) = answering(200).await;
+            let all = vec![DEAD.to_owned(), standby, owner];
+            let callbacks = Callbacks::remote_among(ConnectionPool::default(), all, None);
+            let url = format!("{DEAD}/runs/r/steps/s/report?token=t");
+            let silence = UnreachableWarning::default();
+            for _ in 0..2 {
+                let taken = callbacks.deliver(&url, Bytes::new(), &silence).await;
+                assert_eq!(taken, DeliveryOutcome::Accepted(Vec::new()), "{status}");
+            }
+            let path = "/runs/r/steps/s/report?token=t";
+            assert_eq!(*heard.lock(), [path, path], "{status}");
+            assert_eq!(asked.lock().len(), 1, "the owner is first from then on");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_heartbeat_goes_to_the_orchestrator_that_took_the_last_one() {
+        let (standby, asked) = answering(503).await;
+        let (owner, heard) = answering(200).await;
+        let all = vec![DEAD.to_owned(), standby, owner];
+        let callbacks = Callbacks::remote_among(ConnectionPool::default(), all, None);
+        for _ in 0..2 {
+            let taken = callbacks.beat(ATTEMPT_TIMEOUT, Bytes::new()).await;
+            assert_eq!(taken.unwrap().0, 200);
+        }
+        assert_eq!(*heard.lock(), ["/heartbeat", "/heartbeat"]);
+        assert_eq!(asked.lock().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_call_of_a_tool_of_the_orchestrator_goes_to_the_next_as_well() {
+        let (standby, _) = answering(503).await;
+        let (owner, heard) = answering(202).await;
+        let callbacks = Callbacks::remote_among(
+            ConnectionPool::default(),
+            vec![standby.clone(), owner],
+            None,
+        );
+        let url = format!("{standby}/tools/ktsu/kv?run=r&token=t");
+        let (peer, path) = crate::alternatives::server(&callbacks, &url).unwrap();
+        let (status, _) = peer.post(&path, &[], Bytes::new()).await.unwrap();
+        assert_eq!(status, 202);
+        assert_eq!(*heard.lock(), ["/tools/ktsu/kv?run=r&token=t"]);
     }
 }

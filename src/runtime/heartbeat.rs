@@ -34,6 +34,7 @@ pub(super) async fn once(runtime: &Inner) {
     let beat = Heartbeat {
         runtime_id: runtime.id.clone(),
         active: runtime.tasks.active(),
+        places: runtime.places,
     };
     let json = match serde_json::to_vec(&beat) {
         Ok(json) => Bytes::from(json),

@@ -13,12 +13,15 @@
 //!           tasks ◀── heartbeat ──▶ callbacks ──▶ orchestrator   (what it works on; what to stop)
 //! ```
 
+mod alternatives;
 mod callbacks;
 mod conversation;
 mod deadline;
+mod gateways;
 mod heartbeat;
 mod in_process;
 mod model;
+mod orchestrators;
 mod prompt;
 mod record;
 mod reflect;
@@ -40,7 +43,7 @@ use self::callbacks::UnreachableWarning;
 use self::deadline::PausableDeadline;
 use self::record::TaskRecorder;
 use self::task::AgentTaskContext;
-use self::tasks::{StartOutcome, TaskRegistry};
+use self::tasks::{EndingFlag, StartOutcome, TaskHandle, TaskRegistry};
 use ktsu_contract::runtime::InvokeAgent;
 use ktsu_server::origin::AllowedHosts;
 use ktsu_server::{InFlight, InFlightGuard};
@@ -61,6 +64,9 @@ pub struct RuntimeParts {
     pub orchestrator: Callbacks,
     /// The client that calls tools.
     pub tools: Arc<dyn ToolClient>,
+    /// Number of tasks at once, at most; absent for a runtime within the process of its
+    /// orchestrator, which takes all.
+    pub places: Option<u32>,
 }
 
 /// A runtime at work. Cloning is cheap and gives a handle on the same one.
@@ -73,6 +79,7 @@ struct Inner {
     models: ModelClient,
     tools: Arc<dyn ToolClient>,
     tasks: Arc<TaskRegistry>,
+    places: Option<u32>,
     /// The tasks that have calls in flight, or are about to.
     work: InFlight,
     /// Told when a heartbeat is wanted at once.
@@ -87,7 +94,8 @@ impl Runtime {
             orchestrator: parts.orchestrator,
             models: ModelClient::new(parts.gateway),
             tools: parts.tools,
-            tasks: Arc::default(),
+            tasks: Arc::new(TaskRegistry::with_places(parts.places)),
+            places: parts.places,
             work: InFlight::default(),
             beat_now: Notify::new(),
         }))
@@ -136,8 +144,11 @@ impl Runtime {
             return StartOutcome::Closed;
         };
         let work = self.work(invoke, in_flight);
-        let (time, running) = (work.time.clone(), task::run(work));
-        self.0.tasks.start(key, attempt, time, running)
+        let handle = TaskHandle {
+            time: work.time.clone(),
+            ending: work.ending.clone(),
+        };
+        self.0.tasks.start(key, attempt, handle, task::run(work))
     }
 
     fn work(&self, invoke: InvokeAgent, in_flight: InFlightGuard) -> AgentTaskContext {
@@ -145,6 +156,7 @@ impl Runtime {
         AgentTaskContext {
             record: TaskRecorder::of(&invoke, orchestrator.clone()),
             time: PausableDeadline::of(task::time_limit(&invoke)),
+            ending: EndingFlag::default(),
             invoke,
             models: self.0.models.clone(),
             tools: Arc::clone(&self.0.tools),

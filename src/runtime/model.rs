@@ -10,6 +10,7 @@ use tokio::sync::Semaphore;
 
 use super::callbacks::{Backoff, UnreachableWarning};
 use super::conversation::MAX_DEPTH;
+use super::gateways::Gateways;
 use ktsu_contract::gateway::{InvokeModel, ModelCallFailure, ModelReply, ToolCall};
 use ktsu_contract::in_process::ModelGateway;
 use ktsu_contract::report::{FailureDetails, LlmResponse};
@@ -30,23 +31,42 @@ pub enum GatewayLink {
     InProcess(Arc<dyn ModelGateway>),
     /// Any other: asked by bytes.
     Peer(Peer),
+    /// Several others, each of which may be asked.
+    Peers(Vec<Peer>),
 }
 
-/// The gateway, and the places at it.
+/// The gateways, and the places at them.
 #[derive(Clone)]
 pub struct ModelClient {
-    gateway: GatewayLink,
+    route: ModelRoute,
     places: Option<Arc<Semaphore>>,
+}
+
+/// The way to a model.
+#[derive(Clone)]
+enum ModelRoute {
+    InProcess(Arc<dyn ModelGateway>),
+    ByBytes(Arc<Gateways>),
 }
 
 impl ModelClient {
     /// A client of a gateway.
     pub fn new(gateway: GatewayLink) -> Self {
-        let places = match gateway {
-            GatewayLink::InProcess(_) | GatewayLink::Peer(Peer::Local(_)) => None,
-            GatewayLink::Peer(Peer::Remote(_)) => Some(Arc::new(Semaphore::new(MAX_REMOTE_CALLS))),
+        let by_bytes = |peers| {
+            let gateways = Gateways::new(peers);
+            let bound = || Arc::new(Semaphore::new(MAX_REMOTE_CALLS));
+            let places = gateways.are_remote().then(bound);
+            let route = ModelRoute::ByBytes(Arc::new(gateways));
+            Self { route, places }
         };
-        Self { gateway, places }
+        match gateway {
+            GatewayLink::InProcess(gateway) => Self {
+                route: ModelRoute::InProcess(gateway),
+                places: None,
+            },
+            GatewayLink::Peer(peer) => by_bytes(vec![peer]),
+            GatewayLink::Peers(peers) => by_bytes(peers),
+        }
     }
 
     /// As tasks ask, for a caller that is no task.
@@ -64,8 +84,8 @@ impl ModelClient {
         call: InvokeModel,
         silence: &UnreachableWarning,
     ) -> LlmResponse {
-        match &self.gateway {
-            GatewayLink::InProcess(gateway) => {
+        match &self.route {
+            ModelRoute::InProcess(gateway) => {
                 let started = Instant::now();
                 let answer = gateway.invoke(call, key).await;
                 let duration_ms = millis_since(started);
@@ -76,55 +96,79 @@ impl ModelClient {
                     }
                 }
             }
-            GatewayLink::Peer(peer) => self.ask_peer(peer, request, key, &call, silence).await,
+            ModelRoute::ByBytes(gateways) => {
+                let json = match serde_json::to_vec(&call) {
+                    Ok(json) => Bytes::from(json),
+                    Err(error) => return failure(request, 0, unreadable(error.to_string(), false)),
+                };
+                self.ask_peers(gateways, request, key, &json, silence).await
+            }
         }
     }
 
+    /// Asks one gateway after the other, in rounds, until one answers.
+    async fn ask_peers(
+        &self,
+        gateways: &Gateways,
+        request: u64,
+        key: &str,
+        json: &Bytes,
+        silence: &UnreachableWarning,
+    ) -> LlmResponse {
+        let mut backoff = Backoff::default();
+        loop {
+            for (index, gateway) in gateways.for_call(key) {
+                let answer = self.ask_peer(&gateway, request, key, json, silence).await;
+                if let Some(answer) = answer {
+                    gateways.answered(index);
+                    return answer;
+                }
+                gateways.is_away(index);
+            }
+            backoff.wait().await;
+        }
+    }
+
+    /// Asks a gateway once; nothing if it does not answer, or is about to stop.
     async fn ask_peer(
         &self,
         gateway: &Peer,
         request: u64,
         key: &str,
-        call: &InvokeModel,
+        json: &Bytes,
         silence: &UnreachableWarning,
-    ) -> LlmResponse {
-        let json = match serde_json::to_vec(call) {
-            Ok(json) => Bytes::from(json),
-            Err(error) => return failure(request, 0, unreadable(error.to_string(), false)),
+    ) -> Option<LlmResponse> {
+        let place = match &self.places {
+            Some(places) => places.acquire().await.ok(),
+            None => None,
         };
-        let mut backoff = Backoff::default();
-        loop {
-            let place = match &self.places {
-                Some(places) => places.acquire().await.ok(),
-                None => None,
-            };
-            let started = Instant::now();
-            let headers = [("idempotency-key", key)];
-            let answer = gateway.post("/invoke", &headers, json.clone()).await;
-            drop(place);
-            let duration_ms = millis_since(started);
-            match answer {
-                Ok((200, body)) => return reply(request, duration_ms, &body),
-                Ok((status, body)) => {
-                    let said: Option<ModelCallFailure> = serde_json::from_slice(&body).ok();
-                    if said.as_ref().is_none_or(|said| said.error != DRAINING) {
-                        return refused(request, duration_ms, status, said);
-                    }
-                    tracing::debug!(
-                        key,
-                        "the gateway is about to stop: waiting for the next one"
-                    );
+        let started = Instant::now();
+        let headers = [("idempotency-key", key)];
+        let answer = gateway.post("/invoke", &headers, json.clone()).await;
+        drop(place);
+        let duration_ms = millis_since(started);
+        match answer {
+            Ok((200, body)) => Some(reply(request, duration_ms, &body)),
+            Ok((status, body)) => {
+                let said: Option<ModelCallFailure> = serde_json::from_slice(&body).ok();
+                if said.as_ref().is_none_or(|said| said.error != DRAINING) {
+                    return Some(refused(request, duration_ms, status, said));
                 }
-                Err(error @ PeerError::InvalidUrl(_)) => {
-                    let error = unreadable(error.to_string(), false);
-                    return failure(request, duration_ms, error);
-                }
-                Err(error @ PeerError::NoResponse { .. }) => {
-                    silence.warn_once("the gateway", error.url(), &error);
-                    tracing::debug!(%error, key, "retrying a model call");
-                }
+                tracing::debug!(
+                    key,
+                    "the gateway is about to stop: waiting for the next one"
+                );
+                None
             }
-            backoff.wait().await;
+            Err(error @ PeerError::InvalidUrl(_)) => {
+                let error = unreadable(error.to_string(), false);
+                Some(failure(request, duration_ms, error))
+            }
+            Err(error @ PeerError::NoResponse { .. }) => {
+                silence.warn_once("the gateway", error.url(), &error);
+                tracing::debug!(%error, key, "retrying a model call");
+                None
+            }
         }
     }
 }

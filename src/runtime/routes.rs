@@ -16,7 +16,7 @@ use utoipa_axum::routes;
 use super::Runtime;
 use super::tasks::StartOutcome;
 use ktsu_contract::in_process::ErrorResponse;
-use ktsu_contract::runtime::{InvokeAgent, TaskAccepted, TaskRefused};
+use ktsu_contract::runtime::{BUSY, InvokeAgent, TaskAccepted, TaskRefused};
 use ktsu_peer as peer;
 use ktsu_server::origin::AllowedHosts;
 use ktsu_server::{self as server, document, json_words, pointer_errors};
@@ -65,6 +65,9 @@ struct Health {
     status: String,
     /// The instance, as in its heartbeats.
     runtime_id: String,
+    /// Number of tasks at once, at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    places: Option<u32>,
 }
 
 /// Whether the runtime is alive.
@@ -80,6 +83,7 @@ async fn health(State(runtime): State<Runtime>) -> (StatusCode, Json<Health>) {
     let health = Health {
         status: word.to_owned(),
         runtime_id: runtime.id().to_owned(),
+        places: runtime.0.places,
     };
     (status, Json(health))
 }
@@ -103,7 +107,7 @@ async fn beat(State(runtime): State<Runtime>) -> StatusCode {
         (status = 400, description = "Not a task", body = TaskRefused),
         (status = 409, description = "A later attempt is worked on", body = TaskRefused),
         (status = 413, description = "More than 64 MiB", body = TaskRefused),
-        (status = 503, description = "The runtime is stopping", body = TaskRefused),
+        (status = 503, description = "All places are taken (`busy`), or the runtime is stopping", body = TaskRefused),
     )
 )]
 async fn invoke(State(runtime): State<Runtime>, body: Result<Bytes, BytesRejection>) -> Response {
@@ -134,6 +138,7 @@ pub(super) fn accepted(runtime: &Runtime, task: &InvokeAgent) -> TaskAccepted {
         step_id: task.step_id.clone(),
         status: "accepted".to_owned(),
         runtime_id: Some(runtime.id().to_owned()),
+        places: runtime.0.places,
     }
 }
 
@@ -144,6 +149,10 @@ pub(super) fn refusal(started: StartOutcome) -> Option<ErrorResponse<TaskRefused
         StartOutcome::Superseded(attempt) => {
             let message = format!("attempt {attempt} of this task is worked on");
             Some(refused(StatusCode::CONFLICT, "stale_attempt", message))
+        }
+        StartOutcome::Busy(places) => {
+            let message = format!("all {places} places of the runtime are taken");
+            Some(refused(StatusCode::SERVICE_UNAVAILABLE, BUSY, message))
         }
         StartOutcome::Closed => {
             let message = "the runtime is stopping".to_owned();

@@ -17,6 +17,7 @@ use super::deadline::{DeadlineElapsedError, PausableDeadline};
 use super::model::ModelClient;
 use super::prompt::AgentPrompt;
 use super::record::{RecordError, TaskRecorder};
+use super::tasks::EndingFlag;
 use super::tools::ToolClient;
 use super::tools::catalogue::Catalogue;
 use super::tools::sessions::{OutgoingCall, Sessions};
@@ -41,6 +42,8 @@ const FINAL_REPORT_TIMEOUT: Duration = Duration::from_secs(60);
 pub(super) struct AgentTaskContext {
     pub(super) invoke: InvokeAgent,
     pub(super) time: PausableDeadline,
+    /// Set once the end is reported.
+    pub(super) ending: EndingFlag,
     pub(super) record: TaskRecorder,
     pub(super) models: ModelClient,
     pub(super) tools: Arc<dyn ToolClient>,
@@ -220,6 +223,9 @@ impl AgentTaskContext {
                 let then = conversation.after(&response);
                 let over = matches!(then, Some(ReportEvent::Finished(_)));
                 // A request may be held, and then stands alone (decision F4).
+                if over {
+                    self.ending.set();
+                }
                 let events = std::iter::once(ReportEvent::Response(response)).chain(then);
                 let answer = self.record.add(events.collect()).await?;
                 if over {
@@ -297,6 +303,7 @@ impl AgentTaskContext {
     async fn finish(&self, end: Finished) -> Result<(), RecordError> {
         let mut events = std::mem::take(&mut *self.final_events.lock());
         events.push(ReportEvent::Finished(end));
+        self.ending.set();
         self.record.add(events).await.map(drop)
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::FutureExt as _;
 use parking_lot::Mutex;
@@ -20,6 +21,8 @@ pub(super) enum StartOutcome {
     Running,
     /// A later attempt is worked on.
     Superseded(u32),
+    /// All places are taken; so many there are.
+    Busy(u32),
     /// The runtime is stopping.
     Closed,
 }
@@ -28,9 +31,42 @@ pub(super) enum StartOutcome {
 #[derive(Default)]
 pub(super) struct TaskRegistry(Mutex<RegistryState>);
 
+/// The parts of a task that are reached from outside of its work.
+#[derive(Clone)]
+pub(super) struct TaskHandle {
+    /// Its time.
+    pub(super) time: PausableDeadline,
+    /// It has nothing left to do but to report its end: its place is free.
+    pub(super) ending: EndingFlag,
+}
+
+/// Set once a task reports its end.
+#[derive(Clone, Default)]
+pub(super) struct EndingFlag(Arc<AtomicBool>);
+
+impl EndingFlag {
+    /// The task reports its end.
+    pub(super) fn set(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl From<PausableDeadline> for TaskHandle {
+    fn from(time: PausableDeadline) -> Self {
+        let ending = EndingFlag::default();
+        Self { time, ending }
+    }
+}
+
 #[derive(Default)]
 struct RegistryState {
     closed: bool,
+    /// Number of tasks at once, at most, if that is bounded.
+    places: Option<u32>,
     started: u64,
     active: HashMap<TaskKey, ActiveTask>,
 }
@@ -39,7 +75,7 @@ struct ActiveTask {
     attempt: u32,
     /// Tells this start from a later one of the same task.
     start: u64,
-    time: PausableDeadline,
+    shared: TaskHandle,
     /// Absent for the moment between being listed and being spawned.
     handle: Option<AbortHandle>,
 }
@@ -52,15 +88,22 @@ struct RegistrationGuard {
 }
 
 impl TaskRegistry {
+    /// Of a runtime that works on so many tasks at once.
+    pub(super) fn with_places(places: Option<u32>) -> Self {
+        let registry = Self::default();
+        registry.0.lock().places = places;
+        registry
+    }
+
     /// Starts the work of an attempt in a task of its own. An earlier attempt is aborted.
     pub(super) fn start(
         self: &Arc<Self>,
         key: TaskKey,
         attempt: u32,
-        time: PausableDeadline,
+        shared: impl Into<TaskHandle>,
         work: impl Future<Output = ()> + Send + 'static,
     ) -> StartOutcome {
-        let start = match self.register(&key, attempt, time) {
+        let start = match self.register(&key, attempt, shared.into()) {
             Ok(start) => start,
             Err(started) => return started,
         };
@@ -91,7 +134,7 @@ impl TaskRegistry {
         &self,
         key: &TaskKey,
         attempt: u32,
-        time: PausableDeadline,
+        shared: TaskHandle,
     ) -> Result<u64, StartOutcome> {
         let mut state = self.0.lock();
         if state.closed {
@@ -102,14 +145,15 @@ impl TaskRegistry {
             Some(active) if active.attempt > attempt => {
                 return Err(StartOutcome::Superseded(active.attempt));
             }
-            Some(_) | None => {}
+            Some(_) => {}
+            None => state.has_place()?,
         }
         state.started += 1;
         let start = state.started;
         let active = ActiveTask {
             attempt,
             start,
-            time,
+            shared,
             handle: None,
         };
         if let Some(earlier) = state.active.insert(key.clone(), active) {
@@ -153,8 +197,8 @@ impl TaskRegistry {
             .collect();
         for ((run, step), active) in &self.0.lock().active {
             match paused.contains(&(run.as_str(), step.as_str())) {
-                true => active.time.pause(),
-                false => active.time.resume(),
+                true => active.shared.time.pause(),
+                false => active.shared.time.resume(),
             }
         }
     }
@@ -165,6 +209,26 @@ impl TaskRegistry {
         state.closed = true;
         for (_, active) in state.active.drain() {
             active.abort();
+        }
+    }
+}
+
+impl RegistryState {
+    /// # Errors
+    /// [`StartOutcome::Busy`], if a further task would be one too many.
+    fn has_place(&self) -> Result<(), StartOutcome> {
+        let Some(places) = self.places else {
+            return Ok(());
+        };
+        let most = usize::try_from(places).unwrap_or(usize::MAX);
+        // Counting them is worth it only where there may be too many.
+        if self.active.len() < most {
+            return Ok(());
+        }
+        let working = self.active.values().filter(|it| !it.shared.ending.is_set());
+        match working.count() < most {
+            true => Ok(()),
+            false => Err(StartOutcome::Busy(places)),
         }
     }
 }
@@ -252,6 +316,35 @@ mod tests {
         tasks.pause_only(&[]);
         held.elapsed().await;
         assert_eq!(started.elapsed().as_secs(), 2 * 3600);
+    }
+
+    #[tokio::test]
+    async fn a_task_too_many_is_refused_and_a_later_attempt_of_one_is_not_another() {
+        let tasks = Arc::new(TaskRegistry::with_places(Some(1)));
+        let start = |step: &str, attempt| {
+            let key = ("run_1".to_owned(), step.to_owned());
+            tasks.start(key, attempt, hour(), pending())
+        };
+        assert_eq!(start("a", 1), StartOutcome::Running);
+        assert_eq!(start("b", 1), StartOutcome::Busy(1));
+        assert_eq!(start("a", 1), StartOutcome::Running);
+        assert_eq!(start("a", 2), StartOutcome::Running);
+        tasks.abort(tasks.active().remove(0));
+        assert_eq!(start("b", 1), StartOutcome::Running);
+    }
+
+    #[tokio::test]
+    async fn a_task_that_only_reports_its_end_takes_no_place() {
+        let tasks = Arc::new(TaskRegistry::with_places(Some(1)));
+        let first = TaskHandle::from(hour());
+        tasks.start(key(), 1, first.clone(), pending());
+        let other = ("run_1".to_owned(), "other".to_owned());
+        let busy = tasks.start(other.clone(), 1, hour(), pending());
+        assert_eq!(busy, StartOutcome::Busy(1));
+        first.ending.set();
+        let started = tasks.start(other, 1, hour(), pending());
+        assert_eq!(started, StartOutcome::Running);
+        assert_eq!(tasks.active().len(), 2, "a heartbeat names both");
     }
 
     #[tokio::test]

@@ -41,6 +41,7 @@ async fn world(says: impl IntoIterator<Item = Say>) -> World {
         gateway: GatewayLink::Peer(Peer::remote(serve(gateway.router()).await, None)),
         orchestrator: Callbacks::remote(&*url),
         tools: Arc::new(servers.clone()),
+        places: None,
     });
     World {
         service: Peer::Local(runtime.router()),
@@ -72,6 +73,7 @@ fn local(says: impl IntoIterator<Item = Say>) -> World {
         gateway: GatewayLink::Peer(Peer::Local(gateway.router())),
         orchestrator: Callbacks::Local(Arc::downgrade(&router)),
         tools: Arc::new(servers.clone()),
+        places: None,
     });
     World {
         service: Peer::Local(runtime.router()),
@@ -301,6 +303,7 @@ async fn a_gateway_that_starts_late_is_waited_for() {
         gateway: GatewayLink::Peer(Peer::remote(format!("http://{address}"), None)),
         orchestrator: Callbacks::remote(&*world.url),
         tools: Arc::new(Servers::new().0),
+        places: None,
     });
     world.service = Peer::Local(world.runtime.router());
     world.dispatch(&world.task()).await;
@@ -519,6 +522,7 @@ async fn a_report_waits_until_the_orchestrator_is_up() {
         gateway: GatewayLink::Peer(Peer::Local(gateway.router())),
         orchestrator: Callbacks::Local(Arc::downgrade(&late)),
         tools: Arc::new(Servers::new().0),
+        places: None,
     });
     heartbeat::once(&runtime.0).await;
     let task = json!({"run_id": "r", "step_id": "s", "system": "", "user_message": "",

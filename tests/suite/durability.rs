@@ -279,9 +279,9 @@ async fn an_engine_without_syncs() {
         environment: Default::default(),
         peers: Peers {
             egress: egress::Client::new(&EgressPolicy::default()).unwrap(),
-            runtime: None,
+            runtimes: Vec::new(),
             runtime_here: None,
-            gateway: None,
+            gateways: Vec::new(),
             groups: None,
             prices: Default::default(),
             tool_servers: Default::default(),

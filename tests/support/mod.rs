@@ -8,6 +8,7 @@
 
 pub(crate) mod certificates;
 pub(crate) mod client;
+pub(crate) mod fleet;
 pub(crate) mod gate;
 #[path = "../../ledger/tests/support/late.rs"]
 pub(crate) mod late;
@@ -42,7 +43,8 @@ use ktsu_ledger::appender::{Appender, AppenderThread, Options};
 use ktsu_ledger::store::MemoryStore;
 use ktsu_ledger::{Actor, Backend, Timestamp};
 use ktsu_orchestrator::{
-    MicrosClock, Orchestrator, OrchestratorParts, Peers, Recovered, RetentionParts, TokenKey, clock,
+    MicrosClock, Orchestrator, OrchestratorParts, Peers, Recovered, RetentionParts, ServicePeer,
+    TokenKey, clock,
 };
 use ktsu_peer::Peer;
 use ktsu_readers::ReaderPool;
@@ -202,8 +204,8 @@ impl Lab {
     /// With a runtime elsewhere, on a ledger in memory.
     pub(crate) async fn remote(kit: &KitDir, pairs: &[(&str, &str)], runtime: &str) -> Self {
         let agents = Agents::Remote {
-            runtime: runtime.to_owned(),
-            gateway: None,
+            runtimes: vec![runtime.to_owned()],
+            gateways: Vec::new(),
         };
         Self::with(LedgerPlace::Memory, kit.load(), pairs, None, agents).await
     }
@@ -211,8 +213,8 @@ impl Lab {
     /// The same on any ledger.
     pub(crate) async fn remote_on(ledger: LedgerPlace, kit: &KitDir, runtime: &str) -> Self {
         let agents = Agents::Remote {
-            runtime: runtime.to_owned(),
-            gateway: None,
+            runtimes: vec![runtime.to_owned()],
+            gateways: Vec::new(),
         };
         Self::with(ledger, kit.load(), &[], None, agents).await
     }
@@ -270,8 +272,8 @@ impl Lab {
         std::fs::write(&path, text).unwrap();
         let environment = Environment::load(&path).unwrap_or_else(|faults| panic!("{faults}"));
         let agents = Agents::Remote {
-            runtime: runtime.to_owned(),
-            gateway: None,
+            runtimes: vec![runtime.to_owned()],
+            gateways: Vec::new(),
         };
         let mut setup = Self::setup(ledger, kit.load(), pairs, None, agents);
         setup.environment = Some(environment);
@@ -413,6 +415,7 @@ impl Within {
             },
             orchestrator: Callbacks::Local(Arc::downgrade(&way_back)),
             tools: Arc::new(McpClient::new(egress.clone())),
+            places: None,
         });
         let parts = OrchestratorParts {
             telemetry: Telemetry::new(Metrics::default(), &appender, Vec::new()),
@@ -427,9 +430,9 @@ impl Within {
             kit,
             peers: Peers {
                 egress,
-                runtime: Some(Peer::Local(runtime.router())),
+                runtimes: vec![ServicePeer::local(Peer::Local(runtime.router()))],
                 runtime_here: (!by_bytes()).then(|| Arc::new(runtime.clone()) as _),
-                gateway: None,
+                gateways: Vec::new(),
                 groups,
                 prices,
                 tool_servers: Default::default(),

@@ -118,12 +118,17 @@ pub(super) async fn complete(
     request_body = Heartbeat,
     responses(
         (status = 200, body = HeartbeatAck, description = "Tasks of the heartbeat that are no longer wanted"),
+        (status = 503, body = wire::Problem, content_type = "application/problem+json",
+            description = "This engine only reads: the owner of the ledger takes heartbeats"),
     ))]
 pub(super) async fn heartbeat(
     State(orchestrator): State<Orchestrator>,
     _: Query<NoParameters>,
     body: Body,
 ) -> Result<Json<HeartbeatAck>, ProblemDetails> {
+    orchestrator
+        .takes_reports()
+        .map_err(problems::report_error)?;
     let bytes = body::read_at_most(body, MAX_REPORT).await?;
     let beat: Heartbeat = read(&bytes, &HEARTBEAT)?;
     Ok(Json(orchestrator.heartbeat(&beat).await))
@@ -135,6 +140,9 @@ pub(super) async fn address(
     run: &str,
     step: &str,
 ) -> Result<TaskAddress, ProblemDetails> {
+    orchestrator
+        .takes_reports()
+        .map_err(problems::report_error)?;
     let named = ids::RunPath::parse(run).ok_or_else(super::no_such_run)?;
     let (step, item) = ids::step(step).ok_or(ErrorCode::StepNotFound)?;
     let stream = ktsu_ledger::StreamId::run(&named.run).map_err(|_| super::no_such_run())?;

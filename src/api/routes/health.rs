@@ -7,11 +7,12 @@ use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{Request, StatusCode};
+use futures_util::future::join_all;
 
 use super::query::{NoParameters, Query};
 use super::wire;
 use ktsu_evidence::notary::NotaryStatus;
-use ktsu_orchestrator::Orchestrator;
+use ktsu_orchestrator::{Orchestrator, ServicePeer};
 use ktsu_peer::Peer;
 use ktsu_workflow::admit::ENGINE;
 
@@ -34,14 +35,14 @@ pub(super) async fn health(
         false => "error",
     };
     let evidence = evidence(&orchestrator.notary());
-    let (runtime, gateway) = tokio::join!(
-        state_of(orchestrator.runtime()),
-        state_of(orchestrator.gateway())
+    let (runtimes, gateways) = tokio::join!(
+        states_of(orchestrator.runtimes()),
+        states_of(orchestrator.gateways())
     );
     let services = [
         ("orchestrator", own),
-        ("runtime", runtime),
-        ("gateway", gateway),
+        ("runtime", state_of_all(&runtimes)),
+        ("gateway", state_of_all(&gateways)),
     ];
     let well = services
         .iter()
@@ -62,6 +63,8 @@ pub(super) async fn health(
             why,
         },
         retention: orchestrator.postponed_removals(),
+        runtimes: each_of(runtimes),
+        gateways: each_of(gateways),
     };
     (status, Json(health))
 }
@@ -79,11 +82,36 @@ fn evidence(notary: &NotaryStatus) -> wire::Evidence {
     }
 }
 
+/// Services of one kind by URL, with the health of each.
+type ServiceStates = Vec<(String, &'static str)>;
+
+async fn states_of(services: &[ServicePeer]) -> ServiceStates {
+    let asked = services
+        .iter()
+        .map(async |service| (service.url.clone(), state_of(&service.peer).await));
+    join_all(asked).await
+}
+
+/// The health of all services of a kind: one that works is enough.
+fn state_of_all(states: &ServiceStates) -> &'static str {
+    let mut each = states.iter().map(|(_, state)| *state);
+    let first = each.clone().next().unwrap_or("unconfigured");
+    each.find(|state| *state == "ok").unwrap_or(first)
+}
+
+/// The health of each service by URL, if there are several.
+fn each_of(states: ServiceStates) -> BTreeMap<String, String> {
+    match states.len() {
+        0 | 1 => BTreeMap::new(),
+        _ => {
+            let states = states.into_iter();
+            states.map(|(url, state)| (url, state.to_owned())).collect()
+        }
+    }
+}
+
 /// The health of a service, as reported within [`PEER_TIMEOUT`].
-async fn state_of(peer: Option<&Peer>) -> &'static str {
-    let Some(peer) = peer else {
-        return "unconfigured";
-    };
+async fn state_of(peer: &Peer) -> &'static str {
     let Ok(request) = Request::get("/health").body(Body::empty()) else {
         return "error";
     };

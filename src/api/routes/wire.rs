@@ -138,6 +138,12 @@ pub struct Health {
     /// Why no run is removed at the moment, although some may be due.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retention: Option<String>,
+    /// `ok`, `unhealthy` or `down`, by URL; absent unless there are several runtimes.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub runtimes: BTreeMap<String, String>,
+    /// The same of several gateways.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub gateways: BTreeMap<String, String>,
 }
 
 /// The health of the ledger.

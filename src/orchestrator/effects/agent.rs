@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Body;
-use axum::http::{Request, StatusCode, header};
+use axum::body::Bytes;
+use axum::http::StatusCode;
 use ktsu_ledger::branch::frames;
 use ktsu_ledger::event::{AgentEvent, AgentFinished, FinishReason, ReportReference};
 use ktsu_ledger::{CanonicalJson, Event, Frame, Timestamp};
@@ -18,13 +18,15 @@ use tokio::sync::mpsc;
 
 use super::servers::{self, ServerSetupOutcome};
 use crate::Shared;
+use crate::peers::ServicePeer;
 use crate::recorded::{recorded, with_repeated_text};
 use crate::run::{Message, ReportMessage, ReportOrigin};
+use crate::runtimes::{Placement, Unavailability};
 use crate::supervise::WatchRequest;
 use crate::token::TaskName;
 use ktsu_contract::in_process::AgentRuntime;
 use ktsu_contract::runtime::{
-    InvokeAgent, ModelSettings, PromptMessage, RecordedFrame, ResumeInput, TaskAccepted,
+    BUSY, InvokeAgent, ModelSettings, PromptMessage, RecordedFrame, ResumeInput, TaskAccepted,
     TaskRefused,
 };
 use ktsu_workflow::definition::Definition;
@@ -36,6 +38,16 @@ const DISPATCH_TIMEOUT: Duration = Duration::from_secs(30);
 /// The pause before a runtime is tried again; doubles up to [`MAX_RETRY_PAUSE`].
 const MIN_RETRY_PAUSE: Duration = Duration::from_millis(50);
 const MAX_RETRY_PAUSE: Duration = Duration::from_secs(2);
+
+/// The outcome of an offer to a runtime.
+enum OfferOutcome {
+    /// It has the task.
+    Taken,
+    /// It will never take it, for this reason.
+    Refused(String),
+    /// Another may take it, or this one later.
+    Unavailable(Unavailability),
+}
 
 /// A task ready to go.
 pub(crate) struct Dispatch {
@@ -220,8 +232,9 @@ impl Dispatch {
         let attempt = self.invoke.attempt;
         match runtime.start(self.invoke) {
             Ok(accepted) => {
-                let (supervisor, instance) = (&shared.supervisor, accepted.runtime_id);
-                supervisor.record_contact(&self.name, attempt, instance);
+                let instance = accepted.runtime_id.as_deref();
+                let supervisor = &shared.supervisor;
+                supervisor.accepted((0, &self.name, attempt), instance, accepted.places);
             }
             // It is stopping, and the engine with it; or a later attempt has taken its place.
             Err(refusal) => tracing::debug!(
@@ -233,63 +246,118 @@ impl Dispatch {
         }
     }
 
-    /// Sends the task until the runtime responds or the task is no longer wanted (decision W4).
+    /// Sends the task until a runtime responds or the task is no longer wanted (decision W4).
     async fn send(self, shared: Arc<Shared>, mailbox: mpsc::Sender<Box<Message>>) {
         if let Some((code, words)) = &self.hopeless {
             return self.dispatch_refused(&mailbox, code, words).await;
         }
-        let Some(runtime) = &shared.peers.runtime else {
+        if shared.peers.runtimes.is_empty() {
             let words = "no runtime is configured: start the orchestrator with --runtime-url";
             return self
                 .dispatch_refused(&mailbox, "runtime_unconfigured", words)
                 .await;
-        };
-        let body = serde_json::to_vec(&self.invoke).unwrap_or_default();
+        }
+        if let Some(words) = self.offer_until_taken(&shared).await {
+            let words = shared.secrets.redactor().redact_text(&words);
+            self.dispatch_refused(&mailbox, "runtime_refused", &words)
+                .await;
+        }
+    }
+
+    /// Offers the task to one runtime after the other, in rounds. Gives the words of a refusal that
+    /// ends it.
+    async fn offer_until_taken(&self, shared: &Shared) -> Option<String> {
+        let body = Bytes::from(serde_json::to_vec(&self.invoke).unwrap_or_default());
+        let (supervisor, attempt) = (&shared.supervisor, self.invoke.attempt);
         let mut pause = MIN_RETRY_PAUSE;
-        let is_wanted = || {
-            let watched = &shared.supervisor;
-            watched.is_watched(&self.name, self.invoke.attempt) && !shared.runs.is_draining()
-        };
-        while is_wanted() {
-            let request = Request::post("/invoke")
-                .header(header::CONTENT_TYPE, "application/json")
-                .body(Body::from(body.clone()));
-            let Ok(request) = request else { return };
-            let answer =
-                tokio::time::timeout(DISPATCH_TIMEOUT, runtime.call_and_read(request)).await;
-            // A runtime that is being restarted is back before long.
-            let is_long = pause >= MAX_RETRY_PAUSE;
-            match answer {
-                Ok(Ok((status, body))) if (200..300).contains(&status) => {
-                    let accepted: Option<TaskAccepted> = serde_json::from_slice(&body).ok();
-                    let instance = accepted.and_then(|accepted| accepted.runtime_id);
-                    let attempt = self.invoke.attempt;
-                    return shared
-                        .supervisor
-                        .record_contact(&self.name, attempt, instance);
+        let mut tried = vec![false; shared.peers.runtimes.len()];
+        shared.identify_unknown_runtimes().await;
+        while supervisor.awaits_runtime(&self.name, attempt) && !shared.runs.is_draining() {
+            match supervisor.place(&tried) {
+                Placement::Offer(index, place) => {
+                    let is_long = pause >= MAX_RETRY_PAUSE;
+                    let offered = self.offer(shared, index, body.clone(), is_long).await;
+                    drop(place);
+                    supervisor.offer_ended();
+                    match offered {
+                        OfferOutcome::Taken => return None,
+                        OfferOutcome::Refused(words) => return Some(words),
+                        OfferOutcome::Unavailable(why) => supervisor.unavailable(index, why),
+                    }
+                    tried
+                        .iter_mut()
+                        .skip(index)
+                        .take(1)
+                        .for_each(|it| *it = true);
                 }
-                Ok(Ok((status, body))) if is_final(status) => {
-                    let refused: Option<TaskRefused> = serde_json::from_slice(&body).ok();
-                    let why = refused.map(|refused| refused.message).unwrap_or_default();
-                    let words = format!("the runtime refused the task with status {status}: {why}");
-                    let words = shared.secrets.redactor().redact_text(&words);
-                    return self
-                        .dispatch_refused(&mailbox, "runtime_refused", &words)
-                        .await;
+                Placement::Full(look) => {
+                    supervisor.waits_for_place(&self.name, attempt);
+                    let _ = tokio::time::timeout(look, supervisor.place_freed()).await;
+                    tried.fill(false);
+                    pause = MIN_RETRY_PAUSE;
                 }
-                Ok(Ok((status, _))) if is_long => {
-                    tracing::warn!(run = self.name.run, status, "the runtime is not ready");
+                Placement::Exhausted => {
+                    // A runtime that is being restarted is back before long.
+                    tokio::time::sleep(pause).await;
+                    tried.fill(false);
+                    pause = (pause * 2).min(MAX_RETRY_PAUSE);
                 }
-                Ok(Err(error)) if is_long => {
-                    tracing::warn!(run = self.name.run, "no response from the runtime: {error}");
-                }
-                Err(_) => {
-                    tracing::warn!(run = self.name.run, "no response from the runtime");
-                }
-                Ok(_) => tracing::debug!(run = self.name.run, "dispatching the task again"),
             }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(MAX_RETRY_PAUSE);
+        }
+        None
+    }
+
+    /// Sends the task to one runtime.
+    async fn offer(
+        &self,
+        shared: &Shared,
+        index: usize,
+        body: Bytes,
+        is_long: bool,
+    ) -> OfferOutcome {
+        let failing = OfferOutcome::Unavailable(Unavailability::Failing);
+        let Some(ServicePeer { url, peer }) = shared.peers.runtimes.get(index) else {
+            return failing;
+        };
+        let run = &self.name.run;
+        match peer
+            .post_with_timeout(DISPATCH_TIMEOUT, "/invoke", &[], body)
+            .await
+        {
+            Ok((status, body)) if (200..300).contains(&status) => {
+                let accepted: Option<TaskAccepted> = serde_json::from_slice(&body).ok();
+                let (instance, places) =
+                    accepted.map_or((None, None), |it| (it.runtime_id, it.places));
+                let task = (index, &self.name, self.invoke.attempt);
+                shared
+                    .supervisor
+                    .accepted(task, instance.as_deref(), places);
+                OfferOutcome::Taken
+            }
+            Ok((status, body)) => {
+                let refused: Option<TaskRefused> = serde_json::from_slice(&body).ok();
+                if is_final(status) {
+                    let why = refused.map(|refused| refused.message).unwrap_or_default();
+                    return OfferOutcome::Refused(format!(
+                        "the runtime refused the task with status {status}: {why}"
+                    ));
+                }
+                if refused.is_some_and(|refused| refused.error == BUSY) {
+                    return OfferOutcome::Unavailable(Unavailability::Busy);
+                }
+                match is_long {
+                    true => tracing::warn!(run, url, status, "the runtime is not ready"),
+                    false => tracing::debug!(run, url, status, "dispatching the task again"),
+                }
+                failing
+            }
+            Err(error) => {
+                match is_long {
+                    true => tracing::warn!(run, url, "no response from the runtime: {error}"),
+                    false => tracing::debug!(run, url, %error, "dispatching the task again"),
+                }
+                failing
+            }
         }
     }
 

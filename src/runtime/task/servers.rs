@@ -5,6 +5,7 @@ use url::Url;
 use url::form_urlencoded::Serializer;
 
 use super::{AgentTaskContext, Toolbox};
+use crate::alternatives;
 use crate::callbacks::Backoff;
 use crate::conversation;
 use crate::tools::catalogue::Catalogue;
@@ -81,7 +82,7 @@ impl AgentTaskContext {
     async fn own_server(&self, url: &str) -> Result<(Peer, String), String> {
         let mut backoff = Backoff::default();
         loop {
-            match self.orchestrator.peer(url) {
+            match alternatives::server(&self.orchestrator, url) {
                 Ok(peer) => return Ok(peer),
                 Err(error @ PeerError::NoResponse { .. }) => {
                     self.silence.warn_once("the orchestrator", "ktsu:", &error);

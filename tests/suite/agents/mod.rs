@@ -12,6 +12,7 @@ mod policy;
 mod reflect;
 mod replaced;
 mod servers;
+mod several;
 mod spending;
 mod supervision;
 mod three;
