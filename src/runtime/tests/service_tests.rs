@@ -152,7 +152,7 @@ async fn what_is_no_task_is_refused() {
         bodies.push(task.to_string());
     }
     let mut task = whole.clone();
-    task["report_url"] = json!("https://h/p?token=t0ken");
+    task["report_url"] = json!("ftp://h/p?token=t0ken");
     bodies.push(task.to_string());
     for body in bodies {
         let (status, answer) = peer
