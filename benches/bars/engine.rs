@@ -74,6 +74,7 @@ fn setup(
         own_url: None,
         certificates: None,
         service_token: None,
+        standby: None,
         gateway: None,
         resume_unfinished: true,
     }

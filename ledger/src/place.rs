@@ -15,8 +15,8 @@ use crate::store::sqlite::lock::{self, LockError, LockHolder, OwnerLock};
 use crate::store::sqlite::reserve::Reserve;
 use crate::store::sqlite::verification;
 use crate::store::{
-    LedgerOwner, LedgerStatus, MemoryStore, Reader, SqliteReader, SqliteStore, Store, StoreError,
-    stored_bytes,
+    LedgerOwner, LedgerStatus, MemoryStore, OwnerSight, Reader, SqliteReader, SqliteStore, Store,
+    StoreError, stored_bytes,
 };
 use crate::verify::{
     ProgressOnly, VerifyObserver, VerifyOptions, VerifyProgress, VerifyReport, verify_before,
@@ -127,13 +127,17 @@ pub trait Backend: fmt::Debug + Send + Sync {
         Ok(self.store()?)
     }
 
-    /// Returns `true` if another process may become the owner now: nothing owns the ledger, or its owner
-    /// has done nothing for a whole lease, as far as the caller has looked at it that long.
+    /// The ledger and its owner, for a process that waits for its turn.
     ///
     /// # Errors
     /// [`StoreError`].
-    fn is_free(&self) -> Result<bool, StoreError> {
-        Ok(self.owner()?.is_none())
+    fn look(&self) -> Result<OwnerSight, StoreError> {
+        let owner = self.owner()?;
+        Ok(OwnerSight {
+            is_free: owner.is_none(),
+            position: self.reader()?.last_position()?,
+            owner,
+        })
     }
 
     /// What an operator wants to know of it.
@@ -284,15 +288,22 @@ impl Ledger {
         }
     }
 
-    /// Returns `true` if another process may become the owner now. For one that waits: asked again and
-    /// again of the same ledger.
+    /// The ledger and its owner, for a process that waits for its turn: asked again and again of the same
+    /// ledger.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub fn is_free(&self) -> Result<bool, StoreError> {
+    pub fn look(&self) -> Result<OwnerSight, StoreError> {
         match &self.kept {
-            OpenedBackend::File(path) => Ok(lock::holder(path).is_none()),
-            OpenedBackend::Elsewhere(backend) => backend.is_free(),
+            OpenedBackend::File(_) => {
+                let owner = self.owner()?;
+                Ok(OwnerSight {
+                    is_free: owner.is_none(),
+                    position: self.reader()?.last_position()?,
+                    owner,
+                })
+            }
+            OpenedBackend::Elsewhere(backend) => backend.look(),
         }
     }
 

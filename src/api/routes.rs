@@ -46,8 +46,9 @@ use std::sync::LazyLock;
 use axum::Extension;
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::{FromRequestParts, Path, Request};
+use axum::extract::{FromRequestParts, MatchedPath, Path, Request};
 use axum::http::request::Parts;
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
@@ -65,7 +66,7 @@ use super::ids::RunPath;
 use ktsu_codes::ErrorCode;
 use ktsu_history::evals::EVAL;
 use ktsu_history::find::{self, RunMatch};
-use ktsu_orchestrator::Orchestrator;
+use ktsu_orchestrator::{LedgerRole, Orchestrator};
 use ktsu_server::ProblemDetails;
 use ktsu_server::document;
 use ktsu_server::origin::AllowedHosts;
@@ -95,12 +96,16 @@ pub fn router_for(orchestrator: Orchestrator, access: Access) -> Router {
     // Describing the routes takes longer than opening an engine, so it is done once.
     static DOCUMENTED: LazyLock<Router<Orchestrator>> =
         LazyLock::new(|| documented_router().split_for_parts().0);
+    let standby = orchestrator.clone();
     let router = DOCUMENTED
         .clone()
         .route("/openapi.json", get(openapi_json))
         .with_state(orchestrator.clone())
         .layer(from_fn(move |request, next| {
             answer_as_owner(orchestrator.clone(), request, next)
+        }))
+        .layer(from_fn(move |request, next| {
+            refer_to_owner(standby.clone(), request, next)
         }))
         .layer(Extension(access.models.clone()))
         .layer(from_fn(move |request, next| {
@@ -110,6 +115,30 @@ pub fn router_for(orchestrator: Orchestrator, access: Access) -> Router {
     // `R/call` may be written with raw slashes; the routes below know one segment a run.
     let inner = tower::util::MapRequest::new(router, paths::join_scopes);
     Router::new().fallback_service(inner)
+}
+
+/// Answers at a standby what reads, and refers what changes something to the owner of the ledger, where that is
+/// wanted.
+async fn refer_to_owner(standby: Orchestrator, request: Request, next: Next) -> Response {
+    let LedgerRole::Standby(owner) = standby.role() else {
+        return next.run(request).await;
+    };
+    let path = request.extensions().get::<MatchedPath>();
+    let path = path.map_or("", MatchedPath::as_str);
+    if policy::only_reads(request.method().as_str(), path) {
+        return next.run(request).await;
+    }
+    let asked = request.uri().path_and_query();
+    let asked = asked.map_or("/", |asked| asked.as_str());
+    let referral = owner.referral();
+    let location = referral.map(|url| format!("{}{asked}", url.trim_end_matches('/')));
+    match location.and_then(|location| HeaderValue::try_from(location).ok()) {
+        Some(location) => {
+            let headers = [(header::LOCATION, location)];
+            (StatusCode::TEMPORARY_REDIRECT, headers).into_response()
+        }
+        None => next.run(request).await,
+    }
 }
 
 /// Answers, unless the engine was suspended meanwhile and another one may have become the owner: what it

@@ -13,6 +13,7 @@ pub mod import;
 mod key;
 pub mod keys;
 mod ledger;
+mod ledger_status;
 mod network;
 mod notary;
 mod place;

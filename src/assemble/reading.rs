@@ -51,6 +51,7 @@ pub struct ReadOnlyEngine {
     pub principals: PrincipalReload,
     /// Damage known at the start, if any.
     pub damaged: Option<String>,
+    damage: Damage,
     serving: [JoinHandle<()>; 2],
     stop: watch::Sender<bool>,
 }
@@ -105,7 +106,10 @@ pub async fn open(setup: Setup) -> Result<ReadOnlyEngine, OpenEngineError> {
         clock,
         notary: Arc::default(),
         resume_unfinished: false,
-        health: LedgerHealth::reader(damage.clone()),
+        health: match setup.standby {
+            Some(owner) => LedgerHealth::standby(damage.clone(), owner),
+            None => LedgerHealth::reader(damage.clone()),
+        },
         secret: Arc::new(|_| None),
         provider_keys: Vec::new(),
     };
@@ -140,6 +144,7 @@ pub async fn open(setup: Setup) -> Result<ReadOnlyEngine, OpenEngineError> {
             process,
         },
         damaged: damage.reason().map(str::to_owned),
+        damage,
         router,
         serving: [
             serve(listener, open, most, &stop),
@@ -150,6 +155,11 @@ pub async fn open(setup: Setup) -> Result<ReadOnlyEngine, OpenEngineError> {
 }
 
 impl ReadOnlyEngine {
+    /// The ledger turned out to be damaged.
+    pub fn report_damage(&self, why: &str) {
+        self.damage.report(why);
+    }
+
     /// Stops.
     pub async fn close(self) {
         self.stop.send_replace(true);

@@ -11,7 +11,7 @@ use ktsu_environment::Environment;
 use ktsu_gateway::Gateway;
 use ktsu_kit::Kit;
 use ktsu_ledger::LedgerPlace;
-use ktsu_orchestrator::MicrosClock;
+use ktsu_orchestrator::{MicrosClock, OwnerView};
 use ktsu_tls::Certificates;
 
 /// The parts that an engine is made of.
@@ -41,6 +41,8 @@ pub struct Setup {
     pub gateway: Option<PathBuf>,
     /// True if runs that were left unfinished continue.
     pub resume_unfinished: bool,
+    /// The owner of the ledger, where this engine is its standby.
+    pub standby: Option<OwnerView>,
 }
 
 /// The place where agents run.
@@ -95,6 +97,7 @@ impl Setup {
             service_token: None,
             gateway: None,
             resume_unfinished: true,
+            standby: None,
         }
     }
 

@@ -28,7 +28,7 @@ use super::network::{keep_current, listen, policy, serve, server_limits, stopped
 use super::notary::note_parts;
 use super::reload::PrincipalReload;
 use super::setup::{Agents, Setup};
-use super::{delivery, disk_full, key, ledger, notary, values};
+use super::{delivery, disk_full, key, ledger, ledger_status, notary, values};
 use ktsu_api::access::{Access, PrincipalsInForce};
 use ktsu_api::routes;
 use ktsu_api::streams::StreamLimits;
@@ -459,6 +459,12 @@ async fn serving(started: Started) -> Result<Engine, OpenEngineError> {
     let own = serve(ledger.place.listener, routers.open, own_limits, &stop);
     let (mut serving, services) = serve_agents(own, &agents, limits, &stop).await?;
     serving.push(keep_current(values.setup.certificates.clone(), &stop));
+    let place = values.setup.ledger.clone();
+    serving.push(ledger_status::keep_current(
+        orchestrator.clone(),
+        place,
+        &stop,
+    ));
     let waiting = later.begin(ledger.full, stopped(&stop)).await;
     Ok(Engine {
         principals: PrincipalReload {

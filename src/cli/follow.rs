@@ -32,6 +32,7 @@ const REDRAW_INTERVAL: Duration = Duration::from_millis(120);
 pub(super) const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A request to start a run.
+#[derive(Clone)]
 pub(super) struct StartRequest<'a> {
     /// The workflow.
     pub(super) workflow: &'a str,
@@ -117,13 +118,14 @@ impl Watch<'_> {
     /// Shows a run and asks for decisions until it ends, and gives its envelope as JSON; `None` if a
     /// signal arrived first.
     pub(super) async fn follow(
-        self,
+        &self,
         peer: &Peer,
         run_id: &str,
         signals: &mut Signals,
     ) -> Option<Result<String, Failure>> {
         let mut live = Live::new();
-        let mut asking = ApprovalPrompt::new(peer, run_id, self.flag).with_answers(self.answers);
+        let mut asking =
+            ApprovalPrompt::new(peer, run_id, self.flag).with_answers(self.answers.clone());
         let viewer = Viewer {
             live: Some(&mut live),
             asking: Some(&mut asking),
@@ -238,7 +240,7 @@ fn until(silence: Option<Duration>, last: Instant) -> Option<Duration> {
 }
 
 fn lost(error: axum::Error) -> Failure {
-    Failure::could_not_run(format!("the connection was lost: {error}"))
+    Failure::lost(format!("the connection was lost: {error}"))
         .hint("the run continues; ktsu runs shows it")
 }
 

@@ -11,6 +11,7 @@ use std::time::Duration;
 use ktsu_ledger::event::Effects;
 use ktsu_ledger::store::{Filter, Reader as _};
 use serde_json::json;
+use uuid::Uuid;
 
 use super::embedded::{self, EmbeddedRun};
 use super::follow::{SILENCE_TIMEOUT, StartRequest, Watch, invoke};
@@ -19,7 +20,7 @@ use super::location::{LedgerLocation, ledger_location, nearby_ledger};
 use super::output::{line, note, print_failure};
 use super::reading::open_at;
 use super::signals::Signals;
-use super::{Common, Failure};
+use super::{Common, Failure, successor};
 use ktsu_codes::EXIT_COULD_NOT_RUN;
 use ktsu_codes::nearest;
 use ktsu_opening::environment::load_environment;
@@ -130,11 +131,15 @@ async fn remote(
     place: Option<&LedgerLocation>,
 ) -> Result<ExitCode, Failure> {
     let mut signals = Signals::new()?;
-    let peer = peer::remote(url)?;
+    let mut peer = peer::remote(url)?;
+    // A request that another owner has to answer is repeated, which must not start a second run.
+    let is_shared = place.is_some_and(|place| place.ledger.is_shared());
+    let own_key = is_shared.then(|| Uuid::now_v7().to_string());
+    let key = arguments.idempotency_key.as_ref().or(own_key.as_ref());
     let asked = StartRequest {
         workflow: &arguments.workflow,
         input,
-        key: arguments.idempotency_key.as_deref(),
+        key: key.map(String::as_str),
         groups: BTreeMap::new(),
         references: None,
         effects: arguments.effects,
@@ -142,12 +147,14 @@ async fn remote(
         headers: headers(&arguments.headers)?,
     };
     let time = Duration::from_secs(arguments.timeout);
-    let invoked = match tokio::time::timeout(time, invoke(&peer, asked)).await {
-        Ok(invoked) => invoked,
-        Err(_) => Err(no_answer(url, arguments)),
+    let run_id = loop {
+        let failure = match tokio::time::timeout(time, invoke(&peer, asked.clone())).await {
+            Ok(Ok(run_id)) => break run_id,
+            Ok(Err(failure)) => failure.or_hint(|| with_suggestion(&arguments.workflow, place)),
+            Err(_) => no_answer(url, arguments),
+        };
+        peer = peer::remote(&successor::after(failure, place, time).await?)?;
     };
-    let run_id = invoked
-        .map_err(|failure| failure.or_hint(|| with_suggestion(&arguments.workflow, place)))?;
     if !arguments.wait {
         line(&match common.json {
             true => json!({"run_id": run_id, "status": "accepted"}).to_string(),
@@ -161,12 +168,18 @@ async fn remote(
         silence: Some(time.max(SILENCE_TIMEOUT)),
         ..Watch::default()
     };
-    let envelope = watch.follow(&peer, &run_id, &mut signals).await;
-    let Some(envelope) = envelope.transpose()? else {
-        print_failure(&format!(
-            "stopped waiting: {run_id} continues at {url}; to end it: ktsu cancel {run_id}{flag}"
-        ));
-        return Ok(ExitCode::from(EXIT_COULD_NOT_RUN));
+    let envelope = loop {
+        let failure = match watch.follow(&peer, &run_id, &mut signals).await {
+            Some(Ok(envelope)) => break envelope,
+            Some(Err(failure)) => failure,
+            None => {
+                print_failure(&format!(
+                    "stopped waiting: {run_id} continues at {url}; to end it: ktsu cancel {run_id}{flag}"
+                ));
+                return Ok(ExitCode::from(EXIT_COULD_NOT_RUN));
+            }
+        };
+        peer = peer::remote(&successor::after(failure, place, time).await?)?;
     };
     embedded::finish(common, &run_id, &envelope, place)
 }

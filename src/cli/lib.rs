@@ -62,6 +62,7 @@ mod start;
 mod steer;
 mod step_row;
 mod steps;
+mod successor;
 mod symbols;
 mod table;
 mod terminal;

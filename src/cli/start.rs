@@ -32,7 +32,7 @@ use ktsu_opening::environment::{load_environment, process_environment};
 use ktsu_opening::kit::load_kit_as;
 use ktsu_opening::ledger::DAMAGED_HINT;
 use ktsu_opening::peer::client_token;
-use ktsu_orchestrator::{AwaitedEffects, LedgerState};
+use ktsu_orchestrator::{AwaitedEffects, LedgerState, OwnerView};
 
 /// The time between two checks of the state of the ledger.
 const SIGNAL_POLL_INTERVAL: Duration = Duration::from_millis(250);
@@ -384,8 +384,11 @@ async fn orchestrator(
         false => open(setup()).await?,
         true => {
             standby::check(&setup())?;
+            // Referred to the owner are only the clients of engines that name a URL for themselves.
+            let owner = OwnerView::new(arguments.own_url.is_some());
             loop {
-                if !standby::until_free(common, setup(), &mut signals, &mut logs).await? {
+                let waiting = (setup(), &owner);
+                if !standby::until_free(common, waiting, &mut signals, &mut logs).await? {
                     return Ok(ExitCode::SUCCESS);
                 }
                 if let Some(engine) = open_if_free(setup()).await? {

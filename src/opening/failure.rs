@@ -11,6 +11,8 @@ pub struct Failure {
     hint: Option<String>,
     /// The code of the problem that an engine answered with.
     problem: Option<ErrorCode>,
+    /// True if an engine was lost before it answered.
+    is_lost: bool,
 }
 
 impl Failure {
@@ -21,7 +23,27 @@ impl Failure {
             message: message.into(),
             hint: None,
             problem: None,
+            is_lost: false,
         }
+    }
+
+    /// An engine was lost before it answered.
+    pub fn lost(message: impl Into<String>) -> Self {
+        Self {
+            is_lost: true,
+            ..Self::could_not_run(message)
+        }
+    }
+
+    /// Returns `true` if the same request may be answered later, by this engine or by another one that owns the
+    /// ledger.
+    pub fn may_pass(&self) -> bool {
+        let passing = [
+            ErrorCode::Draining,
+            ErrorCode::LedgerStopped,
+            ErrorCode::Unavailable,
+        ];
+        self.is_lost || self.problem.is_some_and(|code| passing.contains(&code))
     }
 
     /// The failure for an error of which the message is all there is to say.
@@ -97,6 +119,9 @@ impl From<std::io::Error> for Failure {
 
 impl From<PeerError> for Failure {
     fn from(error: PeerError) -> Self {
-        Self::of(error)
+        match error {
+            PeerError::NoResponse { .. } => Self::lost(error.to_string()),
+            PeerError::InvalidUrl(_) => Self::of(error),
+        }
     }
 }

@@ -3,6 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use ktsu_ledger::store::LedgerStatus;
+use parking_lot::Mutex;
+
+use super::owner_view::OwnerView;
 use super::startup::{self, Recovered};
 use super::{Orchestrator, ReportError, Shared};
 use ktsu_damage::Damage;
@@ -12,8 +16,34 @@ use ktsu_damage::Damage;
 pub struct LedgerHealth {
     damage: Damage,
     only_reads: bool,
+    /// The owner, as a standby sees it.
+    owner: Option<OwnerView>,
+    /// What the operator of a ledger on a server has to know, as of the last look.
+    status: Arc<Mutex<Option<LedgerStatus>>>,
     /// True as long as an engine that came up on a full disk has not continued.
     waits_for_room: Arc<AtomicBool>,
+}
+
+/// The part that an engine has in a ledger.
+#[derive(Debug, Clone)]
+pub enum LedgerRole {
+    /// It appends.
+    Owner,
+    /// It reads, and becomes the owner once that is gone.
+    Standby(OwnerView),
+    /// It only reads.
+    Reader,
+}
+
+impl LedgerRole {
+    /// As `/health` has it.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Owner => "owner",
+            Self::Standby(_) => "standby",
+            Self::Reader => "reader",
+        }
+    }
 }
 
 /// The state of a ledger. The first that holds, from the worst on.
@@ -58,6 +88,8 @@ impl LedgerHealth {
         Self {
             damage,
             only_reads: false,
+            owner: None,
+            status: Arc::default(),
             waits_for_room: Arc::new(AtomicBool::new(full)),
         }
     }
@@ -67,6 +99,14 @@ impl LedgerHealth {
         Self {
             only_reads: true,
             ..Self::owner(damage, false)
+        }
+    }
+
+    /// Of a standby, which only reads until its turn comes.
+    pub fn standby(damage: Damage, owner: OwnerView) -> Self {
+        Self {
+            owner: Some(owner),
+            ..Self::reader(damage)
         }
     }
 
@@ -82,6 +122,31 @@ impl Orchestrator {
     pub fn is_observer(&self) -> bool {
         let health = &self.shared.health;
         health.only_reads || health.waits_for_disk_space()
+    }
+
+    /// The part that this engine has in the ledger.
+    pub fn role(&self) -> LedgerRole {
+        let health = &self.shared.health;
+        match (&health.owner, health.only_reads) {
+            (Some(owner), _) => LedgerRole::Standby(owner.clone()),
+            (None, true) => LedgerRole::Reader,
+            (None, false) => LedgerRole::Owner,
+        }
+    }
+
+    /// Notes the state of a ledger on a server.
+    pub fn note_ledger_status(&self, status: LedgerStatus) {
+        self.shared.telemetry.metrics().note_ledger(&status);
+        *self.shared.health.status.lock() = Some(status);
+    }
+
+    /// What may lose acknowledged frames of a ledger on a server.
+    pub fn ledger_warnings(&self) -> Vec<String> {
+        let status = self.shared.health.status.lock();
+        status
+            .as_ref()
+            .map(|status| status.warnings.clone())
+            .unwrap_or_default()
     }
 
     /// Checks that this engine takes messages of runtimes: one that only reads does not.

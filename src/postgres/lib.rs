@@ -30,8 +30,8 @@ use std::sync::Arc;
 
 use ktsu_ledger::canonical::CanonicalJson;
 use ktsu_ledger::store::{
-    AppendRefusal, Audit, Backlog, Cursor, Filter, Lease, LedgerStatus, Maintenance, Page, Tail,
-    WalCheckpoint,
+    AppendRefusal, Audit, Backlog, Cursor, Filter, Lease, LedgerStatus, Maintenance, OwnerSight,
+    Page, Tail, WalCheckpoint,
 };
 use ktsu_ledger::{
     Backend, Entry, Epoch, Hash, IndexRow, LedgerOwner, OwnError, Reader, Record, Store,
@@ -222,8 +222,13 @@ impl Backend for PostgresPlace {
         Ok(self.store_after(Some(free)))
     }
 
-    fn is_free(&self) -> Result<bool, StoreError> {
-        Ok(self.watch.look()?.1)
+    fn look(&self) -> Result<OwnerSight, StoreError> {
+        let (row, is_free) = self.watch.look()?;
+        Ok(OwnerSight {
+            owner: row.owner(),
+            is_free,
+            position: row.head,
+        })
     }
 
     fn status(&self) -> Result<LedgerStatus, StoreError> {

@@ -11,6 +11,7 @@
 
 mod collect;
 mod labels;
+mod ledger;
 mod log;
 mod metrics;
 mod milestone;

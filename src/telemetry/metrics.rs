@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use ktsu_ledger::appender::OnWritten;
+use ktsu_ledger::store::LedgerStatus;
 use ktsu_projections::run::RunStatus;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -16,6 +17,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::labels::PerLabel;
+use super::ledger::LedgerMetrics;
 use super::milestone::{Milestone, MilestoneCount, RunEnd, StepKind, StepOutcome, name};
 use super::person_waits::PersonWaitMetrics;
 
@@ -63,6 +65,7 @@ struct Families {
     cost: Family<OneLabel, Seconds>,
     person_waits: PersonWaitMetrics,
     commit_seconds: Histogram,
+    ledger: LedgerMetrics,
 }
 
 /// The metrics of one workflow.
@@ -134,6 +137,7 @@ impl Default for Metrics {
             cost: Family::default(),
             person_waits: PersonWaitMetrics::default(),
             commit_seconds: Histogram::new(COMMIT_SECONDS),
+            ledger: LedgerMetrics::default(),
         };
         Self {
             families: Arc::new(families),
@@ -185,6 +189,11 @@ impl Metrics {
     }
 
     /// The counters of reviews and suspensions.
+    /// The state of a ledger on a server.
+    pub fn note_ledger(&self, status: &LedgerStatus) {
+        self.families.ledger.note(status);
+    }
+
     pub(super) fn person_waits(&self) -> &PersonWaitMetrics {
         &self.families.person_waits
     }
@@ -294,6 +303,7 @@ impl Metrics {
             of.cost.clone(),
         );
         of.person_waits.register(registry);
+        of.ledger.register(registry);
         let mut seconds =
             |name: &str, help: &str, family: &Family<OneLabel, Histogram, fn() -> Histogram>| {
                 registry.register_with_unit(name, help, Unit::Seconds, family.clone());

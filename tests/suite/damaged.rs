@@ -36,6 +36,7 @@ fn setup(path: &Path, kit: &KitDir) -> Setup {
         own_url: None,
         certificates: None,
         service_token: None,
+        standby: None,
         gateway: None,
         resume_unfinished: true,
     }

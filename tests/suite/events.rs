@@ -285,6 +285,7 @@ async fn an_engine_that_only_reads_shows_the_frames_that_another_appends() {
         own_url: None,
         certificates: None,
         service_token: None,
+        standby: None,
         gateway: None,
         resume_unfinished: false,
     };

@@ -40,6 +40,7 @@ async fn open(path: &Path, kit: &KitDir) -> Result<Engine, OpenEngineError> {
         own_url: None,
         certificates: None,
         service_token: None,
+        standby: None,
         gateway: None,
         resume_unfinished: true,
     });

@@ -311,6 +311,7 @@ impl Lab {
             own_url: None,
             certificates: None,
             service_token: None,
+            standby: None,
             gateway: None,
             resume_unfinished: true,
         }

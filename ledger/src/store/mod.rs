@@ -37,7 +37,7 @@ pub use lease::Lease;
 pub use maintenance::{Backlog, Maintenance, WalCheckpoint};
 pub use memory::MemoryStore;
 pub use sqlite::{FORMAT, SIDE_FILES, SqliteReader, SqliteStore, stored_bytes};
-pub use status::{LedgerOwner, LedgerStatus, Replica};
+pub use status::{LedgerOwner, LedgerStatus, OwnerSight, Replica};
 
 use crate::canonical::CanonicalJson;
 use crate::frame::Record;

@@ -20,6 +20,18 @@ pub struct LedgerStatus {
     pub warnings: Vec<String>,
 }
 
+/// What a process that waits for its turn sees of a ledger.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnerSight {
+    /// The process that owns it.
+    pub owner: Option<LedgerOwner>,
+    /// True if another process may become the owner: nothing owns the ledger, or its owner has done nothing for a
+    /// whole lease, as far as the one who looks has looked that long.
+    pub is_free: bool,
+    /// The position of its last frame.
+    pub position: u64,
+}
+
 /// The process that owns a ledger, as others see it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LedgerOwner {

@@ -12,7 +12,7 @@ use futures_util::future::join_all;
 use super::query::{NoParameters, Query};
 use super::wire;
 use ktsu_evidence::notary::NotaryStatus;
-use ktsu_orchestrator::{Orchestrator, ServicePeer};
+use ktsu_orchestrator::{LedgerRole, Orchestrator, ServicePeer};
 use ktsu_peer::Peer;
 use ktsu_workflow::admit::ENGINE;
 
@@ -35,6 +35,7 @@ pub(super) async fn health(
         false => "error",
     };
     let evidence = evidence(&orchestrator.notary());
+    let role = orchestrator.role();
     let (runtimes, gateways) = tokio::join!(
         states_of(orchestrator.runtimes()),
         states_of(orchestrator.gateways())
@@ -61,12 +62,32 @@ pub(super) async fn health(
         ledger: wire::LedgerHealth {
             state: ledger.as_str().to_owned(),
             why,
+            warnings: orchestrator.ledger_warnings(),
         },
+        role: role.as_str().to_owned(),
+        standby: standby(&role),
         retention: orchestrator.postponed_removals(),
         runtimes: each_of(runtimes),
         gateways: each_of(gateways),
     };
     (status, Json(health))
+}
+
+fn standby(role: &LedgerRole) -> Option<wire::StandbyHealth> {
+    let LedgerRole::Standby(owner) = role else {
+        return None;
+    };
+    let seen = owner.latest()?;
+    let (name, url) = match seen.owner {
+        Some(owner) => (Some(owner.name), owner.url),
+        None => (None, None),
+    };
+    Some(wire::StandbyHealth {
+        owner: name,
+        owner_url: url,
+        position: seen.position,
+        age_ms: u64::try_from(seen.age.as_millis()).unwrap_or(u64::MAX),
+    })
 }
 
 fn evidence(notary: &NotaryStatus) -> wire::Evidence {

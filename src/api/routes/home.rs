@@ -106,7 +106,7 @@ fn is_shown(
         AccessPolicy::Roles(roles) if roles.contains(&PrincipalRole::Runtime) => false,
         AccessPolicy::Roles(_) => caller.is_some_and(|caller| caller.may(policy)),
     };
-    may && (!only_reads || method == "GET" || path == "/runs/{id}/replay")
+    may && (!only_reads || policy::only_reads(method, path))
 }
 
 fn route(method: &str, path: &str) -> wire::HomeRoute {

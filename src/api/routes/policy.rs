@@ -114,6 +114,11 @@ pub fn of(method: &Method, path: &str) -> Option<AccessPolicy> {
     found.map(|(_, _, policy)| *policy)
 }
 
+/// Returns `true` if a route changes nothing, so that every engine of a ledger can answer it.
+pub fn only_reads(method: &str, path: &str) -> bool {
+    matches!(method, "GET" | "HEAD") || path == "/runs/{id}/replay"
+}
+
 /// The methods of a route, as `Allow` names them; `GET` is there for `HEAD`, too.
 pub fn methods(path: &str) -> String {
     let rows = TABLE.iter().filter(|(_, route, _)| *route == path);

@@ -135,6 +135,11 @@ pub struct Health {
     pub evidence: Evidence,
     /// The health of the ledger.
     pub ledger: LedgerHealth,
+    /// `owner` of the ledger, `standby`, or `reader`.
+    pub role: String,
+    /// What a standby sees.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub standby: Option<StandbyHealth>,
     /// Why no run is removed at the moment, although some may be due.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retention: Option<String>,
@@ -156,6 +161,25 @@ pub struct LedgerHealth {
     /// Why it has stopped, or what is damaged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
+    /// What may lose acknowledged frames of a ledger on a server.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+}
+
+/// What a standby sees of the ledger and its owner.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StandbyHealth {
+    /// The process that owns the ledger.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+    /// The URL at which it listens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner_url: Option<String>,
+    /// The position of the last frame.
+    pub position: u64,
+    /// The milliseconds since the server of the ledger answered: what is read is no older.
+    pub age_ms: u64,
 }
 
 /// How far the ledger is signed, and who receives the checkpoints.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ktsu_ledger::Ledger;
+use ktsu_ledger::{Ledger, LedgerPlace};
 
 use super::super::output::note;
 use super::super::signals::{ServiceSignal, Signals};
@@ -11,6 +11,7 @@ use super::ready::ready;
 use super::reload::StartLog;
 use ktsu_assemble::{Agents, Setup};
 use ktsu_opening::engine::open_reading;
+use ktsu_orchestrator::OwnerView;
 
 /// The time between two looks at the owner.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
@@ -40,15 +41,19 @@ pub(super) fn reading(setup: Setup) -> Setup {
 /// Serves what can be read until the ledger is free; `false` if it was stopped before.
 pub(super) async fn until_free(
     common: &Common,
-    setup: Setup,
+    (setup, owner): (Setup, &OwnerView),
     signals: &mut Signals,
     logs: &mut StartLog,
 ) -> Result<bool, Failure> {
     let place = setup.ledger.clone();
-    if is_free(Ledger::open(&place)).await == Some(true) {
+    if look(&place, owner).await == Outlook::Free {
         return Ok(true);
     }
-    let engine = open_reading(reading(setup)).await?;
+    let setup = Setup {
+        standby: Some(owner.clone()),
+        ..reading(setup)
+    };
+    let engine = open_reading(setup).await?;
     tracing::info!(ledger = %place, url = engine.url, "ready as a standby");
     ready(common, "the ktsu standby", &engine.url);
     let mut looks = tokio::time::interval(LOOK_INTERVAL);
@@ -60,9 +65,10 @@ pub(super) async fn until_free(
             },
             _ = looks.tick() => {
                 logs.report_dropped();
-                // A server that does not answer may be about to be replaced by its own standby.
-                if is_free(Ledger::open(&place)).await == Some(true) {
-                    break true;
+                match look(&place, owner).await {
+                    Outlook::Free => break true,
+                    Outlook::Waiting => {}
+                    Outlook::Shorter(why) => engine.report_damage(&why),
                 }
             }
         }
@@ -77,8 +83,27 @@ pub(super) async fn until_free(
     Ok(is_free)
 }
 
-/// Whether the ledger is free, if its server answers.
-async fn is_free(ledger: Ledger) -> Option<bool> {
-    let looked = tokio::task::spawn_blocking(move || ledger.is_free()).await;
-    looked.ok()?.ok()
+/// What a look at the ledger says.
+#[derive(Debug, PartialEq, Eq)]
+enum Outlook {
+    /// It may be taken over.
+    Free,
+    /// Not yet. A server that does not answer may be about to be replaced by its own standby.
+    Waiting,
+    /// It lacks what it had: it is never taken over.
+    Shorter(String),
+}
+
+async fn look(place: &LedgerPlace, owner: &OwnerView) -> Outlook {
+    let ledger = Ledger::open(place);
+    let looked = tokio::task::spawn_blocking(move || ledger.look()).await;
+    let Ok(Ok(sight)) = looked else {
+        return Outlook::Waiting;
+    };
+    let is_free = sight.is_free;
+    match owner.note(sight) {
+        Err(shorter) => Outlook::Shorter(shorter.to_string()),
+        Ok(()) if is_free => Outlook::Free,
+        Ok(()) => Outlook::Waiting,
+    }
 }

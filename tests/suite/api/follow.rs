@@ -122,6 +122,7 @@ async fn an_engine_that_only_reads_follows_a_run_of_another_until_it_has_ended()
         own_url: None,
         certificates: None,
         service_token: None,
+        standby: None,
         gateway: None,
         resume_unfinished: false,
     };

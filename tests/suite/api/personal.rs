@@ -254,6 +254,7 @@ async fn a_principal_without_a_key_is_named_at_the_start() {
         own_url: None,
         certificates: None,
         service_token: None,
+        standby: None,
         gateway: None,
         resume_unfinished: true,
     });

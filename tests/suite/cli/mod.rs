@@ -47,6 +47,7 @@ mod reviewing;
 mod running;
 mod schemas;
 mod speaking;
+mod standby;
 mod steering;
 mod story;
 mod trace;

@@ -14,13 +14,13 @@ use crate::support::postgres::Server;
 use crate::support::process::Process;
 
 /// 32 bytes in hexadecimal digits.
-const KEY: &str = "5ad1a7c3f2b84e0991d6c3b27a64f08e13c5d7e9f0a1b2c3d4e5f60718293a4b";
+pub(super) const KEY: &str = "5ad1a7c3f2b84e0991d6c3b27a64f08e13c5d7e9f0a1b2c3d4e5f60718293a4b";
 
 /// A ledger on a server, and a desk to work with it.
-struct Place {
-    desk: Desk,
+pub(super) struct Place {
+    pub(super) desk: Desk,
     server: Arc<Server>,
-    address: String,
+    pub(super) address: String,
 }
 
 impl Place {
@@ -35,13 +35,13 @@ impl Place {
         })
     }
 
-    fn new() -> Option<Self> {
+    pub(super) fn new() -> Option<Self> {
         let place = Self::empty()?;
         place.ktsu(&["ledger", "init"]).is(0);
         Some(place)
     }
 
-    fn ktsu(&self, arguments: &[&str]) -> Said {
+    pub(super) fn ktsu(&self, arguments: &[&str]) -> Said {
         let mut command = self.desk.command(arguments);
         command.env("KTSU_LEDGER", &self.address);
         Said::of(command.env("KTSU_SIGNING_KEY", KEY))
@@ -59,7 +59,7 @@ impl Place {
         Process::start(&kit, std::path::Path::new(&self.address), &[key])
     }
 
-    fn status(&self) -> serde_json::Value {
+    pub(super) fn status(&self) -> serde_json::Value {
         self.ktsu(&["ledger", "status", "--json"]).is(0).json()
     }
 }

@@ -1,0 +1,115 @@
+//! Standbys of a ledger on PostgreSQL: what they say of themselves and of the owner, whom they refer clients to,
+//! and commands that are not done when the owner is lost.
+
+use std::path::Path;
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+
+use super::on_postgres::{KEY, Place};
+use super::{kit, posting};
+use crate::support::guarded;
+use crate::support::process::Process;
+use crate::support::services::free;
+use crate::support::sink::{Reply, Sink};
+
+/// An engine of a kit; each has a port of its own.
+fn engine(place: &Place, kit: &Path, port: u16, more: &[&str]) -> Process {
+    let port = port.to_string();
+    let mut command = place.desk.command(&["start", "--json", "--port", &port]);
+    command.args(["--runtime-port", "0", "--gateway-port", "0"]);
+    command.arg("--kit").arg(kit).args(more);
+    command
+        .env("KTSU_LEDGER", &place.address)
+        .env("KTSU_SIGNING_KEY", KEY);
+    Process::spawn(command)
+}
+
+async fn health(of: &Process) -> Value {
+    of.client().get("/health").await.json()
+}
+
+#[tokio::test]
+async fn a_standby_says_that_it_is_one_and_what_it_sees_of_the_owner() {
+    let Some(place) = Place::new() else { return };
+    let hello = kit("hello");
+    let [first, second, _] = free();
+    let owner = engine(&place, hello.as_ref(), first, &[]);
+    owner.client().run("hello", json!({})).await;
+    let standby = engine(&place, hello.as_ref(), second, &["--standby"]);
+    let of_owner = health(&owner).await;
+    assert_eq!(of_owner["role"], "owner", "{of_owner:#}");
+    assert_eq!(of_owner["standby"], Value::Null);
+    let seen = health(&standby).await;
+    assert_eq!(
+        (&seen["role"], &seen["ledger"]["state"]),
+        (&json!("standby"), &json!("read_only"))
+    );
+    assert_eq!(seen["standby"]["owner_url"], owner.url, "{seen:#}");
+    assert!(seen["standby"]["position"].as_u64() > Some(1), "{seen:#}");
+    assert!(seen["standby"]["age_ms"].as_u64() < Some(5_000), "{seen:#}");
+    // A server whose disk alone has the frames is named by its owner.
+    let warned = async {
+        while health(&owner).await["ledger"]["warnings"].is_null() {
+            tokio::task::yield_now().await;
+        }
+    };
+    guarded("the warning", warned).await;
+    let metrics = owner.client().get("/metrics").await.text();
+    assert!(metrics.contains("ktsu_ledger_epoch 1\n"), "{metrics}");
+    assert!(metrics.contains("ktsu_ledger_replicas 0\n"), "{metrics}");
+}
+
+#[tokio::test]
+async fn a_standby_with_a_url_of_its_own_refers_what_changes_something_to_the_owner() {
+    let Some(place) = Place::new() else { return };
+    let hello = kit("hello");
+    let [first, second, third] = free();
+    let url = |port: u16| format!("http://127.0.0.1:{port}");
+    let owner = engine(&place, hello.as_ref(), first, &["--own-url", &url(first)]);
+    let named = engine(
+        &place,
+        hello.as_ref(),
+        second,
+        &["--standby", "--own-url", &url(second)],
+    );
+    let unnamed = engine(&place, hello.as_ref(), third, &["--standby"]);
+    let asked = "/invoke/hello?effects=suppress";
+    let referred = named.client().post(asked, "{}").await;
+    assert_eq!(referred.status, 307, "{}", referred.text());
+    let location = format!("{}{asked}", owner.url);
+    assert_eq!(referred.headers["location"], location);
+    assert_eq!(named.client().get("/runs").await.status, 200);
+    let refused = unnamed.client().post(asked, "{}").await;
+    assert_eq!(refused.status, 503, "{}", refused.text());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_invocation_that_waits_ends_at_the_next_owner_and_starts_one_run() {
+    let Some(place) = Place::new() else { return };
+    let sink = Sink::scripted(|_| Reply::When("answer".into(), 200)).await;
+    let posts = place.desk.write_kit("post", &posting(&sink.url));
+    let posts = place.desk.path().join(posts);
+    let [first, second, _] = free();
+    let owner = engine(&place, &posts, first, &[]);
+    let _standby = engine(&place, &posts, second, &["--standby"]);
+    let mut command = place.desk.command(&["invoke", "post", "--wait", "--json"]);
+    command
+        .env("KTSU_LEDGER", &place.address)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let invoked = tokio::task::spawn_blocking(move || command.output().unwrap());
+    sink.until(|heard| heard.len() == 1).await;
+    owner.kill();
+    sink.until(|heard| heard.len() == 2).await;
+    sink.open("answer");
+    let output = guarded("the end of the command", invoked).await.unwrap();
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{err}");
+    let envelope: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(envelope["status"], "complete", "{envelope:#}");
+    let heard = sink.heard();
+    assert_eq!(heard[0].id, heard[1].id, "the same delivery");
+    let runs = place.ktsu(&["runs", "--json"]).is(0).json();
+    assert_eq!(runs["runs"].as_array().map(Vec::len), Some(1), "{runs:#}");
+}
