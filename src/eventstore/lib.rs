@@ -111,16 +111,11 @@ impl EventStorePlace {
         Self::of(self.address, folder.to_owned())
     }
 
-    fn log(&self) -> EventLog {
-        EventLog::new(&self.address)
-    }
-
     fn shared(&self) -> Arc<SharedLedger> {
         let mut shared = self.shared.lock();
         let made = shared.get_or_insert_with(|| {
             let folder = CacheFolder::of(&self.cache, &self.address.to_string());
-            let owner_log = EventLog::of_owner(&self.address);
-            Arc::new(SharedLedger::new(self.log(), owner_log, folder))
+            Arc::new(SharedLedger::new(EventLog::new(&self.address), folder))
         });
         Arc::clone(made)
     }
@@ -172,7 +167,7 @@ impl Backend for EventStorePlace {
     }
 
     fn snapshot(&self) -> Result<Box<dyn Reader>, StoreError> {
-        Ok(Box::new(ServerReader::new(&self.shared(), self.log())?))
+        Ok(Box::new(ServerReader::new(&self.shared())?))
     }
 
     fn reader(&self) -> Result<Box<dyn Reader>, StoreError> {

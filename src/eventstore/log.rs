@@ -1,6 +1,7 @@
 //! Appending to streams such that what became of it is known: a conflict, a lost answer and a late one are
 //! read back, and compared.
 
+use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -26,8 +27,9 @@ const EVENT_BYTES: usize = 400;
 pub(crate) const PAGE: usize = 256;
 
 /// The streams of a ledger on a server.
+#[derive(Clone)]
 pub(crate) struct EventLog {
-    client: EventClient,
+    client: Arc<EventClient>,
     address: Address,
     patience: Duration,
 }
@@ -53,17 +55,17 @@ pub(crate) enum PutError {
 impl EventLog {
     pub(crate) fn new(address: &Address) -> Self {
         Self {
-            client: EventClient::new(address),
+            client: Arc::new(EventClient::new(address)),
             address: address.clone(),
             patience: READ_TIMEOUT,
         }
     }
 
     /// The same streams, for an owner: it cannot wait for longer than its lease.
-    pub(crate) fn of_owner(address: &Address) -> Self {
+    pub(crate) fn of_owner(&self) -> Self {
         Self {
             patience: SETTLE_TIMEOUT,
-            ..Self::new(address)
+            ..self.clone()
         }
     }
 

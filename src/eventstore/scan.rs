@@ -4,6 +4,7 @@
 //! position are. A scan then reads the frames that it lists.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use ktsu_ledger::canonical::CanonicalJson;
 use ktsu_ledger::store::{
@@ -94,10 +95,8 @@ pub(crate) struct ServerReader {
 }
 
 impl ServerReader {
-    pub(crate) fn new(
-        shared: &std::sync::Arc<SharedLedger>,
-        log: EventLog,
-    ) -> Result<Self, StoreError> {
+    pub(crate) fn new(shared: &Arc<SharedLedger>) -> Result<Self, StoreError> {
+        let log = shared.log.clone();
         let survey = OrderSurvey::of(&log)?;
         Ok(Self {
             copy: CopyReader::new(shared)?,

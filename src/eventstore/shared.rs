@@ -22,10 +22,10 @@ pub(crate) struct SharedLedger {
 }
 
 impl SharedLedger {
-    pub(crate) fn new(log: EventLog, owner_log: EventLog, folder: CacheFolder) -> Self {
+    pub(crate) fn new(log: EventLog, folder: CacheFolder) -> Self {
         Self {
+            owner_log: log.of_owner(),
             log,
-            owner_log,
             folder,
             copy: Mutex::new(None),
             is_current: AtomicBool::new(false),

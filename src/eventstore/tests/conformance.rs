@@ -6,6 +6,7 @@
 #[path = "../../../ledger/tests/support/conformance.rs"]
 mod conformance;
 mod double;
+#[path = "support/place.rs"]
 mod place;
 #[path = "../../../ledger/tests/support/mod.rs"]
 mod support;

@@ -31,8 +31,6 @@ use tonic::server::Grpc;
 use tonic::{Code, Status, Streaming};
 use tower::service_fn;
 
-pub(crate) use streams::Fate;
-
 /// Drives every double of a test.
 static SERVER: LazyLock<Runtime> = LazyLock::new(|| {
     let mut builder = Builder::new_multi_thread();
@@ -214,8 +212,12 @@ async fn answer(
             let work = service_fn(|request: tonic::Request<DeleteReq>| {
                 let options = request.into_inner().options.unwrap();
                 let name = StreamIdentifier::name(&options.stream);
-                cluster.kept.lock().unwrap().delete(&name, for_good);
-                async { Ok(tonic::Response::new(DeleteResp::default())) }
+                let mut kept = cluster.kept.lock().unwrap();
+                let deleted = match kept.keeps_all {
+                    true => Err(Status::unavailable("not now")),
+                    false => Ok(kept.delete(&name, for_good)),
+                };
+                async { deleted.map(|_| tonic::Response::new(DeleteResp::default())) }
             });
             Grpc::new(codec).unary(work, request).await
         }
@@ -371,6 +373,9 @@ impl Cluster {
         let of = options.stream.unwrap();
         let name = StreamIdentifier::name(&of.stream);
         let kept = self.kept.lock().unwrap();
+        if kept.is_silent {
+            return Err(Status::unavailable("not now"));
+        }
         let Some(events) = kept.seen(&name).map_err(|_| deleted())? else {
             let not_found = Some(StreamNotFound { stream: of.stream });
             return Ok(vec![ReadResp {

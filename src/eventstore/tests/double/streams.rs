@@ -35,6 +35,10 @@ pub(crate) enum Fate {
     ReplyLost,
     /// It is lost on the way.
     RequestLost,
+    /// It is stored, and from then on nothing is answered until the test says so.
+    StoredThenSilent,
+    /// The server says that it took too long, and has stored it.
+    DeadlineStored,
     /// The server says that it took too long, and stores it later: when the test says so.
     Late,
 }
@@ -77,6 +81,10 @@ pub(crate) struct Kept {
     fates: VecDeque<(String, Fate)>,
     held: Vec<Arrived>,
     pub(crate) appends: u64,
+    /// True while nothing can be asked.
+    pub(crate) is_silent: bool,
+    /// True while nothing can be deleted.
+    pub(crate) keeps_all: bool,
 }
 
 impl Kept {
@@ -87,6 +95,9 @@ impl Kept {
     /// What becomes of an append that has arrived.
     pub(crate) fn take(&mut self, arrived: Arrived) -> Answer {
         self.appends += 1;
+        if self.is_silent {
+            return Answer::Nothing;
+        }
         let stream = StreamIdentifier::name(&arrived.options.stream);
         let found = self.fates.iter().position(|(end, _)| stream.ends_with(end));
         let fate = found.and_then(|at| self.fates.remove(at));
@@ -97,6 +108,15 @@ impl Kept {
                 Answer::Nothing
             }
             Some(Fate::RequestLost) => Answer::Nothing,
+            Some(Fate::StoredThenSilent) => {
+                self.append(&arrived);
+                self.is_silent = true;
+                Answer::Nothing
+            }
+            Some(Fate::DeadlineStored) => {
+                self.append(&arrived);
+                Answer::Deadline
+            }
             Some(Fate::Late) => {
                 self.held.push(arrived);
                 Answer::Deadline
@@ -195,6 +215,11 @@ impl Kept {
     /// Changes what is kept, as no server does.
     pub(crate) fn change(&mut self, name: &str, change: impl FnOnce(&mut Vec<KeptEvent>)) {
         change(&mut self.streams.get_mut(name).unwrap().events);
+    }
+
+    /// Begins anew, as another server.
+    pub(crate) fn forget(&mut self) {
+        *self = Self::default();
     }
 
     pub(crate) fn names(&self) -> Vec<String> {
