@@ -26,7 +26,7 @@ impl CopyReader {
 
     /// The local copy, up to date.
     pub(crate) fn now(&self) -> Result<&SqliteReader, StoreError> {
-        self.shared.refresh(&self.shared.log)?;
+        self.shared.refresh()?;
         Ok(&self.view)
     }
 

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use ktsu_ledger::canonical::CanonicalJson;
 use ktsu_ledger::store::{
-    Audit, Cursor, Filter, Inspection, MAX_PAGE, PAGE_BYTES, Page, RawBlob, RawFrame, Tail,
+    Audit, Cursor, Filter, Inspection, MAX_PAGE, PAGE_BYTES, Page, RawBlob, RawFrame, SqliteReader,
+    Tail,
 };
 use ktsu_ledger::{Hash, IndexRow, Reader, Record, StoreError, StreamId};
 use parking_lot::Mutex;
@@ -18,7 +19,6 @@ use crate::copy::CopyNote;
 use crate::fetch::{Fetched, fetch, fetch_blob, window};
 use crate::log::{EventLog, PAGE};
 use crate::order::{ListedBlob, ListedEntry, ORDER, OrderEvent};
-use crate::reader::CopyReader;
 use crate::shared::SharedLedger;
 
 /// How many order events with frames there are between two whose place is remembered.
@@ -85,7 +85,8 @@ impl OrderSurvey {
 
 /// A view of a ledger whose bytes are those of the server.
 pub(crate) struct ServerReader {
-    copy: CopyReader,
+    /// The local copy, which has what the survey has: for look-ups.
+    view: SqliteReader,
     log: EventLog,
     survey: OrderSurvey,
     /// What the scans have found.
@@ -99,7 +100,7 @@ impl ServerReader {
         let log = shared.log.clone();
         let survey = OrderSurvey::of(&log)?;
         Ok(Self {
-            copy: CopyReader::new(shared)?,
+            view: shared.view()?,
             log,
             survey,
             problems: Mutex::default(),
@@ -161,7 +162,7 @@ impl ServerReader {
                     entry.stream
                 ));
             }
-            let found = self.copy.view().positions(&entry.stream, seq, 1);
+            let found = self.view.positions(&entry.stream, seq, 1);
             frames.push(RawFrame {
                 position,
                 misplaced: None,
@@ -244,23 +245,23 @@ impl Audit for ServerReader {
         from: u64,
         limit: usize,
     ) -> Result<Vec<(u64, u64)>, StoreError> {
-        self.copy.positions(stream, from, limit)
+        self.view.positions(stream, from, limit)
     }
 
     fn removals(&self, from: u64, limit: usize) -> Result<Vec<Record>, StoreError> {
-        self.copy.removals(from, limit)
+        self.view.removals(from, limit)
     }
 
     fn removal(&self, stream: &StreamId) -> Result<Option<Record>, StoreError> {
-        self.copy.removal(stream)
+        self.view.removal(stream)
     }
 
     fn wrong_rows(&self) -> Result<Vec<(String, String)>, StoreError> {
-        self.copy.wrong_rows()
+        self.view.wrong_rows()
     }
 
     fn is_indexed(&self, kind: &str) -> Result<bool, StoreError> {
-        self.copy.is_indexed(kind)
+        self.view.is_indexed(kind)
     }
 
     fn inspect(&self) -> Inspection {
@@ -277,19 +278,19 @@ impl Audit for ServerReader {
 
 impl Reader for ServerReader {
     fn read(&self, stream: &StreamId, from: u64, limit: usize) -> Result<Vec<Record>, StoreError> {
-        self.copy.read(stream, from, limit)
+        self.view.read(stream, from, limit)
     }
 
     fn tail(&self, stream: &StreamId) -> Result<Option<Tail>, StoreError> {
-        self.copy.tail(stream)
+        self.view.tail(stream)
     }
 
     fn streams(&self, after: Option<&StreamId>, limit: usize) -> Result<Vec<StreamId>, StoreError> {
-        self.copy.streams(after, limit)
+        self.view.streams(after, limit)
     }
 
     fn blob_get(&self, hash: &Hash) -> Result<Option<CanonicalJson>, StoreError> {
-        self.copy.blob_get(hash)
+        self.view.blob_get(hash)
     }
 
     fn list(
@@ -298,15 +299,15 @@ impl Reader for ServerReader {
         cursor: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page, StoreError> {
-        self.copy.list(filter, cursor, limit)
+        self.view.list(filter, cursor, limit)
     }
 
     fn row(&self, stream: &StreamId) -> Result<Option<IndexRow>, StoreError> {
-        self.copy.row(stream)
+        self.view.row(stream)
     }
 
     fn by_key(&self, key: &str) -> Result<Option<IndexRow>, StoreError> {
-        self.copy.by_key(key)
+        self.view.by_key(key)
     }
 
     fn audit(&self) -> Option<&dyn Audit> {

@@ -1,6 +1,7 @@
 //! What the ends of a ledger share in a process: the client, and the local copy.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use ktsu_ledger::StoreError;
 use ktsu_ledger::store::SqliteReader;
@@ -9,6 +10,9 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::cache::CacheFolder;
 use crate::copy::LocalCopy;
 use crate::log::EventLog;
+
+/// How old what a reader sees may be, where another process appends.
+const MAX_AGE: Duration = Duration::from_millis(50);
 
 /// A ledger as a process sees it.
 pub(crate) struct SharedLedger {
@@ -19,6 +23,8 @@ pub(crate) struct SharedLedger {
     copy: Mutex<Option<LocalCopy>>,
     /// True while this process is the owner, and the copy has all that was appended.
     is_current: AtomicBool,
+    /// When what the copy has was asked for last.
+    asked: Mutex<Option<Instant>>,
 }
 
 impl SharedLedger {
@@ -29,6 +35,7 @@ impl SharedLedger {
             folder,
             copy: Mutex::new(None),
             is_current: AtomicBool::new(false),
+            asked: Mutex::new(None),
         }
     }
 
@@ -56,20 +63,24 @@ impl SharedLedger {
         let Some(copy) = guard.as_mut() else {
             return Err(StoreError::failed("open the local copy", "it is not there"));
         };
+        let begin = Instant::now();
         let done = copy.sync(log);
         if matches!(done, Err(StoreError::Damaged(_))) {
             // The next attempt opens it again.
             *guard = None;
         }
         done?;
+        *self.asked.lock() = Some(begin);
         work(guard.as_mut().ok_or_else(gone)?)
     }
 
-    /// Brings the copy up to date, unless this process appends all there is.
-    pub(crate) fn refresh(&self, log: &EventLog) -> Result<(), StoreError> {
-        match self.is_current.load(Ordering::SeqCst) {
+    /// Brings the copy up to date, unless this process appends all there is, or has just asked.
+    pub(crate) fn refresh(&self) -> Result<(), StoreError> {
+        let asked = *self.asked.lock();
+        let is_recent = asked.is_some_and(|asked| asked.elapsed() < MAX_AGE);
+        match is_recent || self.is_current.load(Ordering::SeqCst) {
             true => Ok(()),
-            false => self.synced(log, |_| Ok(())),
+            false => self.synced(&self.log, |_| Ok(())),
         }
     }
 

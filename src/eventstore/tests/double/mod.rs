@@ -8,6 +8,7 @@
 #![allow(dead_code, clippy::unwrap_used, clippy::indexing_slicing)]
 
 pub(crate) mod messages;
+mod prompt;
 pub(crate) mod streams;
 
 use std::convert::Infallible;
@@ -19,6 +20,7 @@ use hyper::body::Incoming;
 use hyper::service::service_fn as hyper_service;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use messages::*;
+use prompt::PromptStream;
 use streams::{Answer, Arrived, Kept, Refused};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
@@ -140,7 +142,9 @@ async fn accept(cluster: Arc<Cluster>, number: usize, listener: TcpListener) {
                 async move { Ok::<_, Infallible>(answer(cluster, number, request).await) }
             });
             let http = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
-            let served = http.serve_connection(TokioIo::new(stream), service).await;
+            let served = http
+                .serve_connection(TokioIo::new(PromptStream(stream)), service)
+                .await;
             drop(served);
         });
     }
