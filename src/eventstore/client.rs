@@ -330,6 +330,8 @@ impl EventClient {
         if let Some(session) = &*session {
             return Ok(Arc::clone(session));
         }
+        // The client would have the whole process use another one, which its build brings along.
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let leader = self.leader.lock().take();
         let settings = self.address.settings(leader.as_ref());
         let settings: ClientSettings = settings.parse().map_err(|_| CallError::Address)?;
