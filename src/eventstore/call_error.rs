@@ -4,7 +4,7 @@ use ktsu_ledger::StoreError;
 
 /// Why a call has no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum CallError {
+pub(crate) enum EventCallError {
     /// There is no such stream.
     Absent,
     /// The stream does not end where the append expects.
@@ -21,7 +21,7 @@ pub(crate) enum CallError {
     Late,
 }
 
-impl CallError {
+impl EventCallError {
     /// The reason behind an error of the client.
     pub(crate) fn of(error: &kurrentdb::Error) -> Self {
         use kurrentdb::Error;

@@ -22,7 +22,7 @@ use tokio::time::timeout;
 use uuid::Uuid;
 
 use crate::address::Address;
-use crate::call_error::CallError;
+use crate::call_error::EventCallError;
 
 /// Options of a call, of the user of an address.
 macro_rules! of_user {
@@ -121,7 +121,11 @@ impl EventClient {
     }
 
     /// Appends one event after the other to a stream; gives the revision of the last.
-    pub(crate) fn append(&self, proposal: &Proposal, limit: Duration) -> Result<u64, CallError> {
+    pub(crate) fn append(
+        &self,
+        proposal: &Proposal,
+        limit: Duration,
+    ) -> Result<u64, EventCallError> {
         let options = of_user!(self, AppendToStreamOptions::default())
             .stream_state(proposal.state())
             .deadline(limit);
@@ -139,7 +143,7 @@ impl EventClient {
         &self,
         proposals: &[Proposal],
         limit: Duration,
-    ) -> Vec<Result<u64, CallError>> {
+    ) -> Vec<Result<u64, EventCallError>> {
         let sent: Vec<_> = proposals
             .iter()
             .map(|it| (it.stream.clone(), it.state(), it.proposed()))
@@ -166,7 +170,7 @@ impl EventClient {
         let revision = |answer| match answer {
             Ok(Ok(written)) => revision_of(&written),
             Ok(Err(error)) => Err(self.failed(&error)),
-            Err(_) => Err(CallError::Late),
+            Err(_) => Err(EventCallError::Late),
         };
         let answers: Vec<_> = answers.into_iter().map(revision).collect();
         if answers.iter().any(Result::is_err) {
@@ -182,7 +186,7 @@ impl EventClient {
         from: u64,
         count: usize,
         limit: Duration,
-    ) -> Result<Vec<StoredEvent>, CallError> {
+    ) -> Result<Vec<StoredEvent>, EventCallError> {
         let options = ReadStreamOptions::default()
             .position(StreamPosition::Position(from))
             .forwards()
@@ -195,7 +199,7 @@ impl EventClient {
         &self,
         stream: &str,
         limit: Duration,
-    ) -> Result<Option<StoredEvent>, CallError> {
+    ) -> Result<Option<StoredEvent>, EventCallError> {
         let options = ReadStreamOptions::default()
             .position(StreamPosition::End)
             .backwards()
@@ -208,7 +212,7 @@ impl EventClient {
         stream: &str,
         options: ReadStreamOptions,
         limit: Duration,
-    ) -> Result<Vec<StoredEvent>, CallError> {
+    ) -> Result<Vec<StoredEvent>, EventCallError> {
         // What was appended has to be seen at once, which a server that follows does not promise.
         let (stream, options) = (stream.to_owned(), of_user!(self, options));
         self.call(limit, move |session| async move {
@@ -221,7 +225,7 @@ impl EventClient {
         &self,
         ranges: &[(String, u64, usize)],
         limit: Duration,
-    ) -> Result<Vec<Vec<StoredEvent>>, CallError> {
+    ) -> Result<Vec<Vec<StoredEvent>>, EventCallError> {
         let options = |from, count| {
             let options = ReadStreamOptions::default()
                 .position(StreamPosition::Position(from))
@@ -252,7 +256,7 @@ impl EventClient {
     }
 
     /// Has a stream keep its last event only.
-    pub(crate) fn keep_last(&self, stream: &str, limit: Duration) -> Result<(), CallError> {
+    pub(crate) fn keep_last(&self, stream: &str, limit: Duration) -> Result<(), EventCallError> {
         let metadata = StreamMetadataBuilder::new().max_count(1).build();
         let options = of_user!(self, AppendToStreamOptions::default()).deadline(limit);
         let stream = stream.to_owned();
@@ -266,7 +270,7 @@ impl EventClient {
     }
 
     /// Deletes a stream for good: its name is not used again.
-    pub(crate) fn tombstone(&self, stream: &str, limit: Duration) -> Result<(), CallError> {
+    pub(crate) fn tombstone(&self, stream: &str, limit: Duration) -> Result<(), EventCallError> {
         let options = of_user!(self, TombstoneStreamOptions::default()).deadline(limit);
         let stream = stream.to_owned();
         self.gone(self.call(limit, move |session| async move {
@@ -276,7 +280,7 @@ impl EventClient {
     }
 
     /// Deletes what a stream has; it may be appended to again.
-    pub(crate) fn delete(&self, stream: &str, limit: Duration) -> Result<(), CallError> {
+    pub(crate) fn delete(&self, stream: &str, limit: Duration) -> Result<(), EventCallError> {
         let options = of_user!(self, DeleteStreamOptions::default()).deadline(limit);
         let stream = stream.to_owned();
         self.gone(self.call(limit, move |session| async move {
@@ -285,9 +289,9 @@ impl EventClient {
         }))
     }
 
-    fn gone(&self, deleted: Result<(), CallError>) -> Result<(), CallError> {
+    fn gone(&self, deleted: Result<(), EventCallError>) -> Result<(), EventCallError> {
         match deleted {
-            Err(CallError::Absent) => Ok(()),
+            Err(EventCallError::Absent) => Ok(()),
             other => other,
         }
     }
@@ -297,12 +301,12 @@ impl EventClient {
         &self,
         limit: Duration,
         work: impl FnOnce(Arc<Session>) -> F + Send + 'static,
-    ) -> Result<T, CallError>
+    ) -> Result<T, EventCallError>
     where
         T: Send + 'static,
         F: Future<Output = kurrentdb::Result<T>> + Send + 'static,
     {
-        let runtime = RUNTIME.as_ref().map_err(|_| CallError::Late)?;
+        let runtime = RUNTIME.as_ref().map_err(|_| EventCallError::Late)?;
         let session = self.connected(runtime)?;
         let (give, taken) = sync_channel(1);
         runtime.spawn(async move {
@@ -320,12 +324,12 @@ impl EventClient {
             }
             Ok(Err(_)) | Err(_) => {
                 self.disconnect();
-                Err(CallError::Late)
+                Err(EventCallError::Late)
             }
         }
     }
 
-    fn connected(&self, runtime: &Runtime) -> Result<Arc<Session>, CallError> {
+    fn connected(&self, runtime: &Runtime) -> Result<Arc<Session>, EventCallError> {
         let mut session = self.session.lock();
         if let Some(session) = &*session {
             return Ok(Arc::clone(session));
@@ -334,10 +338,10 @@ impl EventClient {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let leader = self.leader.lock().take();
         let settings = self.address.settings(leader.as_ref());
-        let settings: ClientSettings = settings.parse().map_err(|_| CallError::Address)?;
+        let settings: ClientSettings = settings.parse().map_err(|_| EventCallError::Address)?;
         // Its certificates may not be readable.
         let client = Client::with_runtime_handle(runtime.handle().clone(), settings)
-            .map_err(|error| CallError::Refused(error.to_string()))?;
+            .map_err(|error| EventCallError::Refused(error.to_string()))?;
         let made = Arc::new(Session {
             client,
             options: of_user!(self, BatchAppendOptions::default()),
@@ -352,11 +356,11 @@ impl EventClient {
         *self.session.lock() = None;
     }
 
-    fn failed(&self, error: &kurrentdb::Error) -> CallError {
+    fn failed(&self, error: &kurrentdb::Error) -> EventCallError {
         if let kurrentdb::Error::NotLeaderException(leader) = error {
             *self.leader.lock() = Some((leader.host.clone(), leader.port));
         }
-        CallError::of(error)
+        EventCallError::of(error)
     }
 }
 
@@ -403,6 +407,6 @@ async fn read_stream(
     }
 }
 
-fn revision_of(written: &kurrentdb::BatchWriteResult) -> Result<u64, CallError> {
-    written.current_revision().ok_or(CallError::Late)
+fn revision_of(written: &kurrentdb::BatchWriteResult) -> Result<u64, EventCallError> {
+    written.current_revision().ok_or(EventCallError::Late)
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use ktsu_ledger::StoreError;
 
 use crate::address::Address;
-use crate::call_error::CallError;
+use crate::call_error::EventCallError;
 use crate::client::{EventClient, NewEvent, Proposal, StoredEvent};
 
 /// The longest wait for the answer to an append.
@@ -105,7 +105,7 @@ impl EventLog {
     }
 
     /// Asks a second time where the way to the server was the reason: another one may lead now.
-    fn retried<T>(&self, ask: impl Fn() -> Result<T, CallError>) -> Result<T, StoreError> {
+    fn retried<T>(&self, ask: impl Fn() -> Result<T, EventCallError>) -> Result<T, StoreError> {
         let until = Instant::now() + self.patience;
         loop {
             match ask() {
@@ -175,7 +175,7 @@ impl EventLog {
         proposal: &Proposal,
         place: u64,
         event: &NewEvent,
-    ) -> Result<bool, CallError> {
+    ) -> Result<bool, EventCallError> {
         let stored = |count| {
             let client = &self.client;
             client.read(&proposal.stream, place, count, APPEND_TIMEOUT)
@@ -185,7 +185,7 @@ impl EventLog {
         }
         match self.client.append(proposal, APPEND_TIMEOUT) {
             Ok(_) => Ok(true),
-            Err(CallError::Conflict) => match stored(1)?.first() {
+            Err(EventCallError::Conflict) => match stored(1)?.first() {
                 Some(found) => Ok(event.is(found)),
                 None => Ok(false),
             },
@@ -244,7 +244,7 @@ impl EventLog {
         }
     }
 
-    fn settle_once(&self, placement: &Placement) -> Result<u64, CallError> {
+    fn settle_once(&self, placement: &Placement) -> Result<u64, EventCallError> {
         let stream = self.named(&placement.stream);
         let from = placement.after.map_or(0, |after| after.saturating_add(1));
         let found = self.read_behind(&stream, from)?;
@@ -273,7 +273,7 @@ impl EventLog {
         Ok(first.unwrap_or_default())
     }
 
-    fn read_behind(&self, stream: &str, from: u64) -> Result<Vec<StoredEvent>, CallError> {
+    fn read_behind(&self, stream: &str, from: u64) -> Result<Vec<StoredEvent>, EventCallError> {
         let (mut found, mut from) = (Vec::new(), from);
         loop {
             let page = self.client.read(stream, from, PAGE, APPEND_TIMEOUT)?;

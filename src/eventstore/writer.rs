@@ -69,7 +69,7 @@ impl Writer {
         }
     }
 
-    fn log(&self) -> &EventLog {
+    fn owner_log(&self) -> &EventLog {
         &self.shared.owner_log
     }
 
@@ -78,7 +78,7 @@ impl Writer {
     pub(crate) fn settle(&self) -> Result<bool, StoreError> {
         match self.is_settled {
             true => Ok(false),
-            false => unknown(self.shared.synced(self.log(), |_| Ok(true))),
+            false => unknown(self.shared.synced(self.owner_log(), |_| Ok(true))),
         }
     }
 
@@ -107,7 +107,7 @@ impl Writer {
         copy: &mut LocalCopy,
         free: Option<&OwnerState>,
     ) -> Result<Option<Epoch>, StoreError> {
-        let last = Beat::last(self.log())?;
+        let last = Beat::last(self.owner_log())?;
         let (beat, beaten) = last.map_or((None, 0), |(at, beat)| (Some(at), beat.epoch));
         let stored = copy.note.epoch.max(beaten);
         let seen = (
@@ -131,13 +131,13 @@ impl Writer {
             }),
             false => Ok(None),
         };
-        let beat = match Beat::of(epoch, &self.url).write(self.log(), beat) {
+        let beat = match Beat::of(epoch, &self.url).write(self.owner_log(), beat) {
             Ok(beat) => beat,
             Err(PutError::Conflict) => return overtaken(),
             Err(PutError::Store(error)) => return Err(error),
         };
         let event = OrderEvent::Owned { epoch: epoch.0 };
-        let note = match publish(self.log(), &copy.note, &event) {
+        let note = match publish(self.owner_log(), &copy.note, &event) {
             Ok(note) => note,
             Err(PutError::Conflict) => return overtaken(),
             Err(PutError::Store(error)) => return Err(error),
@@ -261,7 +261,7 @@ impl Writer {
             events: blob_events(blob),
         });
         let placements: Vec<Placement> = placements.collect();
-        let places = self.log().place(&placements, APPENDING)?;
+        let places = self.owner_log().place(&placements, APPENDING)?;
         let listed = new.values().zip(places).map(|(blob, at)| {
             let (hash, chunks) = (blob.hash, chunks_of(blob));
             (hash, ListedBlob { hash, at, chunks })
@@ -294,7 +294,7 @@ impl Writer {
             offsets.push((index, placement.events.len() as u64));
             placement.events.extend(events);
         }
-        let places = self.log().place(&placements, APPENDING)?;
+        let places = self.owner_log().place(&placements, APPENDING)?;
         if self.ends.len() + known.len() > MAX_ENDS {
             self.ends.clear();
         }
@@ -317,7 +317,7 @@ impl Writer {
             return Ok(Some(*end));
         }
         if entry.forked_from().is_none() && entry.stream().kind() == "branch" {
-            let last = unknown(self.log().last(entry.stream().as_str()))?;
+            let last = unknown(self.owner_log().last(entry.stream().as_str()))?;
             return Ok(last.map(|last| last.revision));
         }
         Ok(entry.expected().filter(|_| entry.forked_from().is_none()))
@@ -325,7 +325,7 @@ impl Writer {
 
     /// Makes an order event the next one; gives the note after it.
     fn published(&self, note: &CopyNote, event: &OrderEvent) -> Result<CopyNote, StoreError> {
-        match publish(self.log(), note, event) {
+        match publish(self.owner_log(), note, event) {
             Ok(note) => Ok(note),
             Err(PutError::Conflict) => Err(self.overtaken(note)),
             Err(PutError::Store(error)) => Err(error),
@@ -334,7 +334,7 @@ impl Writer {
 
     /// Makes sure that no other process has appended an order event.
     fn must_be_last(&self, note: &CopyNote) -> Result<(), StoreError> {
-        match unknown(self.log().read(ORDER, note.next, 1))?.is_empty() {
+        match unknown(self.owner_log().read(ORDER, note.next, 1))?.is_empty() {
             true => Ok(()),
             false => Err(self.overtaken(note)),
         }
@@ -344,7 +344,7 @@ impl Writer {
     fn overtaken(&self, note: &CopyNote) -> StoreError {
         let (ours, mut from) = (note.epoch, note.next);
         loop {
-            let page = match self.log().read(ORDER, from, PAGE) {
+            let page = match self.owner_log().read(ORDER, from, PAGE) {
                 Ok(page) => page,
                 Err(error) => return unknown::<()>(Err(error)).err().unwrap_or_else(late),
             };
@@ -376,7 +376,7 @@ impl Writer {
     fn try_erase(&self, copy: &mut LocalCopy) -> Result<(), StoreError> {
         let (mut from, end) = (copy.note.erased, copy.note.removed);
         while from < end {
-            let page = self.log().read(ORDER, from, PAGE)?;
+            let page = self.owner_log().read(ORDER, from, PAGE)?;
             let Some(last) = page.last() else {
                 break;
             };
@@ -386,11 +386,11 @@ impl Writer {
                     continue;
                 };
                 for removal in entries.iter().flat_map(|entry| &entry.removed) {
-                    self.log().tombstone(removal.stream.as_str())?;
+                    self.owner_log().tombstone(removal.stream.as_str())?;
                     for hash in &removal.blobs {
                         // It may have come again.
                         if copy.mirror.view().blob_get(hash)?.is_none() {
-                            self.log().delete(&blob_stream(hash))?;
+                            self.owner_log().delete(&blob_stream(hash))?;
                         }
                     }
                 }
@@ -448,7 +448,7 @@ impl Writer {
             let Epoch(ours) = epoch;
             return Err(StoreError::Fenced { ours, stored });
         }
-        match beat.write(self.log(), self.beat) {
+        match beat.write(self.owner_log(), self.beat) {
             Ok(revision) => {
                 self.beat = Some(revision);
                 Ok(())
@@ -461,7 +461,7 @@ impl Writer {
     /// The error of an owner whose place among the beats is taken: by another owner, or by a beat of its
     /// own that came late.
     fn beaten(&mut self, Epoch(ours): Epoch) -> Result<StoreError, StoreError> {
-        let last = unknown(Beat::last(self.log()))?;
+        let last = unknown(Beat::last(self.owner_log()))?;
         let (revision, stored) = last.map_or((None, 0), |(at, beat)| (Some(at), beat.epoch));
         if stored == ours {
             self.beat = revision;

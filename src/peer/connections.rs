@@ -32,7 +32,7 @@ const MAX_CONNECTING: usize = 64;
 
 /// A pool of connections. Cloning is cheap, and clones share it.
 #[derive(Clone)]
-pub struct ConnectionPool(Client<BoundedConnector, Body>);
+pub struct ConnectionPool(Arc<Client<BoundedConnector, Body>>);
 
 impl Default for ConnectionPool {
     fn default() -> Self {
@@ -48,7 +48,7 @@ impl Default for ConnectionPool {
                 tcp: connector,
                 places: Arc::new(Semaphore::new(MAX_CONNECTING)),
             });
-        Self(client)
+        Self(Arc::new(client))
     }
 }
 

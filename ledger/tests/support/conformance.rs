@@ -32,7 +32,7 @@ pub(crate) enum Deed {
 /// One entry somebody wants to append.
 #[derive(Debug, Clone)]
 pub(crate) struct Wish {
-    stream: usize,
+    pub(crate) stream: usize,
     frames: usize,
     bytes: usize,
     /// Added to the expected number: 0 is right.

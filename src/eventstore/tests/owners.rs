@@ -128,7 +128,10 @@ fn frames_of_an_owner_that_was_overtaken_are_adopted_or_passed_over_and_never_re
         entry(before.stream(), Some((tail.seq, tail.hash)), drafts)
     };
     let (third, fourth) = (end(&different, 1), end(&same, 1));
-    assert_eq!(new.append(epoch, &[third.clone()]).unwrap(), [Ok(3)]);
+    assert_eq!(
+        new.append(epoch, std::slice::from_ref(&third)).unwrap(),
+        [Ok(3)]
+    );
     let (mut next, epoch) = own(&places.elsewhere(&place));
     assert_eq!(
         next.append(epoch, &[end(&third, 2), fourth]).unwrap(),

@@ -10,7 +10,7 @@ mod place;
 mod support;
 
 use double::Double;
-use double::streams::{Answer, Fate};
+use double::streams::{DoubleAnswer, Fate};
 use ktsu_eventstore::EventStorePlace;
 use ktsu_ledger::appender::{Appender, Options};
 use ktsu_ledger::store::{Entry, read_all};
@@ -75,7 +75,8 @@ fn an_append_whose_answer_or_request_is_lost_is_stored_once() {
             // What is late arrives where the same already is.
             let late = places.double.kept().land();
             assert!(
-                late.iter().all(|it| matches!(it, Answer::Stored { .. })),
+                late.iter()
+                    .all(|it| matches!(it, DoubleAnswer::Stored { .. })),
                 "{late:?}"
             );
             let answers = store.append(epoch, &[second(&one)]).unwrap();

@@ -200,7 +200,7 @@ pub(crate) struct ReadReq {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(crate) struct RecordedEvent {
+pub(crate) struct SentEvent {
     #[prost(message, optional, tag = "1")]
     pub(crate) id: Option<Id>,
     #[prost(message, optional, tag = "2")]
@@ -222,7 +222,7 @@ pub(crate) struct RecordedEvent {
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct ReadEvent {
     #[prost(message, optional, tag = "1")]
-    pub(crate) event: Option<RecordedEvent>,
+    pub(crate) event: Option<SentEvent>,
     #[prost(uint64, optional, tag = "3")]
     pub(crate) commit: Option<u64>,
 }

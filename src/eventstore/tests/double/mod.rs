@@ -5,7 +5,7 @@
 //! client ──HTTP/2──▶ Node ──one of them leads──▶ Kept: streams, and what becomes of the next appends
 //! ```
 
-#![allow(dead_code, clippy::unwrap_used, clippy::indexing_slicing)]
+#![allow(dead_code, clippy::result_large_err, clippy::unwrap_used)]
 
 pub(crate) mod messages;
 mod prompt;
@@ -21,7 +21,7 @@ use hyper::service::service_fn as hyper_service;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use messages::*;
 use prompt::PromptStream;
-use streams::{Answer, Arrived, Kept, Refused};
+use streams::{Arrived, DoubleAnswer, Kept, Refused};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::{JoinHandle, JoinSet};
@@ -264,23 +264,23 @@ async fn batch(
             ..BatchAppendResp::default()
         };
         let answer = match answer {
-            Answer::Stored { last, position } => {
+            DoubleAnswer::Stored { last, position } => {
                 response.success = Some(success(last, position));
                 Ok(response)
             }
-            Answer::Refused(refused) => {
+            DoubleAnswer::Refused(refused) => {
                 let code = Code::AlreadyExists as i32;
                 let message = format!("{refused:?}");
                 response.error = Some(RpcStatus { code, message });
                 Ok(response)
             }
-            Answer::Deadline => {
+            DoubleAnswer::Deadline => {
                 let code = Code::DeadlineExceeded as i32;
                 let message = "Timeout".to_owned();
                 response.error = Some(RpcStatus { code, message });
                 Ok(response)
             }
-            Answer::Nothing => Err(Status::unavailable("the connection ended")),
+            DoubleAnswer::Nothing => Err(Status::unavailable("the connection ended")),
         };
         let is_over = answer.is_err();
         if answers.send(answer).await.is_err() || is_over {
@@ -299,11 +299,11 @@ fn success(last: u64, position: u64) -> AppendSuccess {
     }
 }
 
-fn as_append(arrived: &Arrived, answer: Answer) -> Result<AppendResp, Status> {
+fn as_append(arrived: &Arrived, answer: DoubleAnswer) -> Result<AppendResp, Status> {
     let mut response = AppendResp::default();
     match answer {
-        Answer::Stored { last, position } => response.success = Some(success(last, position)),
-        Answer::Refused(Refused::Conflict { current }) => {
+        DoubleAnswer::Stored { last, position } => response.success = Some(success(last, position)),
+        DoubleAnswer::Refused(Refused::Conflict { current }) => {
             let options = &arrived.options;
             response.wrong = Some(WrongExpectedVersion {
                 current_revision: current,
@@ -313,12 +313,12 @@ fn as_append(arrived: &Arrived, answer: Answer) -> Result<AppendResp, Status> {
                 expected_no_stream: options.no_stream,
             });
         }
-        Answer::Refused(Refused::TooLarge) => {
+        DoubleAnswer::Refused(Refused::TooLarge) => {
             return Err(Status::invalid_argument("Maximum Append Size Exceeded."));
         }
-        Answer::Refused(Refused::Deleted) => return Err(deleted()),
-        Answer::Nothing => return Err(Status::unavailable("the connection ended")),
-        Answer::Deadline => return Err(Status::deadline_exceeded("Timeout")),
+        DoubleAnswer::Refused(Refused::Deleted) => return Err(deleted()),
+        DoubleAnswer::Nothing => return Err(Status::unavailable("the connection ended")),
+        DoubleAnswer::Deadline => return Err(Status::deadline_exceeded("Timeout")),
     }
     Ok(response)
 }
@@ -390,7 +390,7 @@ impl Cluster {
         let count = usize::try_from(options.count.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
         let as_read = |event: &streams::KeptEvent| ReadResp {
             event: Some(ReadEvent {
-                event: Some(RecordedEvent {
+                event: Some(SentEvent {
                     id: Id::of(&event.id),
                     stream: StreamIdentifier::of(&name),
                     revision: event.revision,

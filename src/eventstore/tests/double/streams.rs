@@ -53,7 +53,7 @@ pub(crate) enum Refused {
 
 /// The outcome of an append.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub(crate) enum DoubleAnswer {
     Stored {
         last: u64,
         position: u64,
@@ -93,10 +93,10 @@ impl Kept {
     }
 
     /// What becomes of an append that has arrived.
-    pub(crate) fn take(&mut self, arrived: Arrived) -> Answer {
+    pub(crate) fn take(&mut self, arrived: Arrived) -> DoubleAnswer {
         self.appends += 1;
         if self.is_silent {
-            return Answer::Nothing;
+            return DoubleAnswer::Nothing;
         }
         let stream = StreamIdentifier::name(&arrived.options.stream);
         let found = self.fates.iter().position(|(end, _)| stream.ends_with(end));
@@ -105,36 +105,36 @@ impl Kept {
             None => self.append(&arrived),
             Some(Fate::ReplyLost) => {
                 self.append(&arrived);
-                Answer::Nothing
+                DoubleAnswer::Nothing
             }
-            Some(Fate::RequestLost) => Answer::Nothing,
+            Some(Fate::RequestLost) => DoubleAnswer::Nothing,
             Some(Fate::StoredThenSilent) => {
                 self.append(&arrived);
                 self.is_silent = true;
-                Answer::Nothing
+                DoubleAnswer::Nothing
             }
             Some(Fate::DeadlineStored) => {
                 self.append(&arrived);
-                Answer::Deadline
+                DoubleAnswer::Deadline
             }
             Some(Fate::Late) => {
                 self.held.push(arrived);
-                Answer::Deadline
+                DoubleAnswer::Deadline
             }
         }
     }
 
     /// Stores what is late.
-    pub(crate) fn land(&mut self) -> Vec<Answer> {
+    pub(crate) fn land(&mut self) -> Vec<DoubleAnswer> {
         let held = std::mem::take(&mut self.held);
         held.iter().map(|arrived| self.append(arrived)).collect()
     }
 
-    fn append(&mut self, arrived: &Arrived) -> Answer {
+    fn append(&mut self, arrived: &Arrived) -> DoubleAnswer {
         let bytes = arrived.events.iter();
         let bytes = bytes.map(|event| event.data.len() + event.custom_metadata.len());
         if bytes.sum::<usize>() > MAX_APPEND {
-            return Answer::Refused(Refused::TooLarge);
+            return DoubleAnswer::Refused(Refused::TooLarge);
         }
         let name = StreamIdentifier::name(&arrived.options.stream);
         if name.starts_with("$$") {
@@ -142,7 +142,7 @@ impl Kept {
         }
         let stream = self.streams.entry(name).or_default();
         if stream.is_tombstone {
-            return Answer::Refused(Refused::Deleted);
+            return DoubleAnswer::Refused(Refused::Deleted);
         }
         let current = (stream.events.len() as u64).checked_sub(1);
         let is_deleted = stream.begin > 0 && stream.begin == stream.events.len() as u64;
@@ -170,19 +170,19 @@ impl Kept {
                 data: event.data.clone(),
             });
         }
-        Answer::Stored {
+        DoubleAnswer::Stored {
             last: (stream.events.len() as u64).saturating_sub(1),
             position: self.position,
         }
     }
 
-    fn set_metadata(&mut self, name: &str, arrived: &Arrived) -> Answer {
+    fn set_metadata(&mut self, name: &str, arrived: &Arrived) -> DoubleAnswer {
         let data = arrived.events.first().map(|event| event.data.clone());
         let set: serde_json::Value = serde_json::from_slice(&data.unwrap()).unwrap();
         let stream = name.trim_start_matches("$$").to_owned();
         let count = set["$maxCount"].as_u64().map(|count| count as usize);
         self.streams.entry(stream).or_default().max_count = count;
-        Answer::Stored {
+        DoubleAnswer::Stored {
             last: 0,
             position: self.position,
         }
@@ -229,7 +229,12 @@ impl Kept {
 
 impl KeptStream {
     /// An append for another end than the stream has: all of it is there already, or it conflicts.
-    fn known(&self, expected: Option<u64>, current: Option<u64>, arrived: &Arrived) -> Answer {
+    fn known(
+        &self,
+        expected: Option<u64>,
+        current: Option<u64>,
+        arrived: &Arrived,
+    ) -> DoubleAnswer {
         let begin = expected.map_or(0, |revision| revision + 1) as usize;
         let stored = self.events.get(begin..).unwrap_or_default();
         let wanted = arrived.events.iter().map(|event| Id::text(&event.id));
@@ -240,11 +245,11 @@ impl KeptStream {
                 .zip(wanted)
                 .all(|(a, b)| a == b);
         match stored.get(arrived.events.len().saturating_sub(1)) {
-            Some(last) if same => Answer::Stored {
+            Some(last) if same => DoubleAnswer::Stored {
                 last: last.revision,
                 position: last.position,
             },
-            Some(_) | None => Answer::Refused(Refused::Conflict { current }),
+            Some(_) | None => DoubleAnswer::Refused(Refused::Conflict { current }),
         }
     }
 }
