@@ -49,7 +49,7 @@ use order::{BEATS, ORDER, OrderEvent};
 use reader::CopyReader;
 use scan::ServerReader;
 use shared::SharedLedger;
-use writer::Writer;
+use writer::EventWriter;
 
 pub use address::ParseAddressError;
 pub use order::FORMAT;
@@ -129,7 +129,7 @@ impl EventStorePlace {
         let shared = self.shared();
         Ok(Box::new(EventStore {
             reader: CopyReader::new(&shared)?,
-            writer: Writer::new(shared, free),
+            writer: EventWriter::new(shared, free),
         }))
     }
 }
@@ -209,7 +209,7 @@ impl Backend for EventStorePlace {
 /// The end of a ledger that writes.
 struct EventStore {
     reader: CopyReader,
-    writer: Writer,
+    writer: EventWriter,
 }
 
 impl EventStore {

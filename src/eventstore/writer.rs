@@ -34,7 +34,7 @@ const MAX_ENDS: usize = 65_536;
 const MAX_ATTEMPTS: usize = 5;
 
 /// The end of a ledger that writes.
-pub(crate) struct Writer {
+pub(crate) struct EventWriter {
     pub(crate) shared: Arc<SharedLedger>,
     /// The state in which the ledger was free, if its owner is to be the next one after that.
     free: Option<OwnerState>,
@@ -48,7 +48,7 @@ pub(crate) struct Writer {
     is_settled: bool,
 }
 
-impl Drop for Writer {
+impl Drop for EventWriter {
     fn drop(&mut self) {
         if self.epoch.is_some() {
             self.shared.set_current(false);
@@ -56,7 +56,7 @@ impl Drop for Writer {
     }
 }
 
-impl Writer {
+impl EventWriter {
     pub(crate) fn new(shared: Arc<SharedLedger>, free: Option<OwnerState>) -> Self {
         Self {
             shared,
@@ -499,7 +499,7 @@ fn unknown<T>(answer: Result<T, StoreError>) -> Result<T, StoreError> {
     })
 }
 
-impl Lease for Writer {
+impl Lease for EventWriter {
     fn set_url(&mut self, url: &str) {
         url.clone_into(&mut self.url);
     }
@@ -515,7 +515,7 @@ impl Lease for Writer {
     }
 }
 
-impl Maintenance for Writer {
+impl Maintenance for EventWriter {
     fn backlog(&self) -> u64 {
         0
     }

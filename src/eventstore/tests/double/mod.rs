@@ -21,7 +21,7 @@ use hyper::service::service_fn as hyper_service;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use messages::*;
 use prompt::PromptStream;
-use streams::{Arrived, DoubleAnswer, Kept, Refused};
+use streams::{AppendFault, Arrived, DoubleAnswer, Kept};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::{JoinHandle, JoinSet};
@@ -268,7 +268,7 @@ async fn batch(
                 response.success = Some(success(last, position));
                 Ok(response)
             }
-            DoubleAnswer::Refused(refused) => {
+            DoubleAnswer::AppendFault(refused) => {
                 let code = Code::AlreadyExists as i32;
                 let message = format!("{refused:?}");
                 response.error = Some(RpcStatus { code, message });
@@ -303,7 +303,7 @@ fn as_append(arrived: &Arrived, answer: DoubleAnswer) -> Result<AppendResp, Stat
     let mut response = AppendResp::default();
     match answer {
         DoubleAnswer::Stored { last, position } => response.success = Some(success(last, position)),
-        DoubleAnswer::Refused(Refused::Conflict { current }) => {
+        DoubleAnswer::AppendFault(AppendFault::Conflict { current }) => {
             let options = &arrived.options;
             response.wrong = Some(WrongExpectedVersion {
                 current_revision: current,
@@ -313,10 +313,10 @@ fn as_append(arrived: &Arrived, answer: DoubleAnswer) -> Result<AppendResp, Stat
                 expected_no_stream: options.no_stream,
             });
         }
-        DoubleAnswer::Refused(Refused::TooLarge) => {
+        DoubleAnswer::AppendFault(AppendFault::TooLarge) => {
             return Err(Status::invalid_argument("Maximum Append Size Exceeded."));
         }
-        DoubleAnswer::Refused(Refused::Deleted) => return Err(deleted()),
+        DoubleAnswer::AppendFault(AppendFault::Deleted) => return Err(deleted()),
         DoubleAnswer::Nothing => return Err(Status::unavailable("the connection ended")),
         DoubleAnswer::Deadline => return Err(Status::deadline_exceeded("Timeout")),
     }

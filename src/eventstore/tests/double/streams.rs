@@ -45,7 +45,7 @@ pub(crate) enum Fate {
 
 /// Why an append was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub(crate) enum AppendFault {
     Conflict { current: Option<u64> },
     TooLarge,
     Deleted,
@@ -58,7 +58,7 @@ pub(crate) enum DoubleAnswer {
         last: u64,
         position: u64,
     },
-    Refused(Refused),
+    AppendFault(AppendFault),
     /// The connection ends.
     Nothing,
     /// It took too long.
@@ -134,7 +134,7 @@ impl Kept {
         let bytes = arrived.events.iter();
         let bytes = bytes.map(|event| event.data.len() + event.custom_metadata.len());
         if bytes.sum::<usize>() > MAX_APPEND {
-            return DoubleAnswer::Refused(Refused::TooLarge);
+            return DoubleAnswer::AppendFault(AppendFault::TooLarge);
         }
         let name = StreamIdentifier::name(&arrived.options.stream);
         if name.starts_with("$$") {
@@ -142,7 +142,7 @@ impl Kept {
         }
         let stream = self.streams.entry(name).or_default();
         if stream.is_tombstone {
-            return DoubleAnswer::Refused(Refused::Deleted);
+            return DoubleAnswer::AppendFault(AppendFault::Deleted);
         }
         let current = (stream.events.len() as u64).checked_sub(1);
         let is_deleted = stream.begin > 0 && stream.begin == stream.events.len() as u64;
@@ -198,12 +198,12 @@ impl Kept {
     }
 
     /// What a reader sees of a stream; `None` if there is none, and an error if it was deleted for good.
-    pub(crate) fn seen(&self, name: &str) -> Result<Option<&[KeptEvent]>, Refused> {
+    pub(crate) fn seen(&self, name: &str) -> Result<Option<&[KeptEvent]>, AppendFault> {
         let Some(stream) = self.streams.get(name) else {
             return Ok(None);
         };
         if stream.is_tombstone {
-            return Err(Refused::Deleted);
+            return Err(AppendFault::Deleted);
         }
         let events = stream.events.as_slice();
         let kept = stream.max_count.unwrap_or(usize::MAX);
@@ -249,7 +249,7 @@ impl KeptStream {
                 last: last.revision,
                 position: last.position,
             },
-            Some(_) | None => DoubleAnswer::Refused(Refused::Conflict { current }),
+            Some(_) | None => DoubleAnswer::AppendFault(AppendFault::Conflict { current }),
         }
     }
 }
