@@ -2,6 +2,9 @@
 
 use ktsu_ledger::StoreError;
 
+/// The number of the protocol for what no other attempt changes, such as an append that is too large.
+const INVALID_ARGUMENT: i32 = 3;
+
 /// Why a call has no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum EventCallError {
@@ -34,6 +37,9 @@ impl EventCallError {
             }
             Error::DeadlineExceeded => Self::Late,
             Error::NotLeaderException(_) => Self::Lost("the server does not lead".to_owned()),
+            Error::Grpc { code, message } if *code as i32 == INVALID_ARGUMENT => {
+                Self::Refused(message.clone())
+            }
             Error::Grpc { message, .. } => Self::Lost(message.clone()),
             _ => Self::Lost("the connection ended".to_owned()),
         }

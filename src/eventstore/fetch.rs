@@ -42,7 +42,7 @@ pub(crate) fn window(entries: &[&ListedEntry]) -> usize {
         events = events.saturating_add(entry.frames).saturating_add(chunks);
         events <= MAX_FETCHED
     });
-    fits.count().max(1)
+    fits.count().max(1).min(entries.len())
 }
 
 /// Fetches what entries list: frames, and blobs, too, if wanted.

@@ -185,6 +185,7 @@ impl Backend for EventStorePlace {
     }
 
     fn is_free(&self) -> Result<bool, StoreError> {
+        self.shared().keep_warm()?;
         Ok(self.watch.is_free(&self.owner_state()?))
     }
 

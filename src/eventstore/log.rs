@@ -13,8 +13,10 @@ use crate::client::{EventClient, NewEvent, Proposal, StoredEvent};
 
 /// The longest wait for the answer to an append.
 const APPEND_TIMEOUT: Duration = Duration::from_millis(1_500);
-/// The longest wait for the answer to a question.
-const READ_TIMEOUT: Duration = Duration::from_secs(10);
+/// The longest wait for the answer to a question: many large frames may come over a slow network.
+const READ_TIMEOUT: Duration = Duration::from_secs(60);
+/// The time for which a question is asked again.
+const RETRY_TIMEOUT: Duration = Duration::from_secs(5);
 /// The time for which what became of an append is looked for; less than the lease of an owner.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(3);
 /// The pause between two attempts.
@@ -31,7 +33,8 @@ pub(crate) const PAGE: usize = 256;
 pub(crate) struct EventLog {
     client: Arc<EventClient>,
     address: Address,
-    patience: Duration,
+    /// The longest wait for an answer, and the time for which a question is asked again.
+    patience: (Duration, Duration),
 }
 
 /// Events for a stream, wherever its end is.
@@ -57,14 +60,14 @@ impl EventLog {
         Self {
             client: Arc::new(EventClient::new(address)),
             address: address.clone(),
-            patience: READ_TIMEOUT,
+            patience: (READ_TIMEOUT, RETRY_TIMEOUT),
         }
     }
 
     /// The same streams, for an owner: it cannot wait for longer than its lease.
     pub(crate) fn of_owner(&self) -> Self {
         Self {
-            patience: SETTLE_TIMEOUT,
+            patience: (SETTLE_TIMEOUT, SETTLE_TIMEOUT),
             ..self.clone()
         }
     }
@@ -83,7 +86,7 @@ impl EventLog {
         self.retried(|| {
             let count = count.min(PAGE);
             self.client
-                .read(&self.named(stream), from, count, self.patience)
+                .read(&self.named(stream), from, count, self.patience.0)
         })
     }
 
@@ -96,17 +99,17 @@ impl EventLog {
             .iter()
             .map(|(stream, from, count)| (self.named(stream), *from, *count))
             .collect();
-        self.retried(|| self.client.read_ranges(&named, self.patience))
+        self.retried(|| self.client.read_ranges(&named, self.patience.0))
     }
 
     /// The last event of a stream.
     pub(crate) fn last(&self, stream: &str) -> Result<Option<StoredEvent>, StoreError> {
-        self.retried(|| self.client.last(&self.named(stream), self.patience))
+        self.retried(|| self.client.last(&self.named(stream), self.patience.0))
     }
 
     /// Asks a second time where the way to the server was the reason: another one may lead now.
     fn retried<T>(&self, ask: impl Fn() -> Result<T, EventCallError>) -> Result<T, StoreError> {
-        let until = Instant::now() + self.patience;
+        let until = Instant::now() + self.patience.1;
         loop {
             match ask() {
                 Ok(answer) => return Ok(answer),
@@ -120,7 +123,7 @@ impl EventLog {
 
     /// Has a stream keep its last event only.
     pub(crate) fn keep_last(&self, stream: &str) -> Result<(), StoreError> {
-        let kept = self.client.keep_last(&self.named(stream), READ_TIMEOUT);
+        let kept = self.client.keep_last(&self.named(stream), SETTLE_TIMEOUT);
         kept.map_err(|error| error.writing("make the ledger"))
     }
 

@@ -181,22 +181,17 @@ impl ServerReader {
         frames
     }
 
-    fn find(&self, problem: String) {
-        let mut problems = self.problems.lock();
-        if !problems.contains(&problem) {
-            problems.push(problem);
-        }
-    }
-}
-
-impl Audit for ServerReader {
-    fn scan_frames(&self, from: u64, limit: usize) -> Result<Vec<RawFrame>, StoreError> {
-        let (from, limit) = (from.max(1), limit.min(MAX_PAGE));
-        let entries = self.entries_from(from)?;
+    /// The frames of entries from a position on, a page at most.
+    fn scan_entries(
+        &self,
+        entries: &[(u64, u64, ListedEntry)],
+        from: u64,
+        limit: usize,
+    ) -> Result<Vec<RawFrame>, StoreError> {
         let (mut frames, mut bytes) = (Vec::<RawFrame>::new(), 0);
         let listed: Vec<&ListedEntry> = entries.iter().map(|(.., entry)| entry).collect();
         let (mut fetched, mut left, mut rest) = (Fetched::default(), 0, listed.as_slice());
-        for (before, revision, entry) in &entries {
+        for (before, revision, entry) in entries {
             if frames.len() >= limit || bytes >= PAGE_BYTES {
                 break;
             }
@@ -216,6 +211,30 @@ impl Audit for ServerReader {
             *self.cursor.lock() = Some((*before, *revision));
         }
         Ok(frames)
+    }
+
+    fn find(&self, problem: String) {
+        let mut problems = self.problems.lock();
+        if !problems.contains(&problem) {
+            problems.push(problem);
+        }
+    }
+}
+
+impl Audit for ServerReader {
+    fn scan_frames(&self, from: u64, limit: usize) -> Result<Vec<RawFrame>, StoreError> {
+        let (mut from, limit) = (from.max(1), limit.min(MAX_PAGE));
+        loop {
+            let entries = self.entries_from(from)?;
+            let frames = self.scan_entries(&entries, from, limit)?;
+            match entries.last() {
+                // All of these are gone from the server; those behind them may be there.
+                Some((before, _, entry)) if frames.is_empty() && limit > 0 => {
+                    from = before.saturating_add(entry.frames).saturating_add(1);
+                }
+                Some(_) | None => return Ok(frames),
+            }
+        }
     }
 
     fn scan_blobs(&self, from: u64, limit: usize) -> Result<Vec<RawBlob>, StoreError> {

@@ -84,6 +84,15 @@ impl SharedLedger {
         }
     }
 
+    /// Brings the copy up to date, if there is one: of a process that waits for its turn.
+    pub(crate) fn keep_warm(&self) -> Result<(), StoreError> {
+        let is_open = self.copy.lock().is_some();
+        match is_open {
+            true => self.refresh(),
+            false => Ok(()),
+        }
+    }
+
     /// A view of the copy, for one thread.
     pub(crate) fn view(&self) -> Result<SqliteReader, StoreError> {
         self.synced(&self.log, |copy| copy.mirror.reader())

@@ -86,6 +86,18 @@ fn verification_reads_what_the_server_has_and_not_the_local_copy() {
 }
 
 #[test]
+fn frames_behind_some_that_are_gone_are_verified_too() {
+    let places = Places::new();
+    let place = filled(&places);
+    places.double.kept().change("x/run:a", Vec::clear);
+    let reader = place.snapshot().unwrap();
+    let frames = reader.scan_frames(1, 1).unwrap();
+    let names: Vec<_> = frames.iter().filter_map(|it| it.stream.clone()).collect();
+    assert_eq!(names, ["run:b"]);
+    assert_ne!(problems(&place), []);
+}
+
+#[test]
 fn a_local_copy_can_be_removed_and_that_of_another_ledger_is_not_used() {
     let places = Places::new();
     let (address, cache) = (places.double.address(0, "x"), places.folder().join("one"));
