@@ -135,14 +135,12 @@ impl LocalCopy {
         };
         let is_new = note == CopyNote::default();
         if is_new || note.ledger == ledger && !note.is_partial {
-            let copy = Self {
+            return Ok(Self {
                 mirror,
                 note,
                 path,
                 doomed: None,
-            };
-            copy.must_be_continued(log)?;
-            return Ok(copy);
+            });
         }
         drop(mirror);
         Ok(Self {
@@ -153,33 +151,32 @@ impl LocalCopy {
         })
     }
 
-    /// Refuses a ledger that is not what it was when it was copied: one that was restored from an old
-    /// backup, or whose server has lost what it acknowledged.
-    fn must_be_continued(&self, log: &EventLog) -> Result<(), StoreError> {
+    /// Copies what the order stream has behind what was copied.
+    pub(crate) fn sync(&mut self, log: &EventLog) -> Result<(), StoreError> {
+        let mut page = self.continuation(log)?;
+        while !page.is_empty() {
+            self.apply_page(log, &page)?;
+            page = log.read(ORDER, self.note.next, PAGE)?;
+        }
+        self.doomed = None;
+        Ok(())
+    }
+
+    /// The order events behind those that were copied. Refuses a ledger that is not what it was when it was
+    /// copied: one that was restored from an old backup, or whose server has lost what it acknowledged.
+    fn continuation(&self, log: &EventLog) -> Result<Vec<StoredEvent>, StoreError> {
         let Some(last) = self.note.next.checked_sub(1) else {
-            return Ok(());
+            return log.read(ORDER, 0, PAGE);
         };
-        let found = log.read(ORDER, last, 1)?;
-        match found.first() {
-            Some(event) if event.id == self.note.last => Ok(()),
+        let mut found = log.read(ORDER, last, PAGE)?.into_iter();
+        match found.next() {
+            Some(event) if event.id == self.note.last => Ok(found.collect()),
             Some(_) | None => Err(StoreError::Damaged(format!(
                 "it has lost what this machine has seen of it, {} frames; if that is known, remove {} \
                  and start again",
                 self.note.position,
                 self.path.display()
             ))),
-        }
-    }
-
-    /// Copies what the order stream has behind what was copied.
-    pub(crate) fn sync(&mut self, log: &EventLog) -> Result<(), StoreError> {
-        loop {
-            let page = log.read(ORDER, self.note.next, PAGE)?;
-            if page.is_empty() {
-                self.doomed = None;
-                return Ok(());
-            }
-            self.apply_page(log, &page)?;
         }
     }
 
