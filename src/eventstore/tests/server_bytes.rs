@@ -148,12 +148,16 @@ fn a_ledger_that_has_lost_what_was_seen_of_it_is_refused() {
             .unwrap()
             .with_cache(&cache)
     };
-    filled(&places);
+    let warm = filled(&places);
+    let mut waiting = warm.claim().unwrap();
     assert!(at().reader().is_ok());
     places
         .double
         .kept()
         .change("x/ktsu:order", |events| drop(events.pop()));
+    // Not even the next owner, which has seen it in this process, takes it.
+    let refused = waiting.acquire().unwrap_err();
+    assert!(refused.to_string().contains("has lost"), "{refused}");
     let refused = at().reader().err().unwrap();
     let StoreError::Damaged(why) = &refused else {
         panic!("{refused}");
