@@ -168,13 +168,19 @@ pub(super) fn ledger(reader: &mut ConfigReader<'_>, fields: &Fields<'_>) -> Opti
         named.and_then(|address| address.split_once("://")),
         fields.get("ledger"),
     ) {
-        if !["postgres", "postgresql"].contains(&scheme) {
-            let words = "ledger must be the path of a file, or postgres://ROLE@HOST/DATABASE";
-            return reader.bad_value(node, words);
-        }
+        let kind = scheme.strip_suffix("+discover").unwrap_or(scheme);
+        let password = match kind {
+            "postgres" | "postgresql" => "PGPASSWORD",
+            "esdb" | "kurrentdb" | "kurrent" | "kdb" => "KTSU_EVENTSTORE_PASSWORD",
+            _ => {
+                let words = "ledger must be the path of a file, postgres://ROLE@HOST/DATABASE or \
+                             esdb://HOST:2113";
+                return reader.bad_value(node, words);
+            }
+        };
         let role = rest.split_once('@').map(|(role, _)| role);
         if role.is_some_and(|role| role.contains(':')) || rest.contains("password=") {
-            let words = "ledger must not have a password: set the variable PGPASSWORD";
+            let words = format!("ledger must not have a password: set the variable {password}");
             return reader.bad_value(node, words);
         }
     }

@@ -38,7 +38,7 @@ fn every_key_is_read() {
 }
 
 #[test]
-fn a_ledger_may_be_on_postgresql_and_its_password_is_not_in_the_file() {
+fn a_ledger_may_be_on_a_server_and_its_password_is_not_in_the_file() {
     let (_dir, path) = file("name: here\nledger: postgres://ann@db.example/work\n");
     let environment = Environment::load(&path).unwrap();
     let ledger = environment.ledger.as_deref();
@@ -46,6 +46,7 @@ fn a_ledger_may_be_on_postgresql_and_its_password_is_not_in_the_file() {
     for (address, why) in [
         ("postgres://ann:pw@db.example/work", "PGPASSWORD"),
         ("postgres://db.example/work?password=pw", "PGPASSWORD"),
+        ("esdb://ann:pw@db.example:2113", "KTSU_EVENTSTORE_PASSWORD"),
         (
             "mysql://ann@db.example/work",
             "postgres://ROLE@HOST/DATABASE",

@@ -36,7 +36,7 @@ const MAX_CONNECTING: usize = 64;
 
 /// A pool of connections. Cloning is cheap, and clones share it.
 #[derive(Clone)]
-pub struct ConnectionPool(Client<BoundedConnector, Body>);
+pub struct ConnectionPool(Arc<Client<BoundedConnector, Body>>);
 
 impl Default for ConnectionPool {
     fn default() -> Self {
@@ -63,7 +63,7 @@ impl ConnectionPool {
                 certificates,
                 places: Arc::new(Semaphore::new(MAX_CONNECTING)),
             });
-        Self(client)
+        Self(Arc::new(client))
     }
 
     /// Sends to the authority of the request's URI. A request that a closed connection did not

@@ -10,7 +10,6 @@
 
 mod audit;
 mod connection;
-mod holder;
 mod owner_row;
 mod parameters;
 mod queries;
@@ -31,14 +30,14 @@ use std::sync::Arc;
 use ktsu_ledger::canonical::CanonicalJson;
 use ktsu_ledger::store::{
     AppendRefusal, Audit, Backlog, Cursor, Filter, Lease, LedgerStatus, Maintenance, OwnerSight,
-    Page, Tail, WalCheckpoint,
+    OwnerState, OwnerWatch, Page, Tail, WalCheckpoint,
 };
 use ktsu_ledger::{
     Backend, Entry, Epoch, Hash, IndexRow, LedgerOwner, OwnError, Reader, Record, Store,
     StoreError, StreamId,
 };
 
-use owner_row::{OwnerRow, OwnerWatch};
+use owner_row::owner_row;
 use queries::PostgresQueries;
 use server::PostgresServer;
 use values::column;
@@ -54,6 +53,8 @@ const MIN_VERSION: i32 = 140_000;
 #[derive(Clone)]
 pub struct PostgresPlace {
     server: PostgresServer,
+    /// On a server that writes: one that follows could show an owner that has long been replaced.
+    primary: Arc<PostgresQueries>,
     watch: Arc<OwnerWatch>,
 }
 
@@ -81,8 +82,12 @@ impl FromStr for PostgresPlace {
 
 impl PostgresPlace {
     fn of(server: PostgresServer) -> Self {
-        let watch = Arc::new(OwnerWatch::new(PostgresQueries::of_primary(&server)));
-        Self { server, watch }
+        let primary = Arc::new(PostgresQueries::of_primary(&server));
+        Self {
+            server,
+            primary,
+            watch: Arc::default(),
+        }
     }
 
     /// The place whose servers prove themselves by the authorities of a PEM file, if one is given.
@@ -168,7 +173,7 @@ fn check_format(ledger: &PostgresQueries) -> Result<(), StoreError> {
 impl Backend for PostgresPlace {
     fn make(&self) -> Result<bool, StoreError> {
         let doing = "make the tables of a ledger";
-        let ledger = self.watch.ledger();
+        let ledger = self.primary.as_ref();
         check_server(ledger)?;
         if has_tables(ledger)? {
             check_format(ledger)?;
@@ -210,25 +215,20 @@ impl Backend for PostgresPlace {
     }
 
     fn store(&self) -> Result<Box<dyn Store>, StoreError> {
-        check_server(self.watch.ledger())?;
-        check_format(self.watch.ledger())?;
+        check_server(&self.primary)?;
+        check_format(&self.primary)?;
         Ok(self.store_after(None))
     }
 
     fn claim(&self) -> Result<Box<dyn Store>, OwnError> {
-        check_server(self.watch.ledger())?;
-        check_format(self.watch.ledger())?;
-        let free = self.watch.wait()?;
+        check_server(&self.primary)?;
+        check_format(&self.primary)?;
+        let free = self.watch.wait(&|| owner_row(&self.primary))?;
         Ok(self.store_after(Some(free)))
     }
 
     fn look(&self) -> Result<OwnerSight, StoreError> {
-        let (row, is_free) = self.watch.look()?;
-        Ok(OwnerSight {
-            owner: row.owner(),
-            is_free,
-            position: row.head,
-        })
+        Ok(self.watch.sight(&owner_row(&self.primary)?))
     }
 
     fn status(&self) -> Result<LedgerStatus, StoreError> {
@@ -236,13 +236,13 @@ impl Backend for PostgresPlace {
     }
 
     fn owner(&self) -> Result<Option<LedgerOwner>, StoreError> {
-        Ok(OwnerRow::of(&PostgresQueries::new(&self.server))?.owner())
+        Ok(owner_row(&PostgresQueries::new(&self.server))?.owner())
     }
 }
 
 impl PostgresPlace {
     /// The end that writes; its owner comes after this state of the ledger, if one is given.
-    fn store_after(&self, free: Option<OwnerRow>) -> Box<dyn Store> {
+    fn store_after(&self, free: Option<OwnerState>) -> Box<dyn Store> {
         Box::new(PostgresStore {
             place: self.clone(),
             writer: Writer::new(PostgresQueries::of_owner(&self.server), free),

@@ -3,7 +3,7 @@
 use ktsu_ledger::store::{LedgerStatus, Replica, StoreError};
 use tokio_postgres::Row;
 
-use crate::owner_row::OwnerRow;
+use crate::owner_row::owner_row;
 use crate::queries::PostgresQueries;
 use crate::values::{column, unsigned};
 
@@ -17,7 +17,7 @@ const WAITING: &str = "no standby is connected to the server of the ledger, and 
 
 /// The state of a ledger.
 pub(crate) fn of(ledger: &PostgresQueries) -> Result<LedgerStatus, StoreError> {
-    let row = OwnerRow::of(ledger)?;
+    let row = owner_row(ledger)?;
     let question = "SELECT coalesce(sum(pg_total_relation_size(to_regclass(name))), 0)::bigint
          FROM unnest(ARRAY['ledger', 'streams', 'frames', 'blobs', 'removals', 'index_rows']) AS name";
     let sizes = ledger.ask(question, &Vec::new)?;

@@ -12,15 +12,14 @@ use ktsu_ledger::removal::Removal;
 use ktsu_ledger::store::columns::int;
 use ktsu_ledger::store::precondition::{StoreView, check, unnamed_blobs};
 use ktsu_ledger::store::{
-    AppendRefusal, Entry, Epoch, IndexRow, Lease, MAX_PAGE, StoreError, Tail,
+    AppendRefusal, Entry, Epoch, Holder, IndexRow, Lease, MAX_PAGE, OwnerState, StoreError, Tail,
 };
 use ktsu_ledger::{Hash, Reader as _, Record, StreamId};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::connection::{Connection, SqlParameter};
-use crate::holder::Holder;
-use crate::owner_row::OwnerRow;
+use crate::owner_row::owner_row;
 use crate::parameters::{GroupFrames, frame_parameters, group_parameters, row_parameters};
 use crate::queries::{PostgresQueries, StoredStream};
 use crate::statements::{ACQUIRE, APPEND, BEAT, BEGIN, CLEAR, RELEASE};
@@ -40,7 +39,7 @@ const RENEWING: &str = "renew the ownership of the ledger";
 pub(crate) struct Writer {
     pub(crate) ledger: PostgresQueries,
     /// The state in which the ledger was free, if its owner is to be the next one after that.
-    free: Option<OwnerRow>,
+    free: Option<OwnerState>,
     /// The epoch that it has acquired.
     epoch: Option<Epoch>,
     /// The URL at which this owner listens.
@@ -67,7 +66,7 @@ struct Looked {
 }
 
 impl Writer {
-    pub(crate) fn new(ledger: PostgresQueries, free: Option<OwnerRow>) -> Self {
+    pub(crate) fn new(ledger: PostgresQueries, free: Option<OwnerState>) -> Self {
         Self {
             ledger,
             free,
@@ -102,7 +101,7 @@ impl Writer {
         let connection = self.connection(doing)?;
         let rows = self.change(&connection, doing, ACQUIRE, parameters)?;
         let Some(row) = rows.first() else {
-            let stored = OwnerRow::of(&self.ledger)?.epoch;
+            let stored = owner_row(&self.ledger)?.epoch;
             let ours = expected.map_or(0, |Epoch(epoch)| epoch);
             return Err(StoreError::Fenced { ours, stored });
         };
@@ -394,7 +393,7 @@ impl Writer {
         if let Some(head) = self.head {
             return Ok(head);
         }
-        let head = OwnerRow::of(&self.ledger)?.head;
+        let head = owner_row(&self.ledger)?.head;
         self.head = Some(head);
         Ok(head)
     }
@@ -403,7 +402,7 @@ impl Writer {
     /// was stored late.
     fn overtaken(&mut self, Epoch(ours): Epoch) -> StoreError {
         self.head = None;
-        match OwnerRow::of(&self.ledger).map(|row| row.epoch) {
+        match owner_row(&self.ledger).map(|row| row.epoch) {
             Ok(stored) if stored == ours => {
                 StoreError::Unknown("an earlier message came late".to_owned())
             }

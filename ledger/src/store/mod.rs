@@ -19,10 +19,12 @@ mod audit;
 pub mod columns;
 mod entry;
 mod error;
+mod holder;
 mod index;
 pub mod lease;
 mod maintenance;
 mod memory;
+mod owner_watch;
 pub mod precondition;
 pub(crate) mod sqlite;
 mod status;
@@ -32,11 +34,16 @@ use std::fmt;
 pub use audit::{Audit, Inspection, RawBlob, RawFrame, RemovedStream};
 pub use entry::{Entry, EntryError};
 pub use error::{AppendRefusal, StoreError};
+pub use holder::{Holder, ParseHolderError};
 pub use index::{Cursor, Filter, IndexRow, Page, ParseCursorError};
 pub use lease::Lease;
 pub use maintenance::{Backlog, Maintenance, WalCheckpoint};
 pub use memory::MemoryStore;
-pub use sqlite::{FORMAT, SIDE_FILES, SqliteReader, SqliteStore, stored_bytes};
+pub use owner_watch::{OwnerState, OwnerWatch};
+pub use sqlite::{
+    FORMAT, MirrorChange, OpenMirrorError, SIDE_FILES, SqliteMirror, SqliteReader, SqliteStore,
+    stored_bytes,
+};
 pub use status::{LedgerOwner, LedgerStatus, OwnerSight, Replica};
 
 use crate::canonical::CanonicalJson;

@@ -325,7 +325,7 @@ fn an_address_that_names_no_ledger_is_no_file_and_its_password_is_not_shown() {
         let refused = desk.ktsu(&[command, &["--ledger", address]].concat());
         refused
             .is(2)
-            .warns("mysql://… is no place for a ledger: it is a file, or postgres://ROLE@HOST/DATABASE")
+            .warns("mysql://… is no place for a ledger: it is a file, postgres://ROLE@HOST/DATABASE or esdb://HOST:2113")
             .warns("--ledger FILE");
         assert!(!format!("{refused:?}").contains("s3cret"));
     }

@@ -173,6 +173,8 @@ pub(crate) fn fresh_file(path: &Path) -> Result<File, StoreError> {
 pub(super) enum Durability {
     /// Once the log is synced.
     Synced,
+    /// At once; after a loss of power an earlier state may be found, and a whole one.
+    Cached,
     /// At once. See [`super::SqliteStore::open_without_syncs`].
     Lost,
 }
@@ -197,6 +199,7 @@ pub(super) fn open_owner(paths: &Paths, durability: Durability) -> Result<Connec
     must_be_ours(paths, &connection)?;
     let synchronous = match durability {
         Durability::Synced => "FULL",
+        Durability::Cached => "NORMAL",
         Durability::Lost => "OFF",
     };
     // What is deleted is overwritten: frames of removed runs do not linger in free pages.

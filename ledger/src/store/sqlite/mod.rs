@@ -12,6 +12,7 @@
 //! lock           who owns the file                hard_links    further names of the file
 //! reserve        space for a start on a full disk backup        copies, and restoring one
 //! verification   a file in any state              removal       deleting streams
+//! mirror         a copy of a ledger on a server
 //! ```
 
 pub mod backup;
@@ -21,6 +22,7 @@ mod file_identity;
 mod files;
 pub mod hard_links;
 pub mod lock;
+mod mirror;
 mod queries;
 mod reader;
 mod removal;
@@ -37,8 +39,10 @@ use rusqlite::config::DbConfig;
 use rusqlite::wal::CheckpointMode;
 use rusqlite::{Connection, ErrorCode, MAIN_DB};
 
+pub use mirror::{OpenMirrorError, SqliteMirror};
 pub use reader::SqliteReader;
 pub use schema::FORMAT;
+pub use write::MirrorChange;
 
 pub use files::{SIDE_FILES, stored_bytes};
 

@@ -3,7 +3,7 @@
 //! The tails of active streams are cached, so that checking an entry needs no look-up; the unique
 //! index on (stream, seq) guards against errors. The cache is dropped after any failure.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
@@ -36,6 +36,18 @@ impl Tails {
     /// Drops the cache: the disk may differ.
     pub(super) fn forget(&mut self) {
         self.0.clear();
+    }
+
+    /// Remembers what a transaction changed, if it was committed.
+    pub(super) fn learn(&mut self, is_committed: bool, pending: HashMap<StreamId, StreamRow>) {
+        match is_committed {
+            true => {
+                for (stream, known) in pending {
+                    self.put(stream, known);
+                }
+            }
+            false => self.forget(),
+        }
     }
 
     fn get(
@@ -87,58 +99,76 @@ pub(super) fn append(
 ) -> Result<Vec<Result<u64, AppendRefusal>>, StoreError> {
     let mut pending = HashMap::new();
     let appended = transaction(connection, Some(epoch), || {
-        let mut insert = Insert::prepare(connection)?;
-        let mut results = Vec::with_capacity(entries.len());
-        for entry in entries {
+        append_to(connection, tails, &mut pending, entries).map(|change| change.results)
+    });
+    tails.learn(appended.is_ok(), pending);
+    appended
+}
+
+/// What an append changes.
+#[derive(Debug, Default)]
+pub struct MirrorChange {
+    /// The last number of each entry, or why it was refused.
+    pub results: Vec<Result<u64, AppendRefusal>>,
+    /// The blobs that the ledger did not have.
+    pub new_blobs: HashSet<Hash>,
+    /// The blobs that were deleted with each stream that was removed.
+    pub deleted: HashMap<StreamId, Vec<Hash>>,
+}
+
+/// Appends entries within a transaction.
+pub(super) fn append_to(
+    connection: &Connection,
+    tails: &mut Tails,
+    pending: &mut HashMap<StreamId, StreamRow>,
+    entries: &[Entry],
+) -> Result<MirrorChange, StoreError> {
+    let mut change = MirrorChange::default();
+    let mut insert = Insert::prepare(connection)?;
+    for entry in entries {
+        let mut view = TransactionView {
+            ledger: Queries(connection),
+            tails,
+            pending,
+        };
+        if let Some(refused) = check(entry, &mut view)? {
+            change.results.push(Err(refused));
+            continue;
+        }
+        let known = view.cached_tail(entry.stream())?.map(|known| known.id);
+        let id = insert.entry(known, entry, &mut change.new_blobs)?;
+        let tail = entry.tail();
+        let known = StreamRow {
+            id,
+            tail: Some(tail),
+        };
+        pending.insert(entry.stream().clone(), known);
+        for (at, removed, removal) in entry.removals() {
             let mut view = TransactionView {
                 ledger: Queries(connection),
                 tails,
-                pending: &pending,
+                pending,
             };
-            if let Some(refused) = check(entry, &mut view)? {
-                results.push(Err(refused));
-                continue;
-            }
-            let known = view.cached_tail(entry.stream())?.map(|known| known.id);
-            let id = insert.entry(known, entry)?;
-            let tail = entry.tail();
-            let known = StreamRow {
-                id,
-                tail: Some(tail),
-            };
-            pending.insert(entry.stream().clone(), known);
-            for (at, removed, removal) in entry.removals() {
-                let mut view = TransactionView {
-                    ledger: Queries(connection),
-                    tails,
-                    pending: &pending,
-                };
-                let blobs = unnamed_blobs(removal, &mut view)?;
-                let id = removal::delete(connection, removed, &blobs, at)?;
-                let gone = StreamRow { id, tail: None };
-                pending.insert(removed.stream.clone(), gone);
-            }
-            results.push(Ok(tail.seq));
+            let blobs = unnamed_blobs(removal, &mut view)?;
+            let id = removal::delete(connection, removed, &blobs, at)?;
+            let gone = StreamRow { id, tail: None };
+            pending.insert(removed.stream.clone(), gone);
+            change.deleted.insert(removed.stream.clone(), blobs);
         }
-        Ok(results)
-    });
-    match &appended {
-        Ok(_) => {
-            for (stream, known) in pending {
-                tails.put(stream, known);
-            }
-        }
-        Err(_) => tails.forget(),
+        change.results.push(Ok(tail.seq));
     }
-    appended
+    Ok(change)
 }
 
 /// Deletes every index row.
 pub(super) fn clear_index(connection: &Connection, epoch: Epoch) -> Result<(), StoreError> {
-    transaction(connection, Some(epoch), || {
-        let cleared = connection.execute("DELETE FROM index_rows", []);
-        cleared.map(|_| ()).map_err(failed)
-    })
+    transaction(connection, Some(epoch), || clear_index_of(connection))
+}
+
+/// Deletes every index row within a transaction.
+pub(super) fn clear_index_of(connection: &Connection) -> Result<(), StoreError> {
+    let cleared = connection.execute("DELETE FROM index_rows", []);
+    cleared.map(|_| ()).map_err(failed)
 }
 
 /// Puts index rows.
@@ -147,24 +177,27 @@ pub(super) fn put_rows(
     epoch: Epoch,
     rows: &[IndexRow],
 ) -> Result<(), StoreError> {
-    transaction(connection, Some(epoch), || {
-        for row in rows {
-            let owner = row
-                .key
-                .as_deref()
-                .map(|key| Queries(connection).owner_of(key));
-            let owner = owner.transpose()?.flatten();
-            if owner.is_some_and(|owner| owner != row.stream) {
-                return Err(StoreError::KeyTwice(row.stream.clone()));
-            }
-            put_row(connection, row)?;
+    transaction(connection, Some(epoch), || put_rows_to(connection, rows))
+}
+
+/// Puts index rows within a transaction.
+pub(super) fn put_rows_to(connection: &Connection, rows: &[IndexRow]) -> Result<(), StoreError> {
+    for row in rows {
+        let owner = row
+            .key
+            .as_deref()
+            .map(|key| Queries(connection).owner_of(key));
+        let owner = owner.transpose()?.flatten();
+        if owner.is_some_and(|owner| owner != row.stream) {
+            return Err(StoreError::KeyTwice(row.stream.clone()));
         }
-        Ok(())
-    })
+        put_row(connection, row)?;
+    }
+    Ok(())
 }
 
 /// Runs some work between BEGIN and COMMIT, in an epoch.
-fn transaction<T>(
+pub(super) fn transaction<T>(
     connection: &Connection,
     epoch: Option<Epoch>,
     work: impl FnOnce() -> Result<T, StoreError>,
@@ -258,10 +291,17 @@ impl<'a> Insert<'a> {
     }
 
     /// Inserts an entry that was checked; gives the number of its stream.
-    fn entry(&mut self, stream: Option<i64>, entry: &Entry) -> Result<i64, StoreError> {
+    fn entry(
+        &mut self,
+        stream: Option<i64>,
+        entry: &Entry,
+        new_blobs: &mut HashSet<Hash>,
+    ) -> Result<i64, StoreError> {
         for blob in entry.blobs() {
             let parameters = params![&blob.hash.as_bytes()[..], blob.text.as_str()];
-            self.blob.execute(parameters).map_err(failed)?;
+            if self.blob.execute(parameters).map_err(failed)? > 0 {
+                new_blobs.insert(blob.hash);
+            }
         }
         let stream = match stream {
             Some(stream) => stream,
@@ -293,7 +333,7 @@ impl<'a> Insert<'a> {
     }
 }
 
-fn new_stream(connection: &Connection, stream: &StreamId) -> Result<i64, StoreError> {
+pub(super) fn new_stream(connection: &Connection, stream: &StreamId) -> Result<i64, StoreError> {
     let mut statement = connection
         .prepare_cached("INSERT INTO streams (name) VALUES (?1)")
         .map_err(failed)?;

@@ -1,4 +1,4 @@
-//! The process that owns a ledger, as its row names it.
+//! The process that owns a ledger on a server, as the ledger names it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,7 +11,7 @@ use rustix::process::{Pid, test_kill_process};
 /// As text its parts are separated by spaces: machine, process, the boot of the machine, the process's
 /// namespace, and when it began.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Holder {
+pub struct Holder {
     machine: String,
     pid: u32,
     boot: String,
@@ -21,7 +21,7 @@ pub(crate) struct Holder {
 
 /// The text names no process.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct ParseHolderError;
+pub struct ParseHolderError;
 
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -54,7 +54,7 @@ impl FromStr for Holder {
 
 impl Holder {
     /// This process.
-    pub(crate) fn this() -> Self {
+    pub fn this() -> Self {
         let pid = std::process::id();
         let uname = rustix::system::uname();
         Self {
@@ -72,12 +72,12 @@ impl Holder {
     }
 
     /// For people: its machine and its number there.
-    pub(crate) fn name(&self) -> String {
+    pub fn name(&self) -> String {
         format!("process {} of {}", self.pid, self.machine)
     }
 
     /// Returns `true` if this machine knows that the process has ended.
-    pub(crate) fn has_ended(&self) -> bool {
+    pub fn has_ended(&self) -> bool {
         let here = Self::this();
         let is_here = self.boot == here.boot && self.namespace == here.namespace;
         is_here && self.boot != word("") && !self.may_be_at_work()
