@@ -153,7 +153,7 @@ struct BusyMark {
 }
 
 /// The place for a task.
-pub(super) enum Placement {
+pub(super) enum TaskPlacement {
     /// At the runtime of this index. Until it is dropped, the place is taken.
     Offer(usize, Arc<()>),
     /// None is free: look again after this time, or when a task ends.
@@ -187,7 +187,7 @@ impl Fleet {
     }
 
     /// A place for a task that was offered to some of them.
-    pub(super) fn place(&self, instances: &Instances, tried: &[bool], now: u64) -> Placement {
+    pub(super) fn place(&self, instances: &Instances, tried: &[bool], now: u64) -> TaskPlacement {
         let at = Instant::now();
         let known = self.0.iter().enumerate();
         let candidates: Vec<Candidate> = known
@@ -197,11 +197,11 @@ impl Fleet {
             })
             .collect();
         match choose(&candidates) {
-            RuntimeChoice::Exhausted => Placement::Exhausted,
-            RuntimeChoice::Full => Placement::Full(self.next_look(at)),
+            RuntimeChoice::Exhausted => TaskPlacement::Exhausted,
+            RuntimeChoice::Full => TaskPlacement::Full(self.next_look(at)),
             RuntimeChoice::Take(index) => match self.0.get(index) {
-                Some(record) => Placement::Offer(index, Arc::clone(&record.offers)),
-                None => Placement::Exhausted,
+                Some(record) => TaskPlacement::Offer(index, Arc::clone(&record.offers)),
+                None => TaskPlacement::Exhausted,
             },
         }
     }

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc};
 
 use super::run::Message;
-use super::runtimes::{Fleet, Instances, MAX_SILENT_TICKS, Placement, Unavailability};
+use super::runtimes::{Fleet, Instances, MAX_SILENT_TICKS, TaskPlacement, Unavailability};
 use super::token::TaskName;
 use ktsu_contract::report::{Heartbeat, HeartbeatAck, HeartbeatTask};
 
@@ -100,7 +100,7 @@ impl Supervisor {
     }
 
     /// A place at a runtime, for a task that was offered to some of them in this round.
-    pub(super) fn place(&self, tried: &[bool]) -> Placement {
+    pub(super) fn place(&self, tried: &[bool]) -> TaskPlacement {
         let watched = self.state.lock();
         watched.fleet.place(&watched.instances, tried, watched.now)
     }

@@ -21,7 +21,7 @@ use crate::Shared;
 use crate::peers::ServicePeer;
 use crate::recorded::{recorded, with_repeated_text};
 use crate::run::{Message, ReportMessage, ReportOrigin};
-use crate::runtimes::{Placement, Unavailability};
+use crate::runtimes::{TaskPlacement, Unavailability};
 use crate::supervise::WatchRequest;
 use crate::token::TaskName;
 use ktsu_contract::in_process::AgentRuntime;
@@ -274,7 +274,7 @@ impl Dispatch {
         shared.identify_unknown_runtimes().await;
         while supervisor.awaits_runtime(&self.name, attempt) && !shared.runs.is_draining() {
             match supervisor.place(&tried) {
-                Placement::Offer(index, place) => {
+                TaskPlacement::Offer(index, place) => {
                     let is_long = pause >= MAX_RETRY_PAUSE;
                     let offered = self.offer(shared, index, body.clone(), is_long).await;
                     drop(place);
@@ -290,13 +290,13 @@ impl Dispatch {
                         .take(1)
                         .for_each(|it| *it = true);
                 }
-                Placement::Full(look) => {
+                TaskPlacement::Full(look) => {
                     supervisor.waits_for_place(&self.name, attempt);
                     let _ = tokio::time::timeout(look, supervisor.place_freed()).await;
                     tried.fill(false);
                     pause = MIN_RETRY_PAUSE;
                 }
-                Placement::Exhausted => {
+                TaskPlacement::Exhausted => {
                     // A runtime that is being restarted is back before long.
                     tokio::time::sleep(pause).await;
                     tried.fill(false);

@@ -20,8 +20,8 @@ fn tried(candidate: Candidate) -> Candidate {
 /// The index that an offer goes to.
 fn offered(fleet: &Fleet, instances: &Instances, tried: &[bool]) -> Option<usize> {
     match fleet.place(instances, tried, NOW) {
-        Placement::Offer(index, _) => Some(index),
-        Placement::Full(_) | Placement::Exhausted => None,
+        TaskPlacement::Offer(index, _) => Some(index),
+        TaskPlacement::Full(_) | TaskPlacement::Exhausted => None,
     }
 }
 
@@ -76,7 +76,7 @@ fn tasks_of_an_instance_and_dispatches_under_way_take_its_places() {
     let fourth = fleet.place(&instances, &[], NOW);
     assert!(matches!(
         fleet.place(&instances, &[], NOW),
-        Placement::Full(_)
+        TaskPlacement::Full(_)
     ));
     drop(task);
     assert_eq!(
@@ -91,7 +91,7 @@ fn tasks_of_an_instance_and_dispatches_under_way_take_its_places() {
 fn of_runtimes_that_nothing_is_known_of_the_one_with_fewest_dispatches_is_first() {
     let (instances, fleet) = (Instances::default(), Fleet::of([false, false]));
     let first = fleet.place(&instances, &[], NOW);
-    assert!(matches!(first, Placement::Offer(0, _)));
+    assert!(matches!(first, TaskPlacement::Offer(0, _)));
     assert_eq!(offered(&fleet, &instances, &[]), Some(1));
 }
 
@@ -109,7 +109,7 @@ async fn a_runtime_that_says_that_it_is_full_is_offered_nothing_for_a_while() {
     let instances = Instances::default();
     let mut fleet = Fleet::of([false]);
     fleet.unavailable(0, Unavailability::Busy);
-    let Placement::Full(look) = fleet.place(&instances, &[true], NOW) else {
+    let TaskPlacement::Full(look) = fleet.place(&instances, &[true], NOW) else {
         panic!("a task waits for a place");
     };
     assert_eq!(look, MIN_BUSY);
@@ -117,7 +117,7 @@ async fn a_runtime_that_says_that_it_is_full_is_offered_nothing_for_a_while() {
     assert_eq!(offered(&fleet, &instances, &[]), Some(0));
     fleet.unavailable(0, Unavailability::Busy);
     let again = fleet.place(&instances, &[true], NOW);
-    assert!(matches!(again, Placement::Full(look) if look == MIN_BUSY * 2));
+    assert!(matches!(again, TaskPlacement::Full(look) if look == MIN_BUSY * 2));
 }
 
 #[test]

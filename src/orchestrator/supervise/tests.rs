@@ -232,7 +232,7 @@ async fn the_end_of_a_task_wakes_one_that_waits_for_its_place() {
         let name = lab.watch(id);
         lab.supervisor.accepted((index, &name, 1), Some(id), None);
     }
-    assert!(matches!(lab.supervisor.place(&[]), Placement::Full(_)));
+    assert!(matches!(lab.supervisor.place(&[]), TaskPlacement::Full(_)));
     assert!(lab.supervisor.awaits_runtime(&a, 1));
     let name = TaskName {
         step: "two".to_owned(),
@@ -240,5 +240,8 @@ async fn the_end_of_a_task_wakes_one_that_waits_for_its_place() {
     };
     lab.supervisor.forget(&name);
     lab.supervisor.place_freed().await;
-    assert!(matches!(lab.supervisor.place(&[]), Placement::Offer(1, _)));
+    assert!(matches!(
+        lab.supervisor.place(&[]),
+        TaskPlacement::Offer(1, _)
+    ));
 }
