@@ -1,11 +1,12 @@
 //! Every status of the routes that runtimes call, once.
 
+use ktsu::assemble::{Agents, LedgerPlace, Setup, reading};
 use serde_json::{Value, json};
 
 use super::describe::{Case, Described};
 use crate::support::model::{self, KEY, Model};
 use crate::support::sink::Reply;
-use crate::support::{Lab, Sink};
+use crate::support::{Client, KitDir, Lab, Sink, process};
 
 const ONE: &str = "pipeline: [{id: s1, agent: ./agents/echo.agent.yaml, params: {msg: hi}}]\n";
 
@@ -39,6 +40,27 @@ pub(super) async fn all(api: &Described) -> Vec<Case> {
         assert_eq!(answer.status, 503, "{which}: {}", answer.text());
     }
     lab.close().await;
+    let mut seen: Vec<Case> = api.seen().into_iter().collect();
+    seen.extend(at_a_reader(&kit, &api).await);
+    seen
+}
+
+/// 503: an engine that only reads leaves what runtimes say to the owner of the ledger.
+async fn at_a_reader(kit: &KitDir, api: &Described) -> Vec<Case> {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("ledger.db");
+    let owner = Lab::on_file(&path, kit, &[KEY]).await;
+    let setup = Setup {
+        agents: Agents::Nowhere,
+        resume_unfinished: false,
+        ..Setup::embedded(kit.load(), None, process(&[KEY]), LedgerPlace::File(path))
+    };
+    let reading = reading::open(setup).await.unwrap();
+    let api = api.at(&Client::of(&reading.url));
+    let beat = r#"{"runtime_id":"rt-1","active":[]}"#;
+    assert_eq!(api.post("/heartbeat", beat).await.status, 503);
+    reading.close().await;
+    owner.close().await;
     api.seen().into_iter().collect()
 }
 
