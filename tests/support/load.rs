@@ -70,8 +70,8 @@ struct Journal {
 pub(crate) struct Load {
     /// The engines that there are.
     urls: watch::Sender<Vec<String>>,
-    /// Where each acknowledged run was, and when its request was sent and answered.
-    acknowledged: watch::Sender<Vec<(String, Instant, Instant)>>,
+    /// How many runs were acknowledged.
+    acknowledged: watch::Sender<usize>,
     journal: Mutex<Journal>,
     finish: AtomicBool,
     moves: AtomicU64,
@@ -120,18 +120,29 @@ impl Load {
         self.urls.send_replace(urls.collect());
     }
 
-    /// Waits until some runs are acknowledged whose requests were sent since a time; gives the time of
-    /// the last of them, and the engine.
-    pub(crate) async fn acknowledged(&self, count: usize, since: Instant) -> (Instant, String) {
+    /// Waits until so many runs more are acknowledged.
+    pub(crate) async fn acknowledged(&self, more: usize) {
         let mut all = self.acknowledged.subscribe();
-        let last = |all: &Vec<(String, Instant, Instant)>| {
-            let later = all.iter().filter(|(_, sent, _)| *sent > since);
-            let last = later.skip(count - 1).map(|(url, _, at)| (*at, url.clone()));
-            last.min()
+        let wanted = *all.borrow() + more;
+        let waiting = all.wait_for(|all| *all >= wanted);
+        drop(guarded("acknowledged runs", waiting).await.unwrap());
+    }
+
+    /// Asks the engines in turn for a run that none of them knows, until one starts it: the owner, since
+    /// another one answers for a run that is there. When that was, and the engine's URL.
+    pub(crate) async fn accepted(&self) -> (Instant, String) {
+        let number = self.moves.fetch_add(1, Ordering::Relaxed);
+        let token = format!("new-{number}");
+        let asked = async {
+            let mut url = String::new();
+            loop {
+                url = self.another(&url).await;
+                if self.ask(&url, &token, false).await.is_some() {
+                    return (Instant::now(), url);
+                }
+            }
         };
-        let waiting = all.wait_for(|all| last(all).is_some());
-        let all = guarded("acknowledged runs", waiting).await.unwrap();
-        last(&all).unwrap()
+        guarded("an accepted run", asked).await
     }
 
     /// How often a client went to another engine.
@@ -209,7 +220,6 @@ impl Load {
         };
         let headers = [("Idempotency-Key", token)];
         let body = json!({ "token": token }).to_string();
-        let sent = Instant::now();
         let client = Client::of(url);
         let answer = client.try_send("POST", path, &headers, body);
         let answer = answer.await.filter(|answer| answer.status != 503)?;
@@ -223,8 +233,7 @@ impl Load {
         let mut journal = self.journal.lock().unwrap();
         let runs = journal.accepted.entry(token.to_owned()).or_default();
         runs.insert(run.clone());
-        let acknowledged = (url.to_owned(), sent, Instant::now());
-        self.acknowledged.send_modify(|all| all.push(acknowledged));
+        self.acknowledged.send_modify(|all| *all += 1);
         Some(run)
     }
 

@@ -229,7 +229,7 @@ fn is_accepted(there: &Machine, url: &str) -> bool {
     command.args(["invoke", "hello", "--orchestrator", url, "--json", "--wait"]);
     command.args([
         "--idempotency-key",
-        "from there",
+        "from-there",
         "--input",
         r#"{"n": "there"}"#,
     ]);

@@ -20,18 +20,18 @@ async fn a_standby_takes_over_from_a_killed_owner_and_nothing_is_lost_or_done_tw
     for _ in 0..failovers() {
         let standby = place.engine();
         load.engines(&[&owner.url, &standby.url]);
-        load.acknowledged(clients(), Instant::now()).await;
+        load.acknowledged(clients()).await;
         // A moment by chance, in the middle of the work.
         tokio::time::sleep(Duration::from_micros(random.next(300_000))).await;
         load.is_at_work();
         let killed = Instant::now();
         beside(|| owner.kill());
-        let (accepted, url) = load.acknowledged(1, killed).await;
+        let (accepted, url) = load.accepted().await;
         assert_eq!(url, standby.url);
         is_in_time(accepted - killed);
         owner = standby;
     }
-    load.acknowledged(clients(), Instant::now()).await;
+    load.acknowledged(clients()).await;
     load.finish(&owner.client()).await;
     beside(|| owner.kill());
     let work = beside(|| load.compare(&place.ledger(), &place.sink.heard()));

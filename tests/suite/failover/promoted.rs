@@ -25,19 +25,19 @@ async fn lose(primary: &Server, replica: &Server, schema: &str, random: &mut Ran
     let load = Load::begin(clients());
     let engines = [place.engine(), place.engine()];
     load.engines(&[&engines[0].url, &engines[1].url]);
-    load.acknowledged(clients(), Instant::now()).await;
+    load.acknowledged(clients()).await;
     // A moment by chance, in the middle of the work.
     let more = random.next(clients() as u64) as usize;
-    load.acknowledged(1 + more, Instant::now()).await;
+    load.acknowledged(1 + more).await;
     load.is_at_work();
     let lost = Instant::now();
     beside(|| primary.stop_at_once());
     beside(|| replica.promote());
     let promoted = Instant::now();
-    let (accepted, url) = load.acknowledged(1, promoted).await;
+    let (accepted, url) = load.accepted().await;
     eprintln!("the other server writes after {:?}", promoted - lost);
     is_in_time(accepted - promoted);
-    load.acknowledged(clients(), accepted).await;
+    load.acknowledged(clients()).await;
     let owner = engines.iter().find(|engine| engine.url == url).unwrap();
     load.finish(&owner.client()).await;
     for engine in engines {
