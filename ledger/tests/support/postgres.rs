@@ -206,6 +206,11 @@ impl Server {
         );
     }
 
+    /// Starts it again after that.
+    pub(crate) fn start_again(&self) {
+        self.begin("");
+    }
+
     /// Makes a server that follows another one write.
     pub(crate) fn promote(&self) {
         self.run("pg_ctl", &["-D", &self.data(), "-s", "-w", "promote"]);

@@ -24,7 +24,7 @@ const LINK: [&str; 2] = ["10.41.0.1/30", "10.41.0.2/30"];
 const SERVER: &str = "10.41.1.1";
 const PORT: &str = "5050";
 const HELLO: &str = r#"
-params: {schema: {type: object, required: [n], properties: {n: {type: string}}}}
+params: {schema: {type: object, required: [n], properties: {n: {}}}}
 pipeline:
   - {id: t, transform: {inputs: [{from: params.n}], ops: []}}
 output: {map: {n: "{{ step.t.result }}"}}
@@ -190,7 +190,7 @@ async fn between_two_machines() {
     let cut = Arc::new(AtomicBool::new(false));
     let clients = (0..8).map(|number| tokio::spawn(invoke(owner.client(), number, cut.clone())));
     let clients: Vec<_> = clients.collect();
-    owner.client().run("hello", json!({"n": "first"})).await;
+    owner.client().run_hello(10).await;
     beside(|| there.cut());
     let since = Instant::now();
     cut.store(true, Ordering::SeqCst);
