@@ -8,6 +8,7 @@ mod cut_off;
 mod killed;
 mod promoted;
 mod reported;
+mod waiting;
 
 use std::process::Command;
 use std::sync::Arc;
