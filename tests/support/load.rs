@@ -134,12 +134,14 @@ impl Load {
         let number = self.moves.fetch_add(1, Ordering::Relaxed);
         let token = format!("new-{number}");
         let asked = async {
-            let mut url = String::new();
             loop {
-                url = self.another(&url).await;
-                if self.ask(&url, &token, false).await.is_some() {
-                    return (Instant::now(), url);
+                let urls = self.urls.borrow().clone();
+                for url in urls {
+                    if self.ask(&url, &token, false).await.is_some() {
+                        return (Instant::now(), url);
+                    }
                 }
+                tokio::time::sleep(PACE / 5).await;
             }
         };
         guarded("an accepted run", asked).await
