@@ -44,6 +44,8 @@ mod evidence;
 mod expensive;
 #[path = "suite/exports.rs"]
 mod exports;
+#[path = "suite/failover/mod.rs"]
+mod failover;
 #[path = "suite/far_away.rs"]
 mod far_away;
 #[path = "suite/first_turn.rs"]

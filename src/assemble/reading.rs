@@ -34,8 +34,8 @@ use ktsu_server::ServerLimits;
 use ktsu_subscriptions::EventFeed;
 use ktsu_telemetry::{Metrics, Telemetry};
 
-/// The time that answers under way may take at the end.
-const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
+/// The time that answers under way may take at the end. A standby that takes over waits for them.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// The reason why nothing is written, as writers report it.
 const NO_TOKENS_REASON: &str =

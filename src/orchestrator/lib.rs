@@ -62,6 +62,7 @@ pub use tools::{BuiltinServer, PostOutcome, ProtocolAnswer, ToolStream};
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use ktsu_ledger::appender::Appender;
 use ktsu_ledger::event::plan::Variable;
@@ -96,6 +97,8 @@ use tools::BuiltinServers;
 
 /// The default limit of active runs; further requests are refused and may be repeated.
 pub const MAX_ACTIVE: usize = MAX_ACTIVE_RUNS;
+/// The time between two looks at a run without a task here.
+const ELSEWHERE_POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The parts that the engine works with; see `assemble`.
 pub struct OrchestratorParts {
@@ -354,12 +357,25 @@ impl Orchestrator {
     /// Waits until a run has ended, durably. Returns at once if it is not under way.
     ///
     /// # Errors
-    /// Why the run's task stopped before its end.
+    /// Why the run's task stopped before its end, or the ledger cannot be read.
     pub async fn wait_until_ended(&self, run_id: &str) -> Result<(), String> {
-        match self.watch(run_id) {
-            Some(mut progress) => wait_for(&mut progress, |progress| progress.ended).await,
-            None => Ok(()),
+        loop {
+            if let Some(mut progress) = self.watch(run_id) {
+                return wait_for(&mut progress, |progress| progress.ended).await;
+            }
+            if !self.is_observer() || !self.is_open(run_id).await? {
+                return Ok(());
+            }
+            tokio::time::sleep(ELSEWHERE_POLL_INTERVAL).await;
         }
+    }
+
+    /// Returns `true` if the ledger has a run without an end.
+    async fn is_open(&self, run_id: &str) -> Result<bool, String> {
+        let stream = StreamId::run(run_id).map_err(|error| error.to_string())?;
+        let row = self.readers().with(move |reader| reader.row(&stream)).await;
+        let row = row.map_err(|error| error.to_string())?;
+        Ok(row.is_some_and(|row| row.open))
     }
 
     async fn wait_until_recorded(&self, run_id: &str) -> Result<(), InvokeError> {

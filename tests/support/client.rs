@@ -246,6 +246,20 @@ impl Events {
         }
     }
 
+    /// The next event; nothing once the stream is closed, or has a problem, which is no end either.
+    pub(crate) async fn next_unless_broken(&mut self) -> Option<Event> {
+        loop {
+            let text = self.block().await?;
+            if field(&text, "event").as_deref() == Some("problem") {
+                self.broken = true;
+                return None;
+            }
+            if let Some(event) = parse(&text) {
+                return Some(event);
+            }
+        }
+    }
+
     /// The id of the next event without data, which only says where to go on.
     pub(crate) async fn bookmark(&mut self) -> u64 {
         loop {

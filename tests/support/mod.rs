@@ -13,6 +13,7 @@ pub(crate) mod gate;
 #[path = "../../ledger/tests/support/late.rs"]
 pub(crate) mod late;
 pub(crate) mod ledgers;
+pub(crate) mod load;
 pub(crate) mod lookalikes;
 pub(crate) mod model;
 #[path = "../../ledger/tests/support/postgres.rs"]

@@ -28,6 +28,8 @@ pub(crate) struct Server {
     programs: PathBuf,
     folder: tempfile::TempDir,
     ledgers: AtomicU64,
+    /// A command around each of its programs.
+    around: Vec<String>,
 }
 
 impl Server {
@@ -45,7 +47,7 @@ impl Server {
         if let Some(server) = shared.upgrade() {
             return Some(server);
         }
-        let server = Arc::new(Self::start(programs, |_| String::new()));
+        let server = Arc::new(Self::start(programs, Vec::new(), |_| String::new()));
         *shared = Arc::downgrade(&server);
         Some(server)
     }
@@ -53,7 +55,19 @@ impl Server {
     /// A server for one test alone.
     pub(crate) fn alone() -> Option<Self> {
         Self::get()?;
-        programs().map(|programs| Self::start(programs, |_| String::new()))
+        programs().map(|programs| Self::start(programs, Vec::new(), |_| String::new()))
+    }
+
+    /// A server for one test alone on another machine, as a command around its programs makes it, where
+    /// it listens at an address and trusts its network.
+    pub(crate) fn elsewhere(around: Vec<String>, address: &str) -> Option<Self> {
+        let server = Self::start(programs()?, around, |server| {
+            let file = format!("{}/pg_hba.conf", server.data());
+            let mut file = OpenOptions::new().append(true).open(file).unwrap();
+            file.write_all(b"host all all samenet trust\n").unwrap();
+            format!("-c listen_addresses={address}")
+        });
+        Some(server)
     }
 
     /// A server for one test alone that encrypts connections to 127.0.0.1, and its port there. `ca.pem`
@@ -63,7 +77,7 @@ impl Server {
         let free = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = free.local_addr().unwrap().port();
         drop(free);
-        let server = Self::start(programs()?, |server| {
+        let server = Self::start(programs()?, Vec::new(), |server| {
             server.certify("ca", "server");
             let folder = server.folder.path().display();
             // Settings of the file can be changed later, others not.
@@ -99,12 +113,13 @@ impl Server {
         self.folder.path().join(name)
     }
 
-    fn start(programs: PathBuf, more: impl FnOnce(&Self) -> String) -> Self {
+    fn start(programs: PathBuf, around: Vec<String>, more: impl FnOnce(&Self) -> String) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let server = Self {
             programs,
             folder,
             ledgers: AtomicU64::new(0),
+            around,
         };
         let open = std::fs::Permissions::from_mode(0o777);
         std::fs::set_permissions(server.folder.path(), open).unwrap();
@@ -146,16 +161,19 @@ impl Server {
 
     fn command_at(&self, program: PathBuf, arguments: &[&str]) -> Command {
         let is_root = std::fs::metadata("/proc/self").unwrap().uid() == 0;
-        let mut command = match is_root {
-            true => {
-                let mut command = Command::new("setpriv");
-                let user = ["--reuid", UNPRIVILEGED, "--regid", UNPRIVILEGED];
-                command.args(user).arg("--clear-groups").arg(&program);
-                command
-            }
-            false => Command::new(&program),
-        };
-        command.args(arguments).current_dir(self.folder.path());
+        let mut words = self.around.clone();
+        if is_root {
+            let user = ["setpriv", "--reuid", UNPRIVILEGED, "--regid", UNPRIVILEGED];
+            words.extend(user.map(str::to_owned));
+            words.push("--clear-groups".to_owned());
+        }
+        words.push(program.display().to_string());
+        let mut words = words.into_iter();
+        let mut command = Command::new(words.next().unwrap());
+        command
+            .args(words)
+            .args(arguments)
+            .current_dir(self.folder.path());
         command.stdin(Stdio::null()).stdout(Stdio::null());
         command
     }
@@ -179,6 +197,25 @@ impl Server {
         );
     }
 
+    /// Stops the server as a loss of its machine would.
+    pub(crate) fn stop_at_once(&self) {
+        let data = self.data();
+        self.run(
+            "pg_ctl",
+            &["-D", &data, "-s", "-w", "-m", "immediate", "stop"],
+        );
+    }
+
+    /// Starts it again after that.
+    pub(crate) fn start_again(&self) {
+        self.begin("");
+    }
+
+    /// Makes a server that follows another one write.
+    pub(crate) fn promote(&self) {
+        self.run("pg_ctl", &["-D", &self.data(), "-s", "-w", "promote"]);
+    }
+
     /// A server that follows this one, which waits for it from then on before it acknowledges anything.
     pub(crate) fn standby(&self) -> Self {
         let folder = tempfile::tempdir().unwrap();
@@ -188,6 +225,7 @@ impl Server {
             programs: self.programs.clone(),
             folder,
             ledgers: AtomicU64::new(0),
+            around: Vec::new(),
         };
         let socket = self.folder.path().display().to_string();
         let copy = [
@@ -282,11 +320,10 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let data = self.data();
-        self.run(
-            "pg_ctl",
-            &["-D", &data, "-s", "-w", "-m", "immediate", "stop"],
-        );
+        let is_running = self.folder.path().join("data/postmaster.pid").exists();
+        if is_running {
+            self.stop_at_once();
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use ktsu_opening::engine::open_reading;
 use ktsu_orchestrator::OwnerView;
 
 /// The time between two looks at the owner.
-const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Refuses a ledger that only one machine can own, and an engine without the keys of an owner.
 pub(super) fn check(setup: &Setup) -> Result<(), Failure> {
