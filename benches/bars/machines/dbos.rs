@@ -16,14 +16,11 @@ pub(super) fn steps(
 ) -> Result<(String, f64), String> {
     let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
     let environment = folder.path().join("dbos");
-    output(
-        Command::new("python3")
-            .args(["-m", "venv"])
-            .arg(&environment),
-    )?;
+    let mut make = Command::new("python3");
+    output(make.args(["-m", "venv"]).arg(&environment))?;
     let python = environment.join("bin/python");
-    let pip = ["-m", "pip", "install", "--quiet", "--retries", "1", "dbos"];
-    output(Command::new(&python).args(pip))?;
+    let pip = "-m pip install --quiet --retries=1 --timeout=5 dbos";
+    output(Command::new(&python).args(pip.split(' ')))?;
     let mut program = Command::new(&python);
     program.arg(PROGRAM).arg(address(&server.file("")));
     program.args([at_once.to_string(), seconds.to_string()]);
