@@ -10,6 +10,7 @@ use axum::http::{Request, StatusCode};
 use ktsu::assemble::Engine;
 use ktsu_egress::{Client, EgressPolicy};
 use ktsu_gateway::{self as gateway, Gateway};
+use ktsu_kit::Kit;
 use ktsu_peer::Peer;
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
@@ -56,8 +57,8 @@ providers: [{name: here, type: scripted, config: {rules: rules.yaml}}]
 model_groups: [{name: std, models: [here/echo]}]
 ";
 
-/// A kit whose model answers after some milliseconds.
-fn kit(folder: &Path, delay: Duration) {
+/// A kit in a folder, whose model answers after some milliseconds.
+pub(crate) fn kit(folder: &Path, delay: Duration) -> Arc<Kit> {
     let rules = format!(
         "rules:\n  - delay_ms: {}\n    reply: {{answer: done}}\n",
         delay.as_millis()
@@ -73,12 +74,12 @@ fn kit(folder: &Path, delay: Duration) {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, text).unwrap();
     }
+    let kit = ktsu_kit::load(folder).unwrap_or_else(|_| panic!("the kit of the bench is sound"));
+    Arc::new(kit)
 }
 
 async fn open(folder: &Path, delay: Duration) -> Engine {
-    kit(folder, delay);
-    let kit = ktsu_kit::load(folder).unwrap_or_else(|_| panic!("the kit of the bench is sound"));
-    engine::open(folder, Arc::new(kit)).await
+    engine::open(folder, kit(folder, delay)).await
 }
 
 /// A run, request to reply; its envelope.
@@ -99,22 +100,13 @@ pub(crate) fn one_step(effort: Effort, table: &mut Table) {
     let rounds = effort.of(200, 40);
     let folder = disk::folder();
     let mut bare = disk::Bare::new();
-    let (mut whole, mut effect, mut syncs) = (Vec::new(), Vec::new(), Vec::new());
-    engine::runtime().block_on(async {
+    let alone = engine::runtime().block_on(async {
         let engine = open(folder.path(), Duration::ZERO).await;
-        let provider = provider(folder.path());
-        for round in 0..rounds {
-            let params = json!({"msg": format!("message {round}")});
-            let started = Instant::now();
-            run(&engine, "one", &params).await;
-            whole.push(started.elapsed());
-            effect.push(call(&provider, &params).await);
-            syncs.push(bare.sync(4096, 3));
-        }
+        let alone = alone(&engine, folder.path(), rounds, || bare.sync(4096, 3)).await;
         engine.close().await.unwrap();
+        alone
     });
-    let (whole, effect, sync) = (median(&mut whole), median(&mut effect), median(&mut syncs));
-    let overhead = whole.saturating_sub(effect);
+    let (overhead, effect, sync) = (alone.overhead(), alone.effect, alone.bare);
     let bar = 4 * sync + Duration::from_millis(3);
     table.add(Row {
         what: format!(
@@ -127,6 +119,47 @@ pub(crate) fn one_step(effort: Effort, table: &mut Table) {
         bar: format!("≤ 4 syncs + 3 ms = {}", ms(bar)),
         met: Some(overhead <= bar),
     });
+}
+
+/// Runs of one agent step, one at a time; medians.
+pub(crate) struct Alone {
+    /// From the request to the reply.
+    whole: Duration,
+    /// The model call without an engine.
+    pub(crate) effect: Duration,
+    /// What was measured beside each run.
+    pub(crate) bare: Duration,
+}
+
+impl Alone {
+    /// What the engine adds to the model call.
+    pub(crate) fn overhead(&self) -> Duration {
+        self.whole.saturating_sub(self.effect)
+    }
+}
+
+/// Measures runs of one agent step, each beside its model call and something else.
+pub(crate) async fn alone(
+    engine: &Engine,
+    folder: &Path,
+    rounds: usize,
+    mut beside: impl FnMut() -> Duration,
+) -> Alone {
+    let provider = provider(folder);
+    let (mut whole, mut effect, mut bare) = (Vec::new(), Vec::new(), Vec::new());
+    for round in 0..rounds {
+        let params = json!({"msg": format!("message {round}")});
+        let started = Instant::now();
+        run(engine, "one", &params).await;
+        whole.push(started.elapsed());
+        effect.push(call(&provider, &params).await);
+        bare.push(beside());
+    }
+    Alone {
+        whole: median(&mut whole),
+        effect: median(&mut effect),
+        bare: median(&mut bare),
+    }
 }
 
 /// The gateway alone.

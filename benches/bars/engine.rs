@@ -33,7 +33,20 @@ pub(crate) async fn open(folder: &Path, kit: Arc<Kit>) -> Engine {
     open_in(folder, kit, None, BTreeMap::new()).await
 }
 
-/// The same in an environment, with these variables.
+/// An engine whose ledger is in another place, with these variables.
+pub(crate) async fn open_on(
+    ledger: LedgerPlace,
+    kit: Arc<Kit>,
+    process: BTreeMap<String, String>,
+) -> Engine {
+    let setup = Setup {
+        ledger,
+        ..setup(Path::new("."), kit, None, process)
+    };
+    assemble::open(setup).await.unwrap()
+}
+
+/// As [`open`], in an environment, with these variables.
 pub(crate) async fn open_in(
     folder: &Path,
     kit: Arc<Kit>,

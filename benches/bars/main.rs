@@ -21,9 +21,12 @@ mod engine;
 mod fold;
 mod http;
 mod looking;
+mod machines;
 mod memory;
 mod metrics;
 mod plans;
+#[path = "../../ledger/tests/support/postgres.rs"]
+mod postgres;
 mod start;
 mod steps;
 mod subscribers;
@@ -53,7 +56,7 @@ impl Effort {
 type Part = fn(Effort, &mut Table);
 
 /// In the order they are measured: the quiet ones before those that fill the disk's queue.
-const PARTS: [(&str, Part); 36] = [
+const PARTS: [(&str, Part); 37] = [
     ("binary", binary::measure),
     ("validate", validate::measure),
     ("bombs", bombs::measure),
@@ -87,6 +90,7 @@ const PARTS: [(&str, Part); 36] = [
     ("sweep", sweep::measure),
     ("waiting", waiting::measure),
     ("metrics", metrics::measure),
+    ("machines", machines::measure),
     ("start", start::measure),
     ("verify", back::verify),
     ("export", back::export),
@@ -107,7 +111,7 @@ fn main() {
     let mut table = Table::default();
     for (name, part) in PARTS {
         if words.is_empty() || words.iter().any(|word| name.contains(word.as_str())) {
-            eprint_progress(name);
+            say(&format!("measuring {name} …"));
             part(Effort { quick }, &mut table);
         }
     }
@@ -115,6 +119,6 @@ fn main() {
 }
 
 #[expect(clippy::print_stderr, reason = "the table alone goes to stdout")]
-fn eprint_progress(name: &str) {
-    eprintln!("measuring {name} …");
+fn say(words: &str) {
+    eprintln!("{words}");
 }

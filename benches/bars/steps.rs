@@ -1,18 +1,19 @@
 //! Pure steps, made durable: many runs at once, and one run alone.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use ktsu::assemble::Engine;
+use ktsu_kit::Kit;
 use ktsu_ledger::appender::Counters;
 
 use crate::table::{Row, Table, median, ms, per_second, thousands};
 use crate::{Effort, disk, engine, plans};
 
 /// Transforms of a run.
-const STEPS: u32 = 100;
+pub(crate) const STEPS: u32 = 100;
 /// Runs at once.
-const RUNS: usize = 64;
+pub(crate) const RUNS: usize = 64;
 /// The most bytes of a frame that is measured here.
 const FRAME: usize = 600;
 
@@ -20,11 +21,19 @@ const FRAME: usize = 600;
 pub(crate) fn many_runs(effort: Effort, table: &mut Table) {
     let time = Duration::from_secs(effort.of(10, 2));
     let folder = disk::folder();
-    let (finished, took, before, after) = engine::runtime().block_on(sustain(folder.path(), time));
-    let steps = per_second(finished * STEPS as usize, took);
-    let commits = after.commits - before.commits;
-    let frames = after.frames - before.frames;
-    let group = usize::try_from(frames / commits.max(1)).unwrap();
+    let load = engine::runtime().block_on(async {
+        let engine = engine::open(folder.path(), kit()).await;
+        let load = sustain(&engine, time).await;
+        engine.close().await.unwrap();
+        load
+    });
+    let (steps, group) = (load.steps(), load.group());
+    let Load {
+        took,
+        before,
+        after,
+        ..
+    } = load;
     let bodies = engine::bodies(folder.path(), 200_000);
     let longest = longest_step_frame(&bodies);
     assert!(longest <= FRAME, "a step's frame has {longest} bytes");
@@ -67,35 +76,69 @@ fn longest_step_frame(bodies: &[String]) -> usize {
     steps.map(String::len).max().unwrap_or_default()
 }
 
-async fn sustain(
-    folder: &std::path::Path,
-    time: Duration,
-) -> (usize, Duration, Counters, Counters) {
-    let engine = engine::open(folder, plans::kit(&[("chain", &plans::chain(STEPS, None))])).await;
-    engine::reply(&engine, "chain").await;
+/// What many runs at once did.
+pub(crate) struct Load {
+    /// How long each run took that has ended.
+    pub(crate) times: Vec<Duration>,
+    /// How long all of them took.
+    pub(crate) took: Duration,
+    before: Counters,
+    after: Counters,
+}
+
+impl Load {
+    /// Steps per second.
+    pub(crate) fn steps(&self) -> f64 {
+        per_second(self.times.len() * STEPS as usize, self.took)
+    }
+
+    /// Frames stored.
+    pub(crate) fn frames(&self) -> usize {
+        usize::try_from(self.after.frames - self.before.frames).unwrap()
+    }
+
+    /// Frames of a commit.
+    pub(crate) fn group(&self) -> usize {
+        let commits = self.after.commits - self.before.commits;
+        self.frames() / usize::try_from(commits.max(1)).unwrap()
+    }
+}
+
+/// The workflow that is measured.
+pub(crate) fn kit() -> Arc<Kit> {
+    plans::kit(&[("chain", &plans::chain(STEPS, None))])
+}
+
+/// Keeps so many runs going for a time.
+pub(crate) async fn sustain(engine: &Engine, time: Duration) -> Load {
+    engine::reply(engine, "chain").await;
     let before = engine.appender().counters();
-    let finished = Arc::new(AtomicUsize::new(0));
     let started = Instant::now();
     let clients: Vec<_> = (0..RUNS)
         .map(|_| {
             let orchestrator = engine.orchestrator.clone();
-            let finished = Arc::clone(&finished);
             tokio::spawn(async move {
+                let mut times = Vec::new();
                 while started.elapsed() < time {
+                    let asked = Instant::now();
                     let run = engine::invoke(&orchestrator, "chain").await;
                     orchestrator.wait_until_ended(&run).await.unwrap();
-                    finished.fetch_add(1, Ordering::Relaxed);
+                    times.push(asked.elapsed());
                 }
+                times
             })
         })
         .collect();
+    let mut times = Vec::new();
     for client in clients {
-        client.await.unwrap();
+        times.extend(client.await.unwrap());
     }
-    let took = started.elapsed();
-    let after = engine.appender().counters();
-    engine.close().await.unwrap();
-    (finished.load(Ordering::Relaxed), took, before, after)
+    Load {
+        times,
+        took: started.elapsed(),
+        before,
+        after: engine.appender().counters(),
+    }
 }
 
 /// One run alone, from the request to the reply with its envelope.
@@ -107,8 +150,7 @@ pub(crate) fn one_run(effort: Effort, table: &mut Table) {
     let mut commits = Vec::new();
     let mut times: Vec<Duration> = Vec::new();
     engine::runtime().block_on(async {
-        let kit = plans::kit(&[("chain", &plans::chain(STEPS, None))]);
-        let engine = engine::open(folder.path(), kit).await;
+        let engine = engine::open(folder.path(), kit()).await;
         for _ in 0..rounds {
             let before = engine.appender().counters().commits;
             let started = Instant::now();
