@@ -180,3 +180,26 @@ fn of_two_servers_the_one_that_writes_is_read_though_the_other_comes_first_and_i
     assert!(ledger.owner().unwrap().is_some());
     thread.shutdown().unwrap();
 }
+
+#[test]
+fn an_owner_stops_once_its_server_lacks_what_was_acknowledged() {
+    let Some(server) = Server::get() else { return };
+    let (place, schema) = server.ledger();
+    let mut store = place.store().unwrap();
+    let epoch = store.acquire().unwrap();
+    assert!(append(store.as_mut(), epoch, "kept"));
+    assert!(append(store.as_mut(), epoch, "lost"));
+    // As a server that followed has it which did not get the last frame.
+    server.sql(&format!(
+        "SET search_path = {schema}; SET session_replication_role = replica;
+         DELETE FROM frames WHERE pos = (SELECT max(pos) FROM frames);
+         UPDATE ledger SET head = head - 1"
+    ));
+    let beaten = store.lease().unwrap().beat(epoch);
+    assert!(matches!(beaten, Err(StoreError::Damaged(_))), "{beaten:?}");
+    let next = [entry(&run("next"), None, vec![ended()])];
+    let first = store.append(epoch, &next);
+    assert!(matches!(first, Err(StoreError::Unknown(_))), "{first:?}");
+    let then = store.append(epoch, &next);
+    assert!(matches!(then, Err(StoreError::Damaged(_))), "{then:?}");
+}

@@ -28,7 +28,12 @@ pub(super) enum ServiceKind {
 }
 
 /// The routes that everybody may call: they say nothing of what is worked on.
-const PUBLIC: [(&str, &str); 2] = [("GET", "/health"), ("GET", "/openapi.json")];
+const PUBLIC: [(&str, &str); 4] = [
+    ("GET", "/health"),
+    ("HEAD", "/health"),
+    ("GET", "/openapi.json"),
+    ("HEAD", "/openapi.json"),
+];
 
 impl ServiceKind {
     /// The roles that may call the routes of a service which are not public.
@@ -109,7 +114,7 @@ impl ServiceAccess {
         let token = access::token(request.headers()).ok().flatten();
         let known = token.and_then(|token| self.principals.authenticate(token));
         let Some(known) = known else {
-            let words = "a token of a service is needed: set KTSU_TOKEN of the caller";
+            let words = "a token of a service is needed: that of a principal of the caller's file with its role, or KTSU_TOKEN";
             return Some(refused(StatusCode::UNAUTHORIZED, "unauthorized", words));
         };
         if kind.roles().iter().any(|role| known.roles.contains(role)) {

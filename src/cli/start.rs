@@ -33,6 +33,7 @@ use ktsu_opening::kit::load_kit_as;
 use ktsu_opening::ledger::DAMAGED_HINT;
 use ktsu_opening::peer::client_token;
 use ktsu_orchestrator::{AwaitedEffects, LedgerState, OwnerView};
+use ktsu_peer as peer;
 
 /// The time between two checks of the state of the ledger.
 const SIGNAL_POLL_INTERVAL: Duration = Duration::from_millis(250);
@@ -189,8 +190,8 @@ impl Arguments {
     /// The place where agents run.
     fn agents(&self, listen: &ListenSettings) -> Result<Agents, Failure> {
         if self.service == Some(ServiceArguments::Orchestrator) {
-            let runtimes = urls(&self.runtime_url);
-            let gateways = urls(&self.gateway_url);
+            let runtimes = urls(&self.runtime_url)?;
+            let gateways = urls(&self.gateway_url)?;
             return Ok(match runtimes.is_empty() {
                 true => Agents::Nowhere,
                 false => Agents::Remote { runtimes, gateways },
@@ -218,6 +219,7 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
     let logs = StartLog::open(format, arguments.reload_settings(common))?;
     // Options are checked before files are read.
     arguments.host.as_deref().map(address).transpose()?;
+    urls(arguments.own_url.as_slice())?;
     let signals = Signals::new()?;
     let keeps_ledger = matches!(
         arguments.service,
@@ -247,7 +249,7 @@ async fn runtime(
     signals: Signals,
     logs: StartLog,
 ) -> Result<ExitCode, Failure> {
-    let needed = |given: &[String], flag: &str, example: &str| match urls(given) {
+    let needed = |given: &[String], flag: &str, example: &str| match urls(given)? {
         urls if urls.is_empty() => {
             let words = format!("the runtime needs {flag}");
             Err(Failure::could_not_run(words).hint(format!("{flag} {example}")))
@@ -532,16 +534,18 @@ fn drain_time(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_millis(ms))
 }
 
-/// URLs as they are configured, each once.
-fn urls(given: &[String]) -> Vec<String> {
+/// URLs of services as they are configured, each once.
+fn urls(given: &[String]) -> Result<Vec<String>, Failure> {
     let mut urls: Vec<String> = Vec::new();
     for url in given {
         let url = url.trim().trim_end_matches('/');
-        if !url.is_empty() && !urls.iter().any(|known| known == url) {
-            urls.push(url.to_owned());
+        if url.is_empty() || urls.iter().any(|known| known == url) {
+            continue;
         }
+        peer::split(url).map_err(Failure::of)?;
+        urls.push(url.to_owned());
     }
-    urls
+    Ok(urls)
 }
 
 fn address(host: &str) -> Result<IpAddr, Failure> {

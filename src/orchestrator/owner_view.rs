@@ -21,6 +21,8 @@ struct LastSight {
     at: Instant,
     /// The highest position of all looks.
     longest: u64,
+    /// Set once it was shorter than that.
+    shorter: Option<ShorterLedger>,
 }
 
 /// The owner of a ledger, as its standby shows it.
@@ -57,20 +59,20 @@ impl OwnerView {
     /// Notes a look at the ledger.
     ///
     /// # Errors
-    /// [`ShorterLedger`]; then it is not to be taken over.
+    /// [`ShorterLedger`]; from then on it is not to be taken over.
     pub fn note(&self, sight: OwnerSight) -> Result<(), ShorterLedger> {
         let mut last = self.last.lock();
         let before = last.as_ref().map_or(0, |last| last.longest);
         let now = sight.position;
+        let shorter = last.as_ref().and_then(|last| last.shorter);
+        let shorter = shorter.or_else(|| (now < before).then_some(ShorterLedger { now, before }));
         *last = Some(LastSight {
             sight,
             at: Instant::now(),
             longest: before.max(now),
+            shorter,
         });
-        match now < before {
-            true => Err(ShorterLedger { now, before }),
-            false => Ok(()),
-        }
+        shorter.map_or(Ok(()), Err)
     }
 
     /// The owner, once it was looked at.
@@ -111,8 +113,8 @@ mod tests {
         assert_eq!(view.note(sight(9, None)), Ok(()));
         let shorter = view.note(sight(8, None)).unwrap_err();
         assert_eq!((shorter.now, shorter.before), (8, 9));
-        assert!(view.note(sight(8, None)).is_err(), "it stays short");
-        assert_eq!(view.note(sight(9, None)), Ok(()));
+        let later = view.note(sight(10, None));
+        assert_eq!(later, Err(shorter), "what grew since is something else");
     }
 
     #[test]

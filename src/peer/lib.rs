@@ -12,11 +12,16 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::http::{Request, Response, Uri, header};
-use http_body_util::BodyExt as _;
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use tower::ServiceExt as _;
 
 pub use connections::ConnectionPool;
 use ktsu_contract::TOKEN_HEADER;
+
+/// The most bytes of an answer: no envelope has as many.
+const MAX_ANSWER_BYTES: usize = 1024 * 1024 * 1024;
+/// The most bytes of an answer between services: no reply of a model has as many.
+const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
 
 /// A service to call.
 #[derive(Clone)]
@@ -111,17 +116,29 @@ impl Peer {
     /// # Errors
     /// [`PeerError`].
     pub async fn call_and_read(&self, request: Request<Body>) -> Result<(u16, Vec<u8>), PeerError> {
+        self.call_within(MAX_ANSWER_BYTES, request).await
+    }
+
+    /// As [`Peer::call_and_read`], for an answer of so many bytes at most.
+    ///
+    /// # Errors
+    /// [`PeerError`], also where it has more.
+    pub async fn call_within(
+        &self,
+        most: usize,
+        request: Request<Body>,
+    ) -> Result<(u16, Vec<u8>), PeerError> {
         let response = self.call(request).await?;
         let status = response.status().as_u16();
-        let body = response
-            .into_body()
-            .collect()
-            .await
-            .map_err(|error| self.no_response(error.to_string()))?;
+        let body = Limited::new(response.into_body(), most).collect().await;
+        let body = body.map_err(|error| match error.downcast_ref::<LengthLimitError>() {
+            Some(_) => self.no_response(format!("its answer has more than {most} bytes")),
+            None => self.no_response(error.to_string()),
+        })?;
         Ok((status, body.to_bytes().to_vec()))
     }
 
-    /// Posts JSON, and reads the whole answer.
+    /// Posts JSON to a service, and reads the whole answer, a message between services.
     ///
     /// # Errors
     /// [`PeerError`].
@@ -136,8 +153,8 @@ impl Peer {
             request = request.header(*name, *value);
         }
         let request = request.body(Body::from(json));
-        self.call_and_read(request.map_err(|_| PeerError::InvalidUrl(self.name()))?)
-            .await
+        let request = request.map_err(|_| PeerError::InvalidUrl(self.name()))?;
+        self.call_within(MAX_MESSAGE_BYTES, request).await
     }
 
     /// As [`Peer::post`], with a time for the whole exchange.
@@ -220,6 +237,11 @@ fn origin(url: &str) -> Result<String, PeerError> {
         Some(_) | None => return Err(bad()),
     };
     let authority = uri.authority().ok_or_else(bad)?;
-    let port = authority.port_u16().unwrap_or(usual);
+    // A user or a password, or a port that is none.
+    let port = match authority.as_str().strip_prefix(authority.host()) {
+        Some("" | ":") => usual,
+        Some(_) => authority.port_u16().ok_or_else(bad)?,
+        None => return Err(bad()),
+    };
     Ok(format!("{scheme}://{}:{port}", authority.host()))
 }

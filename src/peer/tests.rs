@@ -139,3 +139,33 @@ fn a_url_is_split_and_an_error_keeps_its_query_to_itself() {
     let error = split("ftp://h/p?token=t0ken").unwrap_err().to_string();
     assert!(!error.contains("t0ken"), "{error}");
 }
+
+/// A service that answers without an end takes no more memory than an answer may have.
+#[tokio::test]
+async fn an_answer_without_an_end_is_no_answer() {
+    let endless = async || {
+        let pieces = futures_util::stream::repeat_with(|| Ok::<_, std::io::Error>(vec![0; 65_536]));
+        Body::from_stream(pieces)
+    };
+    let url = served(Router::new().route("/", post(endless))).await;
+    let answer = Peer::remote(&*url, None).post("/", &[], Bytes::new()).await;
+    let error = answer.unwrap_err().to_string();
+    assert!(
+        error.ends_with("its answer has more than 16777216 bytes"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_url_with_a_user_or_without_a_port_that_is_one_is_refused() {
+    for url in [
+        "http://u:p@h:1",
+        "http://h:99999",
+        "http://h:x",
+        "http://",
+        "h:1",
+    ] {
+        assert!(split(url).is_err(), "{url}");
+    }
+    assert_eq!(split("http://[::1]:5050/x").unwrap().0, "http://[::1]:5050");
+}

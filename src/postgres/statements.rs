@@ -11,13 +11,13 @@ macro_rules! synchronous {
 
 /// Renews the ownership, if the epoch is `$1`.
 pub(crate) const BEAT: &str = concat!(
-    "UPDATE ledger SET beat = beat + 1 WHERE id = 1 AND epoch = $1 RETURNING 1::bigint, ",
+    "UPDATE ledger SET beat = beat + 1 WHERE id = 1 AND epoch = $1 RETURNING 1::bigint, head, ",
     synchronous!()
 );
 /// Gives the ownership up, if the epoch is `$1`.
 pub(crate) const RELEASE: &str = concat!(
     "UPDATE ledger SET beat = beat + 1, holder = '', url = '' WHERE id = 1 AND epoch = $1
-     RETURNING 1::bigint, ",
+     RETURNING 1::bigint, head, ",
     synchronous!()
 );
 /// Makes another the owner, with a holder `$1` at a URL `$2`, if the epoch `$3`, the head `$4` and the

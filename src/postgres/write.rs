@@ -46,6 +46,8 @@ pub(crate) struct Writer {
     url: String,
     /// The position of the last frame, as far as it is known.
     head: Option<u64>,
+    /// The position up to which the server has acknowledged everything to this owner.
+    acknowledged: u64,
     /// What is remembered of streams; all of it is stored.
     tails: HashMap<StreamId, StoredStream>,
 }
@@ -73,6 +75,7 @@ impl Writer {
             epoch: None,
             url: String::new(),
             head: None,
+            acknowledged: 0,
             tails: HashMap::new(),
         }
     }
@@ -106,7 +109,8 @@ impl Writer {
             return Err(StoreError::Fenced { ours, stored });
         };
         self.tails.clear();
-        self.head = Some(unsigned(row, 1)?);
+        let head = unsigned(row, 1)?;
+        (self.head, self.acknowledged) = (Some(head), head);
         let epoch = Epoch(unsigned(row, 0)?);
         self.epoch = Some(epoch);
         Ok(epoch)
@@ -115,7 +119,9 @@ impl Writer {
     fn renew(&mut self, epoch: Epoch, statement: &str) -> Result<(), StoreError> {
         let connection = self.connection(RENEWING)?;
         let rows = self.change(&connection, RENEWING, statement, vec![number(epoch.0)])?;
-        self.must_be_fenced(epoch, &rows)
+        self.must_be_fenced(epoch, &rows)?;
+        let head = rows.first().map_or(Ok(0), |row| unsigned(row, 1))?;
+        self.must_have_all(head)
     }
 
     /// See [`ktsu_ledger::Store::append`].
@@ -244,6 +250,7 @@ impl Writer {
         let rows = self.change(connection, APPENDING, APPEND, parameters)?;
         self.must_be_fenced(epoch, &rows)?;
         self.head = Some(head + frames);
+        self.acknowledged = head + frames;
         let brought = group.iter().flat_map(Entry::blobs);
         looked.blobs.extend(brought.map(|blob| blob.hash));
         Ok(())
@@ -394,8 +401,21 @@ impl Writer {
             return Ok(head);
         }
         let head = owner_row(&self.ledger)?.head;
+        self.must_have_all(head)?;
         self.head = Some(head);
         Ok(head)
+    }
+
+    /// Checks that a server has what it has acknowledged: another one may have taken its place.
+    fn must_have_all(&self, head: u64) -> Result<(), StoreError> {
+        let acknowledged = self.acknowledged;
+        match head < acknowledged {
+            true => Err(damaged(&format!(
+                "it ends at position {head}, and the server had acknowledged {acknowledged}: \
+                 another server has taken its place"
+            ))),
+            false => Ok(()),
+        }
     }
 
     /// The error of an owner whose fence did not hold: another one has come, or a message of its own

@@ -117,19 +117,27 @@ impl ModelClient {
     ) -> LlmResponse {
         let mut backoff = Backoff::default();
         loop {
+            // What something else answered in place of a gateway counts if no gateway answers.
+            let mut foreign = None;
             for (index, gateway) in gateways.for_call(key) {
-                let answer = self.ask_peer(&gateway, request, key, json, silence).await;
-                if let Some(answer) = answer {
-                    gateways.answered(index);
-                    return answer;
+                match self.ask_peer(&gateway, request, key, json, silence).await {
+                    GatewayAnswer::Own(answer) => {
+                        gateways.answered(index);
+                        return *answer;
+                    }
+                    GatewayAnswer::Foreign(answer) => foreign = Some(*answer),
+                    GatewayAnswer::None => {}
                 }
                 gateways.is_away(index);
+            }
+            if let Some(answer) = foreign {
+                return answer;
             }
             backoff.wait().await;
         }
     }
 
-    /// Asks a gateway once; nothing if it does not answer, or is about to stop.
+    /// Asks a gateway once.
     async fn ask_peer(
         &self,
         gateway: &Peer,
@@ -137,7 +145,7 @@ impl ModelClient {
         key: &str,
         json: &Bytes,
         silence: &UnreachableWarning,
-    ) -> Option<LlmResponse> {
+    ) -> GatewayAnswer {
         let place = match &self.places {
             Some(places) => places.acquire().await.ok(),
             None => None,
@@ -148,26 +156,35 @@ impl ModelClient {
         drop(place);
         let duration_ms = millis_since(started);
         match answer {
-            Ok((200, body)) => Some(reply(request, duration_ms, &body)),
+            Ok((200, body)) => match reply(request, duration_ms, &body) {
+                Ok(answer) => GatewayAnswer::Own(Box::new(answer)),
+                Err(answer) => GatewayAnswer::Foreign(answer),
+            },
             Ok((status, body)) => {
                 let said: Option<ModelCallFailure> = serde_json::from_slice(&body).ok();
-                if said.as_ref().is_none_or(|said| said.error != DRAINING) {
-                    return Some(refused(request, duration_ms, status, said));
+                let code = said.as_ref().map(|said| said.error.as_str());
+                let code = code.unwrap_or_default().to_owned();
+                if code != DRAINING {
+                    let answer = Box::new(refused(request, duration_ms, status, said));
+                    return match code.is_empty() {
+                        true => GatewayAnswer::Foreign(answer),
+                        false => GatewayAnswer::Own(answer),
+                    };
                 }
                 tracing::debug!(
                     key,
                     "the gateway is about to stop: waiting for the next one"
                 );
-                None
+                GatewayAnswer::None
             }
             Err(error @ PeerError::InvalidUrl(_)) => {
                 let error = unreadable(error.to_string(), false);
-                Some(failure(request, duration_ms, error))
+                GatewayAnswer::Own(Box::new(failure(request, duration_ms, error)))
             }
             Err(error @ PeerError::NoResponse { .. }) => {
                 silence.warn_once("the gateway", error.url(), &error);
                 tracing::debug!(%error, key, "retrying a model call");
-                None
+                GatewayAnswer::None
             }
         }
     }
@@ -177,12 +194,24 @@ fn millis_since(started: Instant) -> u64 {
     u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
 
-fn reply(request: u64, duration_ms: u64, body: &[u8]) -> LlmResponse {
+/// What a gateway, or something in its place, answers to a call.
+enum GatewayAnswer {
+    /// A reply or an error of a gateway.
+    Own(Box<LlmResponse>),
+    /// Something that no gateway says, as the error that it is if no other gateway answers.
+    Foreign(Box<LlmResponse>),
+    /// Nothing, or that it is about to stop.
+    None,
+}
+
+/// A reply of a gateway, or the error that something else is.
+fn reply(request: u64, duration_ms: u64, body: &[u8]) -> Result<LlmResponse, Box<LlmResponse>> {
     match serde_json::from_slice(body) {
-        Ok(reply) => response(request, duration_ms, reply),
+        Ok(reply) => Ok(response(request, duration_ms, reply)),
         Err(error) => {
             let words = format!("the gateway's reply cannot be read: {error}");
-            failure(request, duration_ms, unreadable(words, true))
+            let answer = failure(request, duration_ms, unreadable(words, true));
+            Err(Box::new(answer))
         }
     }
 }
@@ -319,7 +348,7 @@ mod tests {
         let body =
             br#"{"content":"hi","model_resolved":"openai/gpt/x","tokens_in":3,"tokens_out":4,
                         "cost_usd":9.0,"cost_micro_usd":7,"prices":"p1","cached":true}"#;
-        let response = reply(12, 5, body);
+        let response = reply(12, 5, body).unwrap();
         let expected = LlmResponse {
             request: 12,
             content: Some("hi".to_owned()),
@@ -371,8 +400,41 @@ mod tests {
     #[test]
     fn a_reply_without_a_price_under_a_budget_is_no_reply_and_counts() {
         let body = br#"{"content":"hi","model_resolved":"p/m","tokens_in":3,"unpriced":true}"#;
-        let response = priced(reply(1, 2, body));
+        let response = priced(reply(1, 2, body).unwrap());
         assert_eq!(response.error.unwrap().code, "budget_unpriced");
         assert_eq!((response.content, response.tokens_in), (None, 3));
+    }
+
+    #[tokio::test]
+    async fn what_no_gateway_says_is_passed_over_for_a_gateway_and_otherwise_an_error() {
+        let serve = async |status: u16, body: &'static str| {
+            let status = axum::http::StatusCode::from_u16(status).unwrap();
+            let router = axum::Router::new().fallback(async move || (status, body));
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let url = format!("http://{}", listener.local_addr().unwrap());
+            tokio::spawn(async move { axum::serve(listener, router).await });
+            Peer::remote(url, None)
+        };
+        let own =
+            r#"{"content":"x","model_resolved":"p/m","tokens_in":1,"tokens_out":1,"cost_usd":0}"#;
+        let own = serve(200, own).await;
+        let call: InvokeModel =
+            serde_json::from_value(json!({"group": "g", "messages": [], "max_tokens": 1})).unwrap();
+        for (status, body) in [(503, "<h1>away</h1>"), (502, ""), (200, "<html>")] {
+            let proxy = serve(status, body).await;
+            let both = ModelClient::new(GatewayLink::Peers(vec![proxy.clone(), own.clone()]));
+            // Whichever of them a key picks first.
+            for key in 0..8 {
+                let answer = both.ask_alone(1, &key.to_string(), call.clone()).await;
+                assert_eq!(answer.error, None, "{status} {body}");
+            }
+            let alone = ModelClient::new(GatewayLink::Peers(vec![proxy]));
+            let answer = alone.ask_alone(1, "key", call.clone()).await;
+            assert!(
+                answer
+                    .error
+                    .is_some_and(|error| error.code == "internal_error")
+            );
+        }
     }
 }

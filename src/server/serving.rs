@@ -286,7 +286,14 @@ where
             () = seat.evicted() => return,
             _ = closing.changed() => return,
         };
-        let Ok(Ok(transport)) = accepted else { return };
+        let transport = match accepted {
+            Ok(Ok(transport)) => transport,
+            Ok(Err(error)) => {
+                tracing::debug!(%error, "a connection could not be encrypted");
+                return;
+            }
+            Err(_) => return,
+        };
         let socket = Socket::new(transport, Arc::clone(&seat), write_time);
         let connection = protocol.serve_connection(TokioIo::new(socket), answers);
         let mut connection = std::pin::pin!(connection);

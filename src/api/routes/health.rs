@@ -19,6 +19,9 @@ use ktsu_workflow::admit::ENGINE;
 /// The time a service may take to report its health.
 const PEER_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// The most bytes of such a report.
+const MAX_HEALTH_BYTES: usize = 64 * 1024;
+
 /// Whether the engine works, and the services it needs.
 #[utoipa::path(get, path = "/health", responses(
     (status = 200, body = wire::Health),
@@ -136,7 +139,7 @@ async fn state_of(peer: &Peer) -> &'static str {
     let Ok(request) = Request::get("/health").body(Body::empty()) else {
         return "error";
     };
-    match tokio::time::timeout(PEER_TIMEOUT, peer.call_and_read(request)).await {
+    match tokio::time::timeout(PEER_TIMEOUT, peer.call_within(MAX_HEALTH_BYTES, request)).await {
         Ok(Ok((200, _))) => "ok",
         Ok(Ok(_)) => "unhealthy",
         Ok(Err(_)) | Err(_) => "down",
