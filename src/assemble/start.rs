@@ -151,7 +151,7 @@ impl OwnedLedger {
         let asks_tokens = !values.principals.is_empty();
         let listener = listen(setup.listen, asks_tokens, setup.certificates.as_ref()).await?;
         let url = url_of(&listener)?;
-        // The name of a certificate is known to whoever configured it, and other machines need one that they reach.
+        // The configured URL has the name of the certificate, and is one that other machines reach.
         let named = setup.own_url.as_ref().unwrap_or(&url);
         if let Some(lock) = &mut ledger.lock {
             let shown = listener.certificates.as_ref().map_or(&url, |_| named);

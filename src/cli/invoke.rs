@@ -20,7 +20,8 @@ use super::location::{LedgerLocation, ledger_location, nearby_ledger};
 use super::output::{line, note, print_failure};
 use super::reading::open_at;
 use super::signals::Signals;
-use super::{Common, Failure, successor};
+use super::successor::SuccessorSearch;
+use super::{Common, Failure};
 use ktsu_codes::EXIT_COULD_NOT_RUN;
 use ktsu_codes::nearest;
 use ktsu_opening::environment::load_environment;
@@ -147,13 +148,14 @@ async fn remote(
         headers: headers(&arguments.headers)?,
     };
     let time = Duration::from_secs(arguments.timeout);
+    let mut successors = SuccessorSearch::new(place, time);
     let run_id = loop {
         let failure = match tokio::time::timeout(time, invoke(&peer, asked.clone())).await {
             Ok(Ok(run_id)) => break run_id,
             Ok(Err(failure)) => failure.or_hint(|| with_suggestion(&arguments.workflow, place)),
             Err(_) => no_answer(url, arguments),
         };
-        peer = peer::remote(&successor::after(failure, place, time).await?)?;
+        peer = peer::remote(&successors.after(failure).await?)?;
     };
     if !arguments.wait {
         line(&match common.json {
@@ -179,7 +181,7 @@ async fn remote(
                 return Ok(ExitCode::from(EXIT_COULD_NOT_RUN));
             }
         };
-        peer = peer::remote(&successor::after(failure, place, time).await?)?;
+        peer = peer::remote(&successors.after(failure).await?)?;
     };
     embedded::finish(common, &run_id, &envelope, place)
 }

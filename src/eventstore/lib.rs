@@ -187,11 +187,7 @@ impl Backend for EventStorePlace {
     fn look(&self) -> Result<OwnerSight, StoreError> {
         let shared = self.shared();
         shared.keep_warm()?;
-        let (_, position) = order_end(&shared.log)?;
-        Ok(OwnerSight {
-            position,
-            ..self.watch.sight(&owner_state(&shared.log)?)
-        })
+        Ok(self.watch.sight(&owner_state(&shared.log)?))
     }
 
     fn status(&self) -> Result<LedgerStatus, StoreError> {

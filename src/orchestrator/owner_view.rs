@@ -30,7 +30,7 @@ struct LastSight {
 pub struct SeenOwner {
     /// The process, if one owns the ledger.
     pub owner: Option<LedgerOwner>,
-    /// The position of the last frame.
+    /// How far the ledger has grown.
     pub position: u64,
     /// The time since the server of the ledger answered.
     pub age: Duration,

@@ -1,6 +1,6 @@
 //! Certificates of services: what one shows, and which ones it trusts.
 //!
-//! A service that listens beyond its machine shows a certificate. Whoever calls one checks that certificate by an
+//! A service that listens beyond its machine shows a certificate. A caller checks that certificate by an
 //! authority of its own, or by those that the machine trusts. A service may ask its callers for certificates of the
 //! same authority, beside their tokens.
 //!

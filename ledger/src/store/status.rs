@@ -28,7 +28,7 @@ pub struct OwnerSight {
     /// True if another process may become the owner: nothing owns the ledger, or its owner has done nothing for a
     /// whole lease, as far as the one who looks has looked that long.
     pub is_free: bool,
-    /// The position of its last frame.
+    /// How far it has grown: the position of its last frame, or a number that rises with it.
     pub position: u64,
 }
 

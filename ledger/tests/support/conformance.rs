@@ -29,7 +29,7 @@ pub(crate) enum Deed {
     Reopen,
 }
 
-/// One entry somebody wants to append.
+/// An entry that is to be appended.
 #[derive(Debug, Clone)]
 pub(crate) struct Wish {
     pub(crate) stream: usize,
@@ -90,7 +90,7 @@ impl Model {
         Some((last.seq, last.hash))
     }
 
-    /// Makes the entry of a wish, as somebody would who believes the ledger ends `off` further.
+    /// Makes the entry of a wish, of an appender that believes the ledger ends `off` further.
     pub(crate) fn entry(&self, wish: &Wish, salt: u64, believed: Option<(u64, Hash)>) -> Entry {
         let stream = run(STREAMS[wish.stream]);
         let drafts = (0..wish.frames)

@@ -176,7 +176,7 @@ pub struct StandbyHealth {
     /// The URL at which it listens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner_url: Option<String>,
-    /// The position of the last frame.
+    /// How far the ledger has grown: the position of its last frame, or a number that rises with it.
     pub position: u64,
     /// The milliseconds since the server of the ledger answered: what is read is no older.
     pub age_ms: u64,

@@ -55,7 +55,7 @@ fn verification_reads_what_the_server_has_and_not_the_local_copy() {
             let data = String::from_utf8(events[1].data.clone()).unwrap();
             events[1].data = data.replace("run.completed", "run.cancelled").into_bytes();
         }),
-        // The last frame of a run and its hash, so that only the order stream tells.
+        // The last frame of a run and its hash, so that only the order stream shows it.
         ("x/run:a", |events| {
             let data = String::from_utf8(events[1].data.clone()).unwrap();
             let data = data.replace("run.completed", "run.cancelled");

@@ -284,11 +284,9 @@ impl Dispatch {
                         OfferOutcome::Refused(words) => return Some(words),
                         OfferOutcome::Unavailable(why) => supervisor.unavailable(index, why),
                     }
-                    tried
-                        .iter_mut()
-                        .skip(index)
-                        .take(1)
-                        .for_each(|it| *it = true);
+                    if let Some(tried) = tried.get_mut(index) {
+                        *tried = true;
+                    }
                 }
                 TaskPlacement::Full(look) => {
                     supervisor.waits_for_place(&self.name, attempt);
