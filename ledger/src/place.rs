@@ -105,6 +105,14 @@ pub trait Backend: fmt::Debug + Send + Sync {
         Ok(false)
     }
 
+    /// Lets a role of the server be its owner without a right to change what was appended.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    fn grant(&self, _role: &str) -> Result<(), StoreError> {
+        Err(no_roles())
+    }
+
     /// A view of the ledger as it is now, for one thread, whatever is appended meanwhile.
     ///
     /// # Errors
@@ -159,6 +167,11 @@ pub trait Backend: fmt::Debug + Send + Sync {
     fn owner(&self) -> Result<Option<LedgerOwner>, StoreError> {
         Ok(None)
     }
+}
+
+/// The error of a ledger that is not on a database server.
+fn no_roles() -> StoreError {
+    StoreError::failed("grant rights", "only a ledger on PostgreSQL has roles")
 }
 
 impl Backend for MemoryStore {
@@ -262,6 +275,17 @@ impl Ledger {
             OpenedBackend::File(path) if path.exists() => Ok(false),
             OpenedBackend::File(_) => self.own(0).map(|_| true),
             OpenedBackend::Elsewhere(backend) => Ok(backend.make()?),
+        }
+    }
+
+    /// Lets a role of its server be its owner without a right to change what was appended.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn grant(&self, role: &str) -> Result<(), StoreError> {
+        match &self.kept {
+            OpenedBackend::File(_) => Err(no_roles()),
+            OpenedBackend::Elsewhere(backend) => backend.grant(role),
         }
     }
 

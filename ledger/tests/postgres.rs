@@ -65,6 +65,56 @@ fn the_server_refuses_to_change_or_to_delete_what_was_appended() {
 }
 
 #[test]
+fn a_role_with_the_rights_of_an_engine_owns_the_ledger_and_changes_nothing_that_was_appended() {
+    let Some(server) = Server::get() else { return };
+    let (place, schema) = server.restricted();
+    let mut store = place.store().unwrap();
+    let epoch = store.acquire().unwrap();
+    let one = entry(&run("a"), None, vec![completed("s", payload(70_000, 1))]);
+    assert_eq!(store.append(epoch, &[one]).unwrap(), [Ok(0)]);
+    for text in [
+        "UPDATE frames SET body = '{}'",
+        "UPDATE blobs SET body = '{}'",
+        "UPDATE streams SET name = name || 'x'",
+        "UPDATE removals SET frames = 0",
+        "DELETE FROM streams",
+        "DELETE FROM removals",
+        "DELETE FROM ledger",
+        "TRUNCATE frames",
+        "DROP TABLE frames",
+        "ALTER TABLE frames DISABLE TRIGGER frames_stay",
+        "CREATE OR REPLACE FUNCTION refuse_change() RETURNS trigger LANGUAGE plpgsql AS
+         $$ BEGIN RETURN NEW; END $$",
+        "DELETE FROM frames",
+        "DELETE FROM blobs",
+    ] {
+        let as_role =
+            format!("SET search_path = {schema}; SET ROLE \"Engine of {schema}\"; {text}");
+        let refused = server.refusal(&as_role).unwrap_or_default();
+        let why = ["permission denied", "must be owner", "stay"];
+        assert!(
+            why.iter().any(|why| refused.contains(why)),
+            "{text}: {refused}"
+        );
+    }
+    assert_eq!(problems(place.reader().unwrap().as_ref()), []);
+}
+
+#[test]
+fn rights_are_granted_to_a_role_that_is_there_and_does_not_have_all_of_them() {
+    let Some(server) = Server::get() else { return };
+    let (place, _) = server.ledger();
+    for (role, why) in [
+        ("missing", "has no role \"missing\""),
+        ("ktsu", "owns the tables"),
+        ("x\"; DROP TABLE frames; --", "has no role"),
+    ] {
+        let refused = place.grant(role).unwrap_err().to_string();
+        assert!(refused.contains(why), "{refused}");
+    }
+}
+
+#[test]
 fn a_removal_that_is_recorded_for_one_stream_does_not_let_another_go() {
     let Some(server) = Server::get() else { return };
     let (_, schema) = filled(&server);
@@ -210,6 +260,39 @@ fn a_server_that_does_not_wait_for_its_disk_is_refused() {
         .unwrap()
         .to_string();
     assert!(refused.contains("synchronous_commit is off"), "{refused}");
+    assert!(refused.contains("?durability=unsafe"), "{refused}");
+}
+
+#[test]
+fn a_server_that_may_lose_what_it_acknowledged_is_used_and_warned_of_where_the_address_permits_it()
+{
+    let Some(server) = Server::get() else { return };
+    let (_, schema) = filled(&server);
+    let weak = format!("-csearch_path%3D{schema}%20-csynchronous_commit%3Doff&durability=unsafe");
+    let place = server.place_with(&weak);
+    let mut store = place.store().unwrap();
+    let epoch = store.acquire().unwrap();
+    let own = entry(&run("c"), None, vec![ended()]);
+    assert_eq!(store.append(epoch, &[own]).unwrap(), [Ok(0)]);
+    let warnings = place.status().unwrap().warnings.join("");
+    assert!(
+        warnings.contains("may lose what it acknowledged"),
+        "{warnings}"
+    );
+}
+
+#[test]
+fn a_provider_that_is_declared_to_replicate_is_not_warned_of() {
+    let Some(server) = Server::get() else { return };
+    let (place, schema) = server.ledger();
+    let warnings = place.status().unwrap().warnings;
+    assert!(
+        warnings[0].contains("no synchronous standby"),
+        "{warnings:?}"
+    );
+    let declared = format!("-csearch_path%3D{schema}&durability=provider");
+    let declared = server.place_with(&declared);
+    assert_eq!(declared.status().unwrap().warnings, Vec::<String>::new());
 }
 
 #[test]

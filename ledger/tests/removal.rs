@@ -106,6 +106,7 @@ fn on_each(test: impl Fn(&mut dyn Store)) {
     test(&mut SqliteStore::open(&folder.path().join("ledger.db")).unwrap());
     if let Some(server) = postgres::Server::get() {
         test(server.ledger().0.store().unwrap().as_mut());
+        test(server.restricted().0.store().unwrap().as_mut());
     }
 }
 

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::{LedgerPlace, OpenEngineError, Setup, values};
-use ktsu_evidence::signing_key;
+use ktsu_evidence::{facts, signing_key};
+use ktsu_ledger::Ledger;
 use ktsu_orchestrator::TokenKey;
 use ktsu_secret::file;
 
@@ -52,16 +53,29 @@ pub(super) fn of(
     }
 }
 
-/// Refuses a setup of a shared ledger whose signing key is missing.
+/// Refuses a setup of a shared ledger whose signing key is missing, or is not the one in force.
 ///
 /// # Errors
 /// [`OpenEngineError`].
 pub fn check_keys(setup: &Setup) -> Result<(), OpenEngineError> {
     let mut process = setup.process.clone();
     values::put_signing_key(setup.environment.as_ref(), &mut process)?;
-    match setup.ledger.is_shared() {
-        true => derived(&process).map(drop),
-        false => Ok(()),
+    if !setup.ledger.is_shared() {
+        return Ok(());
+    }
+    derived(&process)?;
+    let key = signing_key::load_or_create(None, &process);
+    let key = key.map_err(|error| OpenEngineError::Other(error.to_string()))?;
+    let keys = facts::read(Ledger::open(&setup.ledger).reader()?.as_ref())?.keys;
+    let ours = key.public(keys.origin());
+    match keys.in_force() {
+        Some(known) if known.key != ours => Err(OpenEngineError::Other(format!(
+            "the signing key is {}, and {} is in force: every engine of a ledger needs the same one; \
+             an engine that starts without --standby puts another in force",
+            ours.id_text(),
+            known.key.id_text()
+        ))),
+        Some(_) | None => Ok(()),
     }
 }
 

@@ -3,6 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+#[cfg(feature = "postgres")]
+use ktsu_postgres::ParsePlaceError;
+
 use super::LedgerPlace;
 
 /// What the address of a database looks like.
@@ -36,6 +39,9 @@ pub enum LedgerPlaceError {
     /// The address is not complete.
     #[error("{0}://… is not an address such as {1}")]
     Address(String, &'static str),
+    /// A parameter of the address has no meaning.
+    #[error("{0}://…: {1}")]
+    Parameter(String, String),
     /// This program was built without what reaches such a server.
     #[error("{0}://… needs a ktsu that was built with the feature {1}")]
     NotBuilt(String, &'static str),
@@ -65,7 +71,10 @@ fn on_postgres(
     process: &BTreeMap<String, String>,
 ) -> Result<LedgerPlace, LedgerPlaceError> {
     let place = format!("{scheme}://{rest}").parse::<ktsu_postgres::PostgresPlace>();
-    let place = place.map_err(|_| LedgerPlaceError::Address(scheme.to_owned(), POSTGRES))?;
+    let place = place.map_err(|error| match error {
+        ParsePlaceError::Address => LedgerPlaceError::Address(scheme.to_owned(), POSTGRES),
+        other => LedgerPlaceError::Parameter(scheme.to_owned(), other.to_string()),
+    })?;
     let password = process.get(PASSWORD).map(String::as_str);
     let place = place.with_password(password.filter(|password| !password.is_empty()));
     let authorities = process.get(AUTHORITIES).filter(|file| !file.is_empty());

@@ -20,12 +20,21 @@ use ktsu_opening::files::create_folder_of;
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum LedgerCommand {
     /// Makes the ledger where there is none: its tables, in a database on a server
-    Init,
+    Init(InitArguments),
     /// Copies the ledger to a place that is empty or has a part of the copy: from a file to a server, or
     /// back, and compares every frame
     Copy(CopyArguments),
     /// Shows who owns the ledger, how long it is, what follows its server, and what may lose frames
     Status,
+}
+
+/// What `ledger init` takes.
+#[derive(Debug, clap::Args)]
+pub(super) struct InitArguments {
+    /// A role of the PostgreSQL server that gets the rights of an engine, which are not enough to change
+    /// or to delete what was appended
+    #[arg(long, value_name = "ROLE")]
+    role: Option<String>,
 }
 
 /// What `ledger copy` takes.
@@ -39,19 +48,33 @@ pub(super) struct CopyArguments {
 /// Runs one of them.
 pub(super) fn run(common: &Common, command: &LedgerCommand) -> Result<ExitCode, Failure> {
     match command {
-        LedgerCommand::Init => init(common),
+        LedgerCommand::Init(arguments) => init(common, arguments),
         LedgerCommand::Copy(arguments) => copy(common, arguments),
         LedgerCommand::Status => status(common),
     }
 }
 
-fn init(common: &Common) -> Result<ExitCode, Failure> {
+fn init(common: &Common, arguments: &InitArguments) -> Result<ExitCode, Failure> {
     let place = nearby_ledger(common)?;
-    let made = Ledger::open(&place.ledger)
+    let ledger = Ledger::open(&place.ledger);
+    let role = arguments.role.as_deref();
+    if let (Some(_), Some(file)) = (role, ledger.file()) {
+        let words = format!(
+            "{} has no roles: --role is for a ledger on PostgreSQL",
+            file.display()
+        );
+        return Err(Failure::could_not_run(words));
+    }
+    let made = ledger
         .make()
         .map_err(|refused| not_owned(&place.ledger.to_string(), refused))?;
+    role.map_or(Ok(()), |role| ledger.grant(role))?;
     if common.json {
-        return print_json(&json!({"ledger": place.ledger.to_string(), "made": made}));
+        let mut body = json!({"ledger": place.ledger.to_string(), "made": made});
+        if let Some(role) = role {
+            body["role"] = role.into();
+        }
+        return print_json(&body);
     }
     let what = match made {
         true => "is made",
@@ -62,6 +85,10 @@ fn init(common: &Common) -> Result<ExitCode, Failure> {
         painted(GOOD, symbols().good()),
         text::line(&place.ledger.to_string())
     ));
+    if let Some(role) = role {
+        let role = text::line(role);
+        line(&format!("  {role} may append to it, and change nothing"));
+    }
     Ok(ExitCode::SUCCESS)
 }
 

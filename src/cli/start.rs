@@ -385,7 +385,7 @@ async fn orchestrator(
     let engine = match arguments.standby {
         false => open(setup()).await?,
         true => {
-            standby::check(&setup())?;
+            standby::check(setup()).await?;
             // Referred to the owner are only the clients of engines that name a URL for themselves.
             let owner = OwnerView::new(arguments.own_url.is_some());
             loop {

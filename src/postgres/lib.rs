@@ -39,7 +39,7 @@ use ktsu_ledger::{
 
 use owner_row::owner_row;
 use queries::PostgresQueries;
-use server::PostgresServer;
+use server::{PostgresServer, ServerDurability};
 use values::column;
 use write::Writer;
 
@@ -130,7 +130,8 @@ fn check_server(ledger: &PostgresQueries) -> Result<(), StoreError> {
     if encoding != "UTF8" {
         return refused(format!("its encoding is {encoding}, and UTF8 is needed"));
     }
-    if !column::<bool>(row, 3)? {
+    let may_lose = ledger.durability() == ServerDurability::Unsafe;
+    if !may_lose && !column::<bool>(row, 3)? {
         return refused("its fsync is off, so what it acknowledged could be lost".to_owned());
     }
     let isolation: &str = column(row, 4)?;
@@ -139,10 +140,10 @@ fn check_server(ledger: &PostgresQueries) -> Result<(), StoreError> {
             "its default_transaction_isolation is {isolation}; set it to read committed"
         ));
     }
-    if !["on", "remote_apply"].contains(&synchronous) {
+    if !may_lose && !["on", "remote_apply"].contains(&synchronous) {
         return refused(format!(
             "its synchronous_commit is {synchronous}, so what it acknowledged could be lost; \
-             set it to on"
+             set it to on, or permit that with ?durability=unsafe in the address"
         ));
     }
     Ok(())
@@ -192,6 +193,32 @@ impl Backend for PostgresPlace {
                 }
             }
         }
+    }
+
+    fn grant(&self, role: &str) -> Result<(), StoreError> {
+        let doing = "grant rights";
+        let ledger = self.primary.as_ref();
+        check_format(ledger)?;
+        let question = "SELECT quote_ident(rolname), quote_ident(current_schema()),
+             rolsuper OR pg_has_role(rolname, tableowner, 'MEMBER')
+             FROM pg_roles, pg_tables
+             WHERE rolname = $1 AND schemaname = current_schema() AND tablename = 'ledger'";
+        let row = ledger.ask_one(question, &|| vec![values::text(role)])?;
+        let Some(row) = row else {
+            let words = format!("the server has no role {role:?}: CREATE ROLE makes one");
+            return Err(StoreError::failed(doing, words));
+        };
+        if column::<bool>(&row, 2)? {
+            let words = format!("the role {role:?} owns the tables, and so may change everything");
+            return Err(StoreError::failed(doing, words));
+        }
+        let connection = ledger.connection().map_err(|error| error.reading(doing))?;
+        let granted = connection.run(schema::grants(column(&row, 0)?, column(&row, 1)?));
+        granted.map_err(|error| {
+            // Its transaction ends with its connection.
+            ledger.disconnect();
+            error.reading(doing)
+        })
     }
 
     fn name(&self) -> String {

@@ -9,11 +9,12 @@ use tokio_postgres::types::Type;
 
 use crate::connection::SqlParameter;
 use crate::queries::StoredStream;
+use crate::statements::{CommitPolicy, GroupParts};
 use crate::values::{hashes, key_list, number, numbers, texts};
 
 /// The frames, streams and blobs of a group, as columns.
 #[derive(Default)]
-pub(crate) struct GroupFrames {
+struct GroupFrames {
     new_ids: Vec<i64>,
     new_names: Vec<String>,
     streams: Vec<i64>,
@@ -24,13 +25,21 @@ pub(crate) struct GroupFrames {
     blob_bodies: Vec<String>,
 }
 
-/// The parameters of [`APPEND`], and the number of frames. New streams get their numbers.
-pub(crate) fn group_parameters(
-    Epoch(epoch): Epoch,
+/// The statement that stores a group, its parameters, and the number of its frames.
+pub(crate) struct GroupStatement {
+    pub(crate) text: String,
+    pub(crate) parameters: Vec<SqlParameter>,
+    pub(crate) frames: u64,
+}
+
+/// The statement that stores entries. New streams get their numbers.
+pub(crate) fn group_statement(
+    policy: CommitPolicy,
+    epoch: Epoch,
     head: u64,
     group: &[Entry],
     pending: &mut HashMap<StreamId, StoredStream>,
-) -> (Vec<SqlParameter>, u64) {
+) -> GroupStatement {
     let mut frames = GroupFrames::default();
     let mut rows: HashMap<&StreamId, &IndexRow> = HashMap::new();
     for entry in group {
@@ -60,14 +69,44 @@ pub(crate) fn group_parameters(
             rows.insert(&row.stream, row);
         }
     }
+    statement_of(policy, epoch, head, frames, rows.into_values())
+}
+
+/// The statement that puts index rows.
+pub(crate) fn rows_statement<'r>(
+    policy: CommitPolicy,
+    epoch: Epoch,
+    head: u64,
+    rows: impl ExactSizeIterator<Item = &'r IndexRow>,
+) -> GroupStatement {
+    statement_of(policy, epoch, head, GroupFrames::default(), rows)
+}
+
+fn statement_of<'r>(
+    policy: CommitPolicy,
+    Epoch(epoch): Epoch,
+    head: u64,
+    frames: GroupFrames,
+    rows: impl ExactSizeIterator<Item = &'r IndexRow>,
+) -> GroupStatement {
+    let text = policy.append(GroupParts {
+        streams: !frames.new_ids.is_empty(),
+        frames: !frames.seqs.is_empty(),
+        blobs: !frames.blob_hashes.is_empty(),
+        rows: rows.len() > 0,
+    });
     let count = frames.seqs.len() as u64;
     let mut parameters = vec![number(epoch), number(head)];
     parameters.extend(frame_parameters(frames));
-    parameters.extend(row_parameters(rows.into_values()));
-    (parameters, count)
+    parameters.extend(row_parameters(rows));
+    GroupStatement {
+        text,
+        parameters,
+        frames: count,
+    }
 }
 
-pub(crate) fn frame_parameters(frames: GroupFrames) -> Vec<SqlParameter> {
+fn frame_parameters(frames: GroupFrames) -> Vec<SqlParameter> {
     vec![
         numbers(frames.new_ids),
         (Box::new(frames.new_names), Type::TEXT_ARRAY),
@@ -80,7 +119,7 @@ pub(crate) fn frame_parameters(frames: GroupFrames) -> Vec<SqlParameter> {
     ]
 }
 
-pub(crate) fn row_parameters<'r>(rows: impl Iterator<Item = &'r IndexRow>) -> Vec<SqlParameter> {
+fn row_parameters<'r>(rows: impl Iterator<Item = &'r IndexRow>) -> Vec<SqlParameter> {
     let rows: Vec<&IndexRow> = rows.collect();
     let open: Vec<bool> = rows.iter().map(|row| row.open).collect();
     let digests: Vec<Hash> = rows.iter().map(|row| row.digest()).collect();

@@ -18,7 +18,8 @@ use tokio_postgres::types::Type;
 
 use crate::connection::{Connection, SqlParameter};
 use crate::query_error::QueryError;
-use crate::server::PostgresServer;
+use crate::server::{PostgresServer, ServerDurability};
+use crate::statements::CommitPolicy;
 use crate::values::{
     ROW, bytes, column, damaged, hash, hashes, index_row, json, key, key_list, key_parameter,
     limit, number, record, stream_id, text, texts, unsigned,
@@ -75,6 +76,16 @@ impl PostgresQueries {
             asker: Asker::Reader,
             connection: Mutex::new(None),
         }
+    }
+
+    /// When a transaction on its servers counts as stored.
+    pub(crate) fn commit_policy(&self) -> CommitPolicy {
+        self.server.durability.commit_policy()
+    }
+
+    /// What its address says of how durable its servers are.
+    pub(crate) fn durability(&self) -> ServerDurability {
+        self.server.durability
     }
 
     /// On a server that writes.

@@ -5,6 +5,21 @@
 /// The version of the schema and of its content.
 pub const FORMAT: i32 = 1;
 
+/// What a role needs to own a ledger, with its name and that of the schema, both quoted. It may append,
+/// and delete what the triggers permit; the triggers and tables are not its own.
+pub(crate) fn grants(role: &str, schema: &str) -> String {
+    format!(
+        "BEGIN;
+         GRANT USAGE ON SCHEMA {schema} TO {role};
+         GRANT SELECT ON ledger, streams, frames, blobs, removals, index_rows TO {role};
+         GRANT UPDATE ON ledger TO {role};
+         GRANT INSERT ON streams, frames, blobs, removals TO {role};
+         GRANT DELETE ON frames, blobs TO {role};
+         GRANT INSERT, UPDATE, DELETE ON index_rows TO {role};
+         COMMIT"
+    )
+}
+
 /// Everything that a new ledger consists of, in one transaction. A number of a stream is the position
 /// of its first frame.
 ///

@@ -11,6 +11,8 @@ use std::time::Duration;
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 
+use crate::statements::CommitPolicy;
+
 /// The port of a server whose address has none.
 const DEFAULT_PORT: u16 = 5432;
 /// The longest wait for a connection.
@@ -20,16 +22,65 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Debug, Clone)]
 pub(crate) struct PostgresServer {
     pub(crate) config: Config,
+    /// What the address says of how durable the servers are.
+    pub(crate) durability: ServerDurability,
     /// The authorities that vouch for the servers, in place of those of the machine.
     pub(crate) authorities: Option<PathBuf>,
     /// True once it has answered: from then on it is taken to come back.
     has_answered: Arc<AtomicBool>,
 }
 
+/// What an address says of how durable its servers are: `durability=` of its parameters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ServerDurability {
+    /// Nothing: they must not lose what they acknowledged, as far as they say.
+    Checked,
+    /// `provider`: their provider replicates what they acknowledge, in a way that they do not show.
+    Provider,
+    /// `unsafe`: they may lose what they acknowledged.
+    Unsafe,
+}
+
+impl ServerDurability {
+    const PARAMETER: &str = "durability";
+
+    /// The parameter that says so, if one does.
+    const fn parameter(self) -> Option<&'static str> {
+        match self {
+            Self::Checked => None,
+            Self::Provider => Some("durability=provider"),
+            Self::Unsafe => Some("durability=unsafe"),
+        }
+    }
+
+    fn of(address: &str) -> Result<Self, ParsePlaceError> {
+        match parameter(address, Self::PARAMETER) {
+            None => Ok(Self::Checked),
+            Some("provider") => Ok(Self::Provider),
+            Some("unsafe") => Ok(Self::Unsafe),
+            Some(_) => Err(ParsePlaceError::Durability),
+        }
+    }
+
+    /// When a transaction counts as stored.
+    pub(crate) const fn commit_policy(self) -> CommitPolicy {
+        match self {
+            Self::Checked | Self::Provider => CommitPolicy::Durable,
+            Self::Unsafe => CommitPolicy::AsServer,
+        }
+    }
+}
+
 /// The text is not the address of a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("not an address such as postgres://ROLE@HOST/DATABASE")]
-pub struct ParsePlaceError;
+pub enum ParsePlaceError {
+    /// It is not complete, or a parameter of it is unknown.
+    #[error("not an address such as postgres://ROLE@HOST/DATABASE")]
+    Address,
+    /// Its `durability` has no meaning.
+    #[error("durability of an address is provider or unsafe")]
+    Durability,
+}
 
 impl FromStr for PostgresServer {
     type Err = ParsePlaceError;
@@ -37,9 +88,12 @@ impl FromStr for PostgresServer {
     fn from_str(address: &str) -> Result<Self, ParsePlaceError> {
         let schemes = ["postgres://", "postgresql://"];
         if !schemes.iter().any(|scheme| address.starts_with(scheme)) {
-            return Err(ParsePlaceError);
+            return Err(ParsePlaceError::Address);
         }
-        let mut config: Config = address.parse().map_err(|_| ParsePlaceError)?;
+        let durability = ServerDurability::of(address)?;
+        let of_client = without_parameter(address, ServerDurability::PARAMETER);
+        let config = of_client.parse();
+        let mut config: Config = config.map_err(|_| ParsePlaceError::Address)?;
         config
             .application_name("ktsu")
             .tcp_user_timeout(CONNECT_TIMEOUT)
@@ -61,6 +115,7 @@ impl FromStr for PostgresServer {
         }
         Ok(Self {
             config,
+            durability,
             authorities: None,
             has_answered: Arc::default(),
         })
@@ -92,7 +147,9 @@ impl fmt::Display for PostgresServer {
             (SslMode::Require, true) => Some("sslmode=require".to_owned()),
             _ => None,
         };
-        let shown: Vec<String> = options.into_iter().chain(encryption).collect();
+        let durability = self.durability.parameter().map(str::to_owned);
+        let shown = options.into_iter().chain(encryption).chain(durability);
+        let shown: Vec<String> = shown.collect();
         match shown.is_empty() {
             true => Ok(()),
             false => write!(f, "?{}", shown.join("&")),
@@ -131,6 +188,20 @@ fn parameter<'a>(address: &'a str, name: &str) -> Option<&'a str> {
     pairs
         .find(|(found, _)| *found == name)
         .map(|(_, value)| value)
+}
+
+/// An address without a parameter.
+fn without_parameter(address: &str, name: &str) -> String {
+    let Some((place, parameters)) = address.rsplit_once('?') else {
+        return address.to_owned();
+    };
+    let pairs = parameters.split('&');
+    let is_other = |pair: &&str| pair.split_once('=').is_none_or(|(found, _)| found != name);
+    let kept: Vec<&str> = pairs.filter(is_other).collect();
+    match kept.is_empty() {
+        true => place.to_owned(),
+        false => format!("{place}?{}", kept.join("&")),
+    }
 }
 
 /// Returns `true` if every host of an address is this machine.
@@ -181,6 +252,24 @@ mod tests {
             let server = address.parse::<PostgresServer>().unwrap();
             assert_eq!(server.config.get_ssl_mode(), mode, "{address}");
         }
+    }
+
+    #[test]
+    fn an_address_says_how_durable_its_servers_are() {
+        for (parameters, durability) in [
+            ("", ServerDurability::Checked),
+            ("?durability=provider", ServerDurability::Provider),
+            ("?durability=unsafe", ServerDurability::Unsafe),
+        ] {
+            let address = format!("postgres://a@localhost/x{parameters}");
+            let server: PostgresServer = address.parse().unwrap();
+            assert_eq!(server.durability, durability);
+            assert_eq!(server.to_string(), address);
+        }
+        let among = "postgres://a@localhost/x?options=-csearch_path%3Dy&durability=unsafe";
+        assert_eq!(among.parse::<PostgresServer>().unwrap().to_string(), among);
+        let unknown = "postgres://a@localhost/x?durability=some".parse::<PostgresServer>();
+        assert_eq!(unknown.unwrap_err(), ParsePlaceError::Durability);
     }
 
     #[test]

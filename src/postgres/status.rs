@@ -5,11 +5,16 @@ use tokio_postgres::Row;
 
 use crate::owner_row::owner_row;
 use crate::queries::PostgresQueries;
+use crate::server::ServerDurability;
 use crate::values::{column, unsigned};
 
 /// What is said of a server whose disk alone has what was acknowledged.
 const NO_STANDBY: &str = "the server of the ledger has no synchronous standby: what was acknowledged \
                           is lost if its disk is";
+
+/// What is said where the address permits that.
+const UNSAFE: &str = "the server of the ledger may lose what it acknowledged: durability=unsafe of its \
+                      address permits that";
 
 /// What is said of a server that waits for one that is not there.
 const WAITING: &str = "no standby is connected to the server of the ledger, and every append waits for \
@@ -38,10 +43,15 @@ fn warning(
     ledger: &PostgresQueries,
     replicas: &[Replica],
 ) -> Result<Option<&'static str>, StoreError> {
+    if ledger.durability() == ServerDurability::Unsafe {
+        return Ok(Some(UNSAFE));
+    }
     let question = "SELECT current_setting('synchronous_standby_names') = ''";
     let rows = ledger.ask(question, &Vec::new)?;
     let waits_for_none = rows.first().map_or(Ok(false), |row| column(row, 0))?;
+    let is_declared = ledger.durability() == ServerDurability::Provider;
     Ok(match (waits_for_none, replicas.is_empty()) {
+        (true, _) if is_declared => None,
         (true, _) => Some(NO_STANDBY),
         (false, true) => Some(WAITING),
         (false, false) => None,

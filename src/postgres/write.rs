@@ -20,9 +20,9 @@ use tokio_postgres::types::Type;
 
 use crate::connection::{Connection, SqlParameter};
 use crate::owner_row::owner_row;
-use crate::parameters::{GroupFrames, frame_parameters, group_parameters, row_parameters};
+use crate::parameters::{group_statement, rows_statement};
 use crate::queries::{PostgresQueries, StoredStream};
-use crate::statements::{ACQUIRE, APPEND, BEAT, BEGIN, CLEAR, RELEASE};
+use crate::statements::{BEGIN, CommitPolicy};
 use crate::values::{column, damaged, hashes, limit, number, text, unsigned};
 
 /// How many streams are remembered: some 8 MB.
@@ -38,6 +38,7 @@ const RENEWING: &str = "renew the ownership of the ledger";
 #[derive(Debug)]
 pub(crate) struct Writer {
     pub(crate) ledger: PostgresQueries,
+    policy: CommitPolicy,
     /// The state in which the ledger was free, if its owner is to be the next one after that.
     free: Option<OwnerState>,
     /// The epoch that it has acquired.
@@ -70,6 +71,7 @@ struct Looked {
 impl Writer {
     pub(crate) fn new(ledger: PostgresQueries, free: Option<OwnerState>) -> Self {
         Self {
+            policy: ledger.commit_policy(),
             ledger,
             free,
             epoch: None,
@@ -102,7 +104,7 @@ impl Writer {
             optional(free.as_ref().map(|row| row.beat)),
         ];
         let connection = self.connection(doing)?;
-        let rows = self.change(&connection, doing, ACQUIRE, parameters)?;
+        let rows = self.change(&connection, doing, self.policy.acquire(), parameters)?;
         let Some(row) = rows.first() else {
             let stored = owner_row(&self.ledger)?.epoch;
             let ours = expected.map_or(0, |Epoch(epoch)| epoch);
@@ -130,7 +132,16 @@ impl Writer {
         epoch: Epoch,
         entries: &[Entry],
     ) -> Result<Vec<Result<u64, AppendRefusal>>, StoreError> {
-        let appended = self.append_groups(epoch, entries);
+        // One that removes is several statements, of which some may be stored.
+        let is_one = !entries
+            .iter()
+            .any(|entry| entry.removals().next().is_some());
+        let mut appended = self.append_groups(epoch, entries, is_one);
+        if is_one && matches!(appended, Err(StoreError::Failed { .. })) {
+            // Nothing is stored: perhaps a stream was there that seemed to be new.
+            (self.head, self.tails) = (None, HashMap::new());
+            appended = self.append_groups(epoch, entries, false);
+        }
         if appended.is_err() {
             // What is stored is known only once it is read again.
             (self.head, self.tails) = (None, HashMap::new());
@@ -142,8 +153,9 @@ impl Writer {
         &mut self,
         epoch: Epoch,
         entries: &[Entry],
+        trusting: bool,
     ) -> Result<Vec<Result<u64, AppendRefusal>>, StoreError> {
-        let mut looked = self.look(entries)?;
+        let mut looked = self.look(entries, trusting)?;
         let mut results = Vec::with_capacity(entries.len());
         let mut is_fenced = false;
         for entry in entries {
@@ -178,14 +190,21 @@ impl Writer {
         Ok(results)
     }
 
-    /// Finds out, with a question for all, what the checks of the entries need.
-    fn look(&mut self, entries: &[Entry]) -> Result<Looked, StoreError> {
+    /// Finds out, with a question for all, what the checks of the entries need. If it trusts, a stream
+    /// is new where an entry begins it: the server refuses the group if it is not.
+    fn look(&mut self, entries: &[Entry], trusting: bool) -> Result<Looked, StoreError> {
         let mut looked = Looked::default();
         let mut unknown: Vec<StreamId> = Vec::new();
         for entry in entries {
+            let own = entry.stream();
             let causes = entry.foreign_causes().iter().map(|(stream, _)| stream);
-            let named = causes.chain(entry.forked_from()).chain([entry.stream()]);
-            let new = named.filter(|stream| !self.tails.contains_key(*stream));
+            let mut named: Vec<&StreamId> = causes.chain(entry.forked_from()).collect();
+            match trusting && entry.expected().is_none() && !self.tails.contains_key(own) {
+                true => drop(looked.absent.insert(own.clone())),
+                false => named.push(own),
+            }
+            let new = named.into_iter();
+            let new = new.filter(|stream| !self.tails.contains_key(*stream));
             unknown.extend(new.cloned());
         }
         if !unknown.is_empty() {
@@ -194,9 +213,8 @@ impl Writer {
             let found = self.ledger.stream_rows(&unknown)?;
             self.tails.extend(found);
             let absent = unknown.into_iter();
-            looked.absent = absent
-                .filter(|stream| !self.tails.contains_key(stream))
-                .collect();
+            let absent = absent.filter(|stream| !self.tails.contains_key(stream));
+            looked.absent.extend(absent);
         }
         let wanted = entries.iter().flat_map(Entry::wanted_blobs).copied();
         let wanted: Vec<Hash> = wanted.collect();
@@ -246,11 +264,12 @@ impl Writer {
     ) -> Result<(), StoreError> {
         let head = self.current_head()?;
         let group = std::mem::take(&mut looked.group);
-        let (parameters, frames) = group_parameters(epoch, head, &group, &mut looked.pending);
-        let rows = self.change(connection, APPENDING, APPEND, parameters)?;
+        let statement = group_statement(self.policy, epoch, head, &group, &mut looked.pending);
+        let (text, parameters) = (statement.text, statement.parameters);
+        let rows = self.change(connection, APPENDING, text, parameters)?;
         self.must_be_fenced(epoch, &rows)?;
-        self.head = Some(head + frames);
-        self.acknowledged = head + frames;
+        self.head = Some(head + statement.frames);
+        self.acknowledged = head + statement.frames;
         let brought = group.iter().flat_map(Entry::blobs);
         looked.blobs.extend(brought.map(|blob| blob.hash));
         Ok(())
@@ -353,7 +372,7 @@ impl Writer {
         loop {
             let connection = self.connection(INDEXING)?;
             let parameters = vec![number(epoch.0), limit(MAX_PAGE)];
-            let rows = self.change(&connection, INDEXING, CLEAR, parameters)?;
+            let rows = self.change(&connection, INDEXING, self.policy.clear(), parameters)?;
             self.must_be_fenced(epoch, &rows)?;
             let found: i64 = rows.first().map_or(Ok(0), |row| column(row, 2))?;
             if found == 0 {
@@ -386,13 +405,12 @@ impl Writer {
             }
         }
         let head = self.current_head()?;
-        let mut parameters = vec![number(epoch.0), number(head)];
-        parameters.extend(frame_parameters(GroupFrames::default()));
         let last: HashMap<&StreamId, &IndexRow> =
             rows.iter().map(|row| (&row.stream, row)).collect();
-        parameters.extend(row_parameters(last.into_values()));
+        let statement = rows_statement(self.policy, epoch, head, last.into_values());
+        let (text, parameters) = (statement.text, statement.parameters);
         let connection = self.connection(INDEXING)?;
-        let answered = self.change(&connection, INDEXING, APPEND, parameters)?;
+        let answered = self.change(&connection, INDEXING, text, parameters)?;
         self.must_be_fenced(epoch, &answered)
     }
 
@@ -450,7 +468,7 @@ impl Writer {
         &self,
         connection: &Connection,
         doing: &'static str,
-        statement: &str,
+        statement: impl Into<String>,
         parameters: Vec<SqlParameter>,
     ) -> Result<Vec<Row>, StoreError> {
         // A warning of an earlier statement, or of the connection's start, is about something else.
@@ -472,11 +490,11 @@ impl Lease for Writer {
     }
 
     fn beat(&mut self, epoch: Epoch) -> Result<(), StoreError> {
-        self.renew(epoch, BEAT)
+        self.renew(epoch, &self.policy.beat())
     }
 
     fn release(&mut self, epoch: Epoch) -> Result<(), StoreError> {
-        self.renew(epoch, RELEASE)
+        self.renew(epoch, &self.policy.release())
     }
 }
 

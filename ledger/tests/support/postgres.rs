@@ -285,6 +285,18 @@ impl Server {
         (place, schema)
     }
 
+    /// A new ledger as a role sees it that has the rights of an engine alone, and the name of its schema.
+    pub(crate) fn restricted(&self) -> (PostgresPlace, String) {
+        let (place, schema) = self.ledger();
+        let role = format!("Engine of {schema}");
+        self.sql(&format!("CREATE ROLE \"{role}\" LOGIN"));
+        place.grant(&role).unwrap();
+        let address = self.address(&schema);
+        let role = role.replace(' ', "%20");
+        let address = address.replace("ktsu@", &format!("{role}@"));
+        (address.parse().unwrap(), schema)
+    }
+
     /// The name of a new schema, in which there is nothing.
     pub(crate) fn schema(&self) -> String {
         let number = self.ledgers.fetch_add(1, Ordering::SeqCst);

@@ -17,7 +17,7 @@ use ktsu_orchestrator::OwnerView;
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Refuses a ledger that only one machine can own, and an engine without the keys of an owner.
-pub(super) fn check(setup: &Setup) -> Result<(), Failure> {
+pub(super) async fn check(setup: Setup) -> Result<(), Failure> {
     let ledger = &setup.ledger;
     if !ledger.is_shared() {
         let words = format!("a standby needs a ledger on a server, and {ledger} is a file");
@@ -25,8 +25,9 @@ pub(super) fn check(setup: &Setup) -> Result<(), Failure> {
         return Err(Failure::could_not_run(words).hint(hint));
     }
     // What it would need as the owner is missed now, and not when it takes over.
-    let key = ktsu_assemble::check_keys(setup);
-    key.map_err(|refused| Failure::could_not_run(refused.to_string()))
+    let checked = tokio::task::spawn_blocking(move || ktsu_assemble::check_keys(&setup));
+    let checked = checked.await.map_err(Failure::of)?;
+    checked.map_err(|refused| Failure::could_not_run(refused.to_string()))
 }
 
 /// The setup of an engine that only reads, of one that writes.

@@ -7,7 +7,7 @@ use std::process::Stdio;
 use serde_json::{Value, json};
 
 use super::on_postgres::{KEY, Place};
-use super::{kit, posting};
+use super::{Said, kit, posting};
 use crate::support::guarded;
 use crate::support::process::Process;
 use crate::support::services::free;
@@ -58,6 +58,20 @@ async fn a_standby_says_that_it_is_one_and_what_it_sees_of_the_owner() {
     let metrics = owner.client().get("/metrics").await.text();
     assert!(metrics.contains("ktsu_ledger_epoch 1\n"), "{metrics}");
     assert!(metrics.contains("ktsu_ledger_replicas 0\n"), "{metrics}");
+}
+
+#[test]
+fn a_standby_with_another_signing_key_is_refused() {
+    let Some(place) = Place::new() else { return };
+    place.ktsu(&["run", &kit("hello")]).is(0);
+    let other = ["start", "--standby", "--port", "0", "--kit", &kit("hello")];
+    let mut command = place.desk.command(&other);
+    command.env("KTSU_LEDGER", &place.address);
+    command.env("KTSU_SIGNING_KEY", KEY.replace('a', "b"));
+    Said::of(&mut command)
+        .is(2)
+        .warns("every engine of a ledger needs the same one");
+    assert_eq!(place.status()["status"]["owner"], Value::Null);
 }
 
 #[tokio::test]
