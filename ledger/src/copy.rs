@@ -7,6 +7,7 @@
 //! ```text
 //! survey   both are read: what is refused, what the target has already     nothing is written
 //! frames   adjacent frames of a stream ─▶ Entry ─▶ batch ─▶ Store::append
+//!          a removed frame ─▶ stand-in, until its removal is appended
 //! rows     Reader::list ─▶ Maintenance::put_rows
 //! compare  both are read again, frame by frame
 //! ```
@@ -24,16 +25,19 @@ use std::collections::HashSet;
 
 use crate::frame::Blob;
 use crate::hash::Hash;
-use crate::store::{Epoch, Reader, Store, StoreError, WalCheckpoint};
+use crate::store::{Epoch, Reader, StandIn, Store, StoreError, WalCheckpoint};
 
 use batch::{Batch, OpenEntry};
-use pages::SourceFrame;
+use pages::{SourceFrame, SourcePlace, SourcePlaces};
 
 pub use compare::Copied;
 pub use error::CopyError;
 
 /// The most times that the target is acquired, so that its epoch is not before those of its frames.
 const MAX_OWNERS: u64 = 100_000;
+
+/// The most stand-ins that are put at once.
+const STAND_INS: usize = 1_000;
 
 /// Copies a ledger, or continues an interrupted copy of it. The owner of the source must be stopped,
 /// and the caller must be allowed to own the target. `progress` is called with the number of frames
@@ -47,8 +51,11 @@ pub fn copy(
     to: &mut dyn Store,
     progress: &mut dyn FnMut(u64),
 ) -> Result<Copied, CopyError> {
-    if to.maintenance().is_none() {
+    let Some(maintenance) = to.maintenance() else {
         return Err(CopyError::NoIndex);
+    };
+    if !maintenance.takes_stand_ins() && !from.auditor()?.removals(0, 1)?.is_empty() {
+        return Err(CopyError::HasRemovals);
     }
     check_rows(from)?;
     let survey = compare::survey(from, to)?;
@@ -67,6 +74,7 @@ pub fn copy(
         epoch,
         entry: None,
         batch: Batch::default(),
+        stand_ins: Vec::new(),
         sent: HashSet::new(),
         copied: survey.shared,
         progress,
@@ -124,6 +132,8 @@ struct Copying<'a> {
     entry: Option<OpenEntry>,
     /// The entries before it that are not appended yet.
     batch: Batch,
+    /// The stand-ins after them that are not put yet.
+    stand_ins: Vec<StandIn>,
     /// The blobs that were given to the target.
     sent: HashSet<Hash>,
     copied: u64,
@@ -133,13 +143,38 @@ struct Copying<'a> {
 impl Copying<'_> {
     /// Copies the frames that the target does not have, up to a position.
     fn copy_frames(&mut self, last: u64) -> Result<(), CopyError> {
-        let mut frames = pages::frames(self.from, self.copied);
+        let mut places = SourcePlaces::of(self.from, self.copied)?;
         for position in self.copied.saturating_add(1)..=last {
-            let raw = frames.next()?.ok_or(CopyError::Gap(position))?;
-            self.add(SourceFrame::of(raw, position)?)?;
+            match places.at(position)? {
+                SourcePlace::Frame(frame) => {
+                    self.put_stand_ins()?;
+                    self.add(frame)?;
+                }
+                SourcePlace::Removed(frame) => {
+                    self.close_entry()?;
+                    self.flush()?;
+                    let stand_in = StandIn::new(&frame.stream, frame.seq, frame.end);
+                    self.stand_ins.push(stand_in);
+                    if self.stand_ins.len() >= STAND_INS {
+                        self.put_stand_ins()?;
+                    }
+                }
+            }
         }
+        self.put_stand_ins()?;
         self.close_entry()?;
         self.flush()
+    }
+
+    /// Puts the stand-ins at the next positions of the target.
+    fn put_stand_ins(&mut self) -> Result<(), CopyError> {
+        let stand_ins = std::mem::take(&mut self.stand_ins);
+        if let (false, Some(maintenance)) = (stand_ins.is_empty(), self.to.maintenance()) {
+            maintenance.put_stand_ins(self.epoch, &stand_ins)?;
+            self.copied += stand_ins.len() as u64;
+            (self.progress)(self.copied);
+        }
+        Ok(())
     }
 
     fn add(&mut self, frame: SourceFrame) -> Result<(), CopyError> {

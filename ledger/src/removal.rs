@@ -12,6 +12,7 @@
 //! ```
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -268,6 +269,17 @@ fn positions(reader: &dyn Reader, stream: &StreamId) -> Result<Vec<(u64, u64)>, 
     }
 }
 
+/// What is left of a removed frame.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RemovedFrame {
+    /// Its leaf of the tree.
+    pub(crate) leaf: Node,
+    pub(crate) stream: Arc<StreamId>,
+    pub(crate) seq: u64,
+    /// Its hash, if it was the last frame of its stream.
+    pub(crate) end: Option<Hash>,
+}
+
 /// The leaves of removed frames by their positions, read as a scan comes to them: those of a stream
 /// are held only between its first position and its last.
 pub struct RemovedLeaves<'a> {
@@ -276,7 +288,7 @@ pub struct RemovedLeaves<'a> {
     ahead: Vec<(u64, u64)>,
     /// The number of `store` from which on removals are not listed yet.
     next: u64,
-    here: BTreeMap<u64, Node>,
+    here: BTreeMap<u64, RemovedFrame>,
 }
 
 impl<'a> RemovedLeaves<'a> {
@@ -322,12 +334,17 @@ impl<'a> RemovedLeaves<'a> {
     /// # Errors
     /// [`StoreError`].
     pub fn leaf(&mut self, position: u64) -> Result<Option<Node>, StoreError> {
-        if let Some(leaf) = self.listed(position)? {
-            return Ok(Some(leaf));
+        Ok(self.frame(position)?.map(|removed| removed.leaf))
+    }
+
+    /// What is left of the removed frame at a position, as [`RemovedLeaves::leaf`].
+    pub(crate) fn frame(&mut self, position: u64) -> Result<Option<RemovedFrame>, StoreError> {
+        if let Some(removed) = self.listed_frame(position)? {
+            return Ok(Some(removed));
         }
         // It may have been removed since the removals were listed.
         self.list()?;
-        self.listed(position)
+        self.listed_frame(position)
     }
 
     /// Gives the leaves of a range of positions, all of whose frames must have been removed; stops
@@ -351,6 +368,10 @@ impl<'a> RemovedLeaves<'a> {
 
     /// As [`RemovedLeaves::leaf`], among the removals that are listed already.
     pub(crate) fn listed(&mut self, position: u64) -> Result<Option<Node>, StoreError> {
+        Ok(self.listed_frame(position)?.map(|removed| removed.leaf))
+    }
+
+    fn listed_frame(&mut self, position: u64) -> Result<Option<RemovedFrame>, StoreError> {
         while let Some((first, seq)) = self.ahead.last().copied()
             && first <= position
         {
@@ -367,7 +388,7 @@ impl<'a> RemovedLeaves<'a> {
             return Ok(());
         };
         if let Some(removed) = removed_by(self.reader, record)? {
-            self.here.extend(leaves(&removed));
+            self.here.extend(frames(&removed));
         }
         Ok(())
     }
@@ -399,8 +420,8 @@ pub fn end_of_removed(stream: &StreamId, record: &Record) -> Result<u64, StoreEr
     Ok(removed.first.saturating_add(removed.frames))
 }
 
-/// The positions of removed frames, with their leaves.
-pub(crate) fn leaves(removed: &RunRemoved) -> impl Iterator<Item = (u64, Node)> {
+/// The positions of removed frames, with what is left of them.
+fn frames(removed: &RunRemoved) -> impl Iterator<Item = (u64, RemovedFrame)> {
     let bytes = STANDARD.decode(&removed.leaves).unwrap_or_default();
     let nodes: Vec<Node> = bytes.chunks(32).filter_map(Node::from_bytes).collect();
     let counted = nodes.len() as u64;
@@ -409,5 +430,21 @@ pub(crate) fn leaves(removed: &RunRemoved) -> impl Iterator<Item = (u64, Node)> 
     let places = ranges.flat_map(move |(first, count)| {
         (0..(*count).min(counted)).map_while(|at| first.checked_add(at))
     });
-    places.zip(nodes).collect::<Vec<_>>().into_iter()
+    let (stream, first, hash) = (
+        Arc::new(removed.stream.clone()),
+        removed.first,
+        removed.hash,
+    );
+    places
+        .zip(nodes)
+        .zip(0..)
+        .map(move |((position, leaf), at)| {
+            let frame = RemovedFrame {
+                leaf,
+                stream: Arc::clone(&stream),
+                seq: first.saturating_add(at),
+                end: (at + 1 == counted).then_some(hash),
+            };
+            (position, frame)
+        })
 }

@@ -17,7 +17,7 @@ use history::{EPOCH, History};
 use ktsu_ledger::copy::{Copied, CopyError, copy};
 use ktsu_ledger::event::StoreEvent;
 use ktsu_ledger::merkle::{self, Node};
-use ktsu_ledger::removal::ReferenceCounts;
+use ktsu_ledger::removal::{ReferenceCounts, RemovedLeaves};
 use ktsu_ledger::store::{
     AppendRefusal, Entry, Filter, IndexRow, MemoryStore, RawFrame, SqliteReader, SqliteStore,
 };
@@ -353,14 +353,39 @@ fn a_target_with_other_frames_is_refused_and_keeps_them() {
     }
 }
 
-#[test]
-fn a_source_that_streams_were_removed_from_is_refused() {
-    let mut history = History::new(24, 2);
-    history.append(entry(&run("a"), None, vec![created("w"), ended()]));
+/// A history from which some of its runs were removed: of which a frame was the first, one that has
+/// more leaves than a frame holds, and one between others.
+fn with_removals() -> History {
+    let mut history = History::new(24, 40);
+    for name in ["a", "b", "c"] {
+        let mut drafts = vec![created("w")];
+        drafts.push(completed("s", payload(70_000, 9)));
+        history.append(entry(&run(name), None, drafts));
+    }
+    let many = (0..3_000).map(|salt| completed("s", payload(10, salt)));
+    let drafts = [created("w")].into_iter().chain(many).chain([ended()]);
+    history.append(entry(&run("many"), None, drafts.collect()));
+    for name in ["a", "c"] {
+        let tail = history.store.tail(&run(name)).unwrap().unwrap();
+        let tail = Some((tail.seq, tail.hash));
+        history.append(entry(&run(name), tail, vec![ended()]));
+    }
+    for name in ["a", "many", "c"] {
+        remove(&mut history, name);
+        history.append(entry(
+            &run(&format!("after-{name}")),
+            None,
+            vec![created("w"), ended()],
+        ));
+    }
+    history
+}
+
+fn remove(history: &mut History, name: &str) {
     let source = &mut history.store;
     let mut references = ReferenceCounts::default();
     while references.advance(source, 100).unwrap() {}
-    let planned = references.plan(source, &run("a"), "complete", "retention");
+    let planned = references.plan(source, &run(name), "complete", "retention");
     let planned = planned.unwrap();
     let removed = Draft {
         scope: String::new(),
@@ -374,15 +399,66 @@ fn a_source_that_streams_were_removed_from_is_refused() {
         Some((tail.seq, tail.hash)),
         vec![removed],
     );
-    let removing = removing.with_removals(vec![planned.removal]).unwrap();
-    let epoch = source.acquire().unwrap();
-    source.append(epoch, &[removing]).unwrap()[0]
-        .clone()
-        .unwrap();
-    let mut target = MemoryStore::new();
-    let refused = copied(source, &mut target).unwrap_err();
-    assert_eq!(refused, CopyError::HasRemovals);
-    is_untouched(&target);
+    history.append(removing.with_removals(vec![planned.removal]).unwrap());
+}
+
+/// The root of a ledger, with the leaves of what was removed.
+fn root_of(reader: &dyn Reader) -> Node {
+    let (mut leaves, mut removed) = (Vec::new(), RemovedLeaves::of(reader).unwrap());
+    for frame in Content::of(reader).frames {
+        while (leaves.len() as u64) + 1 < frame.position {
+            let position = leaves.len() as u64 + 1;
+            leaves.push(removed.leaf(position).unwrap().unwrap());
+        }
+        leaves.push(Node::leaf(&frame.body));
+    }
+    merkle::root(&leaves)
+}
+
+fn is_copy_of_removed(source: &dyn Reader, target: &mut dyn Store) {
+    let result = copied(source, target).unwrap();
+    let target = view(target);
+    assert_eq!(Content::of(source), Content::of(target));
+    assert_eq!(result.root, root_of(source));
+    assert_eq!(root_of(target), root_of(source));
+    for name in ["a", "many", "c"] {
+        assert_eq!(target.tail(&run(name)).unwrap(), None);
+    }
+    let report = verify(target, &VerifyOptions::default(), &mut |_| {});
+    assert_eq!((report.problems, report.unreferenced_blobs), (vec![], 0));
+}
+
+#[test]
+fn what_was_removed_is_recorded_as_removed_in_a_copy_to_any_store_and_back() {
+    let history = with_removals();
+    is_copy_of_removed(&history.store, &mut MemoryStore::new());
+    let file = File::new();
+    is_copy_of_removed(&history.store, &mut file.store());
+    is_copy_of_removed(&file.reader(), &mut MemoryStore::new());
+    let Some(server) = postgres::Server::get() else {
+        return;
+    };
+    let (place, _) = server.ledger();
+    is_copy_of_removed(&file.reader(), place.store().unwrap().as_mut());
+    let back = place.snapshot().unwrap();
+    is_copy_of_removed(back.as_ref(), &mut File::new().store());
+}
+
+#[test]
+fn a_copy_of_what_was_removed_that_was_interrupted_anywhere_is_continued() {
+    let history = with_removals();
+    for stop in [1, 50, 100, 1_500, 3_000] {
+        let file = File::new();
+        let stopped = catch_unwind(AssertUnwindSafe(|| {
+            copy(&history.store, &mut file.store(), &mut |frames| {
+                if frames >= stop {
+                    resume_unwind(Box::new("stopped"));
+                }
+            })
+        }));
+        assert!(stopped.is_err(), "it was not interrupted at {stop}");
+        is_copy_of_removed(&history.store, &mut file.store());
+    }
 }
 
 /// A frame of a history in the middle of a stream, and its position.

@@ -3,12 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use ktsu_ledger::LedgerPlace;
 use ktsu_ledger::backup::{self, BackupError};
 use ktsu_ledger::lock;
+use ktsu_ledger::store::SqliteReader;
 use ktsu_ledger::verify::VerifyReport;
+use ktsu_ledger::{Ledger, LedgerPlace};
 use serde_json::json;
 
+use super::ledger::copy_all;
 use super::location::{ledger_at, nearby_ledger};
 use super::output::{GOOD, line, note, painted, print_json, symbols};
 use super::reading::{must_see_all, warn_of_second_name};
@@ -38,11 +40,54 @@ pub(super) fn backup(common: &Common, arguments: &BackupArguments) -> Result<Exi
     let place = nearby_ledger(common)?;
     must_see_all(&place.ledger)?;
     warn_of_second_name(&place.ledger);
-    let file = file_of(&place.ledger)?;
-    let copied = backup::backup(file, &arguments.file, true);
+    let copied = match place.ledger.file() {
+        Some(file) => backup::backup(file, &arguments.file, true),
+        None => backup_of_server(&place.ledger, &arguments.file)?,
+    };
     let report = copied.map_err(explain)?.unwrap_or_default();
     let name = arguments.file.display().to_string();
     print(common, &report, &name, "holds")
+}
+
+/// Copies a ledger on a server, in use or not, as it is now.
+fn backup_of_server(
+    ledger: &LedgerPlace,
+    to: &Path,
+) -> Result<Result<Option<VerifyReport>, BackupError>, Failure> {
+    // Found before everything is read, though it is checked again where the file is made.
+    if to.symlink_metadata().is_ok() {
+        return Ok(Err(BackupError::Exists(to.to_owned())));
+    }
+    let folder = to.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
+    // Beside the copy, where there is room for it.
+    let folder = tempfile::tempdir_in(folder).map_err(|error| {
+        let words = format!("{} cannot be written: {error}", to.display());
+        Failure::could_not_run(words)
+    })?;
+    let file = folder.path().join("ledger.db");
+    let source = Ledger::open(ledger).snapshot()?;
+    copy_all(
+        source.as_ref(),
+        &ledger.to_string(),
+        &LedgerPlace::File(file.clone()),
+    )?;
+    Ok(backup::backup(&file, to, true))
+}
+
+/// Makes a ledger on a server out of a copy.
+fn restore_to_server(common: &Common, from: &Path, to: &LedgerPlace) -> Result<ExitCode, Failure> {
+    let report = backup::check(from).map_err(explain)?;
+    let source = SqliteReader::open(from)?;
+    copy_all(&source, &from.display().to_string(), to)?;
+    print(common, &report, &to.to_string(), "is restored:")?;
+    if report.checkpoints > 0 {
+        note(
+            "the signing key is not in the copy: every engine needs it in KTSU_SIGNING_KEY; with another key, \
+             no earlier key vouches for it",
+        );
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Makes a ledger out of a copy.
@@ -51,7 +96,9 @@ pub(super) fn restore(common: &Common, arguments: &RestoreArguments) -> Result<E
         Some(to) => ledger_at(to.clone())?,
         None => nearby_ledger(common)?.ledger,
     };
-    let to = file_of(&to)?.to_owned();
+    let Some(to) = to.file().map(Path::to_owned) else {
+        return restore_to_server(common, &arguments.file, &to);
+    };
     if arguments.file.is_file() && lock::holder(&to).is_none() {
         create_folder_of(&to)?;
     }
@@ -65,15 +112,6 @@ pub(super) fn restore(common: &Common, arguments: &RestoreArguments) -> Result<E
         ));
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// The file of a ledger that is in one.
-fn file_of(ledger: &LedgerPlace) -> Result<&Path, Failure> {
-    ledger.file().ok_or_else(|| {
-        let words = format!("{ledger} is not a file");
-        Failure::could_not_run(words)
-            .hint("to copy a ledger to a server or from one: ktsu ledger copy --to LEDGER")
-    })
 }
 
 fn print(

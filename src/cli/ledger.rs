@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use ktsu_ledger::appender::MIN_FREE_BYTES;
 use ktsu_ledger::copy::Copied;
 use ktsu_ledger::store::{LedgerStatus, Replica};
-use ktsu_ledger::{Ledger, OwnError, Owned};
+use ktsu_ledger::{Ledger, LedgerPlace, OwnError, Owned, Reader};
 use serde_json::json;
 
 use super::location::{ledger_at, nearby_ledger};
@@ -108,7 +108,17 @@ fn copy(common: &Common, arguments: &CopyArguments) -> Result<ExitCode, Failure>
     }
     let source = Ledger::open(&from).snapshot()?;
     to.file().map_or(Ok(()), create_folder_of)?;
-    let target = Ledger::open(&to);
+    let copied = copy_all(source.as_ref(), &from.to_string(), &to)?;
+    print_copied(common, &from.to_string(), &to.to_string(), &copied)
+}
+
+/// Copies everything that a reader of a ledger shows to a place, and compares it.
+pub(super) fn copy_all(
+    source: &dyn Reader,
+    from: &str,
+    to: &LedgerPlace,
+) -> Result<Copied, Failure> {
+    let target = Ledger::open(to);
     let refused = |refused: OwnError| not_owned(&to.to_string(), refused);
     target.make().map_err(refused)?;
     // The lock is bound first, so that it is given back last.
@@ -117,7 +127,7 @@ fn copy(common: &Common, arguments: &CopyArguments) -> Result<ExitCode, Failure>
     } = target.own(MIN_FREE_BYTES).map_err(refused)?;
     let live = is_live();
     let mut shown = 0;
-    let copied = ktsu_ledger::copy::copy(source.as_ref(), store.as_mut(), &mut |frames| {
+    let copied = ktsu_ledger::copy::copy(source, store.as_mut(), &mut |frames| {
         if live && frames >= shown + 10_000 {
             shown = frames;
             transient(&format!("  {} {frames} frames", symbols().ellipsis()));
@@ -128,11 +138,10 @@ fn copy(common: &Common, arguments: &CopyArguments) -> Result<ExitCode, Failure>
     }
     drop(store);
     drop(lock);
-    let copied = copied.map_err(|why| {
+    copied.map_err(|why| {
         let words = format!("{from} was not copied to {to}: {why}");
         Failure::could_not_run(words)
-    })?;
-    print_copied(common, &from.to_string(), &to.to_string(), &copied)
+    })
 }
 
 fn print_copied(

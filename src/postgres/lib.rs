@@ -10,6 +10,7 @@
 
 mod audit;
 mod connection;
+mod looked;
 mod owner_row;
 mod parameters;
 mod queries;
@@ -30,7 +31,7 @@ use std::sync::Arc;
 use ktsu_ledger::canonical::CanonicalJson;
 use ktsu_ledger::store::{
     AppendRefusal, Audit, Backlog, Cursor, Filter, Lease, LedgerStatus, Maintenance, OwnerSight,
-    OwnerState, OwnerWatch, Page, Tail, WalCheckpoint,
+    OwnerState, OwnerWatch, Page, StandIn, Tail, WalCheckpoint,
 };
 use ktsu_ledger::{
     Backend, Entry, Epoch, Hash, IndexRow, LedgerOwner, OwnError, Reader, Record, Store,
@@ -366,5 +367,13 @@ impl Maintenance for PostgresStore {
 
     fn put_rows(&mut self, epoch: Epoch, rows: &[IndexRow]) -> Result<(), StoreError> {
         self.writer.put_rows(epoch, rows)
+    }
+
+    fn takes_stand_ins(&self) -> bool {
+        true
+    }
+
+    fn put_stand_ins(&mut self, epoch: Epoch, of: &[StandIn]) -> Result<(), StoreError> {
+        self.writer.put_stand_ins(epoch, of)
     }
 }

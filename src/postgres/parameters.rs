@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use ktsu_ledger::store::columns::int;
-use ktsu_ledger::store::{Entry, Epoch, IndexRow};
+use ktsu_ledger::store::{Entry, Epoch, IndexRow, StandIn};
 use ktsu_ledger::{Hash, StreamId};
 use tokio_postgres::types::Type;
 
@@ -70,6 +70,29 @@ pub(crate) fn group_statement(
         }
     }
     statement_of(policy, epoch, head, frames, rows.into_values())
+}
+
+/// The statement that puts stand-ins, in streams whose numbers are known or follow from the head.
+pub(crate) fn stand_ins_statement(
+    policy: CommitPolicy,
+    epoch: Epoch,
+    head: u64,
+    of: &[StandIn],
+    mut ids: HashMap<StreamId, i64>,
+) -> GroupStatement {
+    let mut frames = GroupFrames::default();
+    for (position, StandIn { stream, record }) in (int(head) + 1..).zip(of) {
+        let id = ids.entry(stream.clone()).or_insert_with(|| {
+            frames.new_ids.push(position);
+            frames.new_names.push(stream.to_string());
+            position
+        });
+        frames.streams.push(*id);
+        frames.seqs.push(int(record.seq));
+        frames.hashes.push(record.hash);
+        frames.bodies.push(record.body.clone());
+    }
+    statement_of(policy, epoch, head, frames, std::iter::empty())
 }
 
 /// The statement that puts index rows.

@@ -4,23 +4,24 @@
 //! fence compares the epoch and the head of the ledger: an owner that was overtaken, and a message that
 //! comes too late, store nothing. Positions follow from the head, so they are dense.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use ktsu_ledger::event::RunRemoved;
 use ktsu_ledger::removal::Removal;
 use ktsu_ledger::store::columns::int;
-use ktsu_ledger::store::precondition::{StoreView, check, unnamed_blobs};
+use ktsu_ledger::store::precondition::{check, unnamed_blobs};
 use ktsu_ledger::store::{
-    AppendRefusal, Entry, Epoch, Holder, IndexRow, Lease, MAX_PAGE, OwnerState, StoreError, Tail,
+    AppendRefusal, Entry, Epoch, Holder, IndexRow, Lease, MAX_PAGE, OwnerState, StandIn, StoreError,
 };
-use ktsu_ledger::{Hash, Reader as _, Record, StreamId};
+use ktsu_ledger::{Hash, StreamId};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::connection::{Connection, SqlParameter};
+use crate::looked::{Looked, View};
 use crate::owner_row::owner_row;
-use crate::parameters::{group_statement, rows_statement};
+use crate::parameters::{group_statement, rows_statement, stand_ins_statement};
 use crate::queries::{PostgresQueries, StoredStream};
 use crate::statements::{BEGIN, CommitPolicy};
 use crate::values::{column, damaged, hashes, limit, number, text, unsigned};
@@ -51,21 +52,6 @@ pub(crate) struct Writer {
     acknowledged: u64,
     /// What is remembered of streams; all of it is stored.
     tails: HashMap<StreamId, StoredStream>,
-}
-
-/// What was found out before some entries are appended, and what those before have changed.
-#[derive(Default)]
-struct Looked {
-    /// Streams that the ledger does not have.
-    absent: HashSet<StreamId>,
-    /// The tails of streams that this call has appended to.
-    pending: HashMap<StreamId, StoredStream>,
-    /// The keys of streams.
-    keys: HashMap<StreamId, String>,
-    /// Those of the blobs that the entries name and do not bring which the ledger has.
-    blobs: HashSet<Hash>,
-    /// Entries that are accepted and not stored yet.
-    group: Vec<Entry>,
 }
 
 impl Writer {
@@ -414,6 +400,22 @@ impl Writer {
         self.must_be_fenced(epoch, &answered)
     }
 
+    /// Puts stand-ins.
+    pub(crate) fn put_stand_ins(&mut self, epoch: Epoch, of: &[StandIn]) -> Result<(), StoreError> {
+        let mut names: Vec<StreamId> = of.iter().map(|one| one.stream.clone()).collect();
+        names.sort_unstable();
+        names.dedup();
+        let known = self.ledger.stream_rows(&names)?.into_iter();
+        let ids = known.map(|(stream, row)| (stream, row.id)).collect();
+        let head = self.current_head()?;
+        let statement = stand_ins_statement(self.policy, epoch, head, of, ids);
+        (self.head, self.tails) = (None, HashMap::new());
+        let (text, parameters) = (statement.text, statement.parameters);
+        let connection = self.connection(APPENDING)?;
+        let rows = self.change(&connection, APPENDING, text, parameters)?;
+        self.must_be_fenced(epoch, &rows)
+    }
+
     fn current_head(&mut self) -> Result<u64, StoreError> {
         if let Some(head) = self.head {
             return Ok(head);
@@ -506,85 +508,4 @@ fn optional(value: Option<u64>) -> SqlParameter {
 /// The server has stored something, and did not wait for its standby.
 fn not_replicated() -> StoreError {
     StoreError::Unknown("the server did not wait for its standby".to_owned())
-}
-
-/// The ledger as the checks of an entry see it.
-struct View<'a> {
-    ledger: &'a PostgresQueries,
-    tails: &'a HashMap<StreamId, StoredStream>,
-    looked: &'a Looked,
-}
-
-impl View<'_> {
-    fn stored(&self, stream: &StreamId) -> Result<Option<StoredStream>, StoreError> {
-        if let Some(known) = self.tails.get(stream) {
-            return Ok(Some(*known));
-        }
-        if self.looked.absent.contains(stream) {
-            return Ok(None);
-        }
-        let found = self.ledger.stream_rows(std::slice::from_ref(stream))?;
-        Ok(found.first().map(|(_, row)| *row))
-    }
-
-    fn current(&self, stream: &StreamId) -> Result<Option<StoredStream>, StoreError> {
-        match self.looked.pending.get(stream) {
-            Some(known) => Ok(Some(*known)),
-            None => self.stored(stream),
-        }
-    }
-}
-
-impl StoreView for View<'_> {
-    fn tail(&mut self, stream: &StreamId) -> Result<Option<Tail>, StoreError> {
-        Ok(self.current(stream)?.and_then(|known| known.tail))
-    }
-
-    fn durable_tail(&mut self, stream: &StreamId) -> Result<Option<Tail>, StoreError> {
-        Ok(self.stored(stream)?.and_then(|known| known.tail))
-    }
-
-    fn has_blob(&mut self, hash: &Hash) -> Result<bool, StoreError> {
-        let mut blobs = self.looked.group.iter().flat_map(Entry::blobs);
-        Ok(self.looked.blobs.contains(hash) || blobs.any(|blob| blob.hash == *hash))
-    }
-
-    fn read(
-        &mut self,
-        stream: &StreamId,
-        from: u64,
-        limit: usize,
-    ) -> Result<Vec<Record>, StoreError> {
-        let stored = self.ledger.read(stream, from, limit)?;
-        if !stored.is_empty() {
-            return Ok(stored);
-        }
-        let group = self.looked.group.iter();
-        let records = group
-            .filter(|entry| entry.stream() == stream)
-            .flat_map(Entry::records);
-        let records = records.filter(|record| record.seq >= from);
-        Ok(records.take(limit).cloned().collect())
-    }
-
-    fn removed_end(&mut self, stream: &StreamId) -> Result<Option<u64>, StoreError> {
-        // A stream without frames was removed: asked only of those, so that an append costs nothing.
-        match self.current(stream)? {
-            Some(known) if known.tail.is_none() => self.ledger.removed_end(stream),
-            Some(_) | None => Ok(None),
-        }
-    }
-
-    fn bodies_after(&mut self, position: u64) -> Result<Vec<String>, StoreError> {
-        let mut bodies = self.ledger.bodies_after(position)?;
-        let group = self.looked.group.iter().flat_map(Entry::records);
-        bodies.extend(group.map(|record| record.body.clone()));
-        Ok(bodies)
-    }
-
-    fn owner_of(&mut self, key: &str) -> Result<Option<StreamId>, StoreError> {
-        let mut keys = self.looked.keys.iter();
-        let owner = keys.find(|(_, own)| *own == key);
-        Ok(owner.map(|(stream, _)| stream.clone()))
-    }
 }

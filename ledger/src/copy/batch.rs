@@ -6,6 +6,7 @@ use super::error::CopyError;
 use super::pages::SourceFrame;
 use crate::frame::{Blob, Record};
 use crate::id::{Cause, StreamId};
+use crate::removal::Removal;
 use crate::store::{AppendRefusal, Entry, EntryError, Epoch, Store};
 
 /// A batch, and an entry, ends once its frames and blobs have this many bytes.
@@ -42,7 +43,15 @@ impl OpenEntry {
     }
 
     pub(super) fn close(self) -> Result<Entry, EntryError> {
-        Entry::from_records(&self.stream, self.records, self.blobs)
+        let entry = Entry::from_records(&self.stream, self.records, self.blobs)?;
+        let removals = entry.removed_streams().map(|stream| Removal {
+            stream: stream.clone(),
+            // What its frames named and others do not was not copied.
+            read_to: u64::MAX,
+            blobs: Vec::new(),
+        });
+        let removals = removals.collect();
+        entry.with_removals(removals)
     }
 }
 

@@ -3,15 +3,16 @@
 use std::collections::HashSet;
 
 use super::error::CopyError;
-use super::pages::{self, SourceFrame};
+use super::pages::{self, SourceFrame, SourcePlace, SourcePlaces};
 use crate::hash::Hash;
 use crate::merkle::{Frontier, Node};
+use crate::removal::RemovedLeaves;
 use crate::store::{RawFrame, Reader, StoreError};
 
 /// What a copy has: all of it was read again, and is that of the source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Copied {
-    /// Its frames.
+    /// Its frames, without those that were removed.
     pub frames: u64,
     /// Its streams.
     pub streams: u64,
@@ -19,9 +20,9 @@ pub struct Copied {
     pub blobs: u64,
     /// The bytes of its frames and of those blobs.
     pub bytes: u64,
-    /// The root of the tree over its frames.
+    /// The root of the tree over its frames, the removed ones included.
     pub root: Node,
-    /// The number of frames that the target had before.
+    /// The position up to which the target had its frames before.
     pub frames_before: u64,
 }
 
@@ -29,7 +30,7 @@ pub struct Copied {
 pub(super) struct Survey {
     /// The position of the last frame of the source.
     pub(super) last: u64,
-    /// The number of its first frames that the target has; it has no others.
+    /// The position up to which the target has its frames; it has no others.
     pub(super) shared: u64,
     /// The last epoch that frames of the source begin.
     pub(super) epoch: u64,
@@ -38,24 +39,26 @@ pub(super) struct Survey {
 /// Reads the whole source, and of the target what it has. Whatever makes a copy impossible is found
 /// here, but for a frame that does not follow from others.
 pub(super) fn survey(from: &dyn Reader, to: &dyn Reader) -> Result<Survey, CopyError> {
-    must_have_no_removals(from)?;
     let last = from.last_position()?;
-    let (mut source, mut target) = (pages::frames(from, 0), pages::frames(to, 0));
+    let (mut source, mut target) = (SourcePlaces::of(from, 0)?, pages::frames(to, 0));
     let mut found = target.next()?;
     let (mut shared, mut epoch) = (0, 0);
     for position in 1..=last {
-        let raw = source.next()?.ok_or(CopyError::Gap(position))?;
-        let frame = SourceFrame::of(raw, position)?;
-        if let Some(same) = found.take() {
-            if !frame.is(&same) {
+        let place = source.at(position)?;
+        // Where a frame was removed, the target may have the stand-in for it, or nothing any more.
+        let is_here = |found: &RawFrame| !place.is_removed() || found.position == position;
+        if let Some(same) = found.take_if(|found| is_here(found)) {
+            if !place.is(&same) {
                 return Err(CopyError::OtherFrames(position));
             }
             shared = position;
             found = target.next()?;
         }
-        epoch = epoch.max(frame.epoch());
+        if let SourcePlace::Frame(frame) = place {
+            epoch = epoch.max(frame.epoch());
+        }
     }
-    must_end(last, source.next()?)?;
+    source.must_end(last)?;
     match found {
         Some(_) => Err(CopyError::OtherFrames(last.saturating_add(1))),
         None => Ok(Survey {
@@ -66,45 +69,36 @@ pub(super) fn survey(from: &dyn Reader, to: &dyn Reader) -> Result<Survey, CopyE
     }
 }
 
-/// Refuses a ledger that streams were removed from.
-fn must_have_no_removals(from: &dyn Reader) -> Result<(), CopyError> {
-    match from.auditor()?.removals(0, 1)?.is_empty() {
-        true => Ok(()),
-        false => Err(CopyError::HasRemovals),
-    }
-}
-
-/// Refuses a frame of the source after its last.
-fn must_end(last: u64, beyond: Option<RawFrame>) -> Result<(), CopyError> {
-    match beyond {
-        None => Ok(()),
-        Some(beyond) if beyond.position > last => Err(CopyError::Grew),
-        // It is at no position.
-        Some(_) => Err(CopyError::Gap(last.saturating_add(1))),
-    }
-}
-
 /// Reads both again, every frame, blob and index row; gives what they have.
 pub(super) fn compare(
     from: &dyn Reader,
     to: &dyn Reader,
     survey: &Survey,
 ) -> Result<Copied, CopyError> {
-    let (mut source, mut target) = (pages::frames(from, 0), pages::frames(to, 0));
+    let (mut source, mut target) = (SourcePlaces::of(from, 0)?, pages::frames(to, 0));
+    let mut removed = RemovedLeaves::of(to)?;
     let mut trees = (Frontier::default(), Frontier::default());
     let mut blobs = Blobs::default();
-    let mut bytes = 0;
+    let (mut frames, mut bytes) = (0, 0);
     for position in 1..=survey.last {
-        let raw = source.next()?.ok_or(CopyError::Gap(position))?;
-        let frame = SourceFrame::of(raw, position)?;
-        let found = target.next()?.filter(|found| frame.is(found));
-        let found = found.ok_or_else(|| differs(format!("the frame at position {position}")))?;
-        trees.0.push(Node::leaf(frame.record.body.as_bytes()));
-        trees.1.push(Node::leaf(&found.body));
-        bytes += found.body.len() as u64;
-        blobs.check(to, &frame)?;
+        let other = || differs(format!("the frame at position {position}"));
+        match source.at(position)? {
+            SourcePlace::Frame(frame) => {
+                let found = target.next()?.filter(|found| frame.is(found));
+                let found = found.ok_or_else(other)?;
+                trees.0.push(Node::leaf(frame.record.body.as_bytes()));
+                trees.1.push(Node::leaf(&found.body));
+                frames += 1;
+                bytes += found.body.len() as u64;
+                blobs.check(to, &frame)?;
+            }
+            SourcePlace::Removed(frame) => {
+                trees.0.push(frame.leaf);
+                trees.1.push(removed.leaf(position)?.ok_or_else(other)?);
+            }
+        }
     }
-    must_end(survey.last, source.next()?)?;
+    source.must_end(survey.last)?;
     if target.next()?.is_some() || trees.0.root() != trees.1.root() {
         return Err(differs("it has frames after the last".to_owned()));
     }
@@ -112,7 +106,7 @@ pub(super) fn compare(
         return Err(differs("the list of runs".to_owned()));
     }
     Ok(Copied {
-        frames: survey.last,
+        frames,
         streams: count_streams(to)?,
         blobs: blobs.seen.len() as u64,
         bytes: bytes + blobs.bytes,

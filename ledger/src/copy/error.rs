@@ -9,8 +9,8 @@ pub enum CopyError {
     /// The source or the target failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Streams were removed from the source.
-    #[error("runs were removed from it; a copy of it is not supported yet")]
+    /// Streams were removed from the source, and the target cannot record that.
+    #[error("runs were removed from it, and the target does not support a copy of such a ledger")]
     HasRemovals,
     /// The positions of the source are not dense, or begin elsewhere than at 1.
     #[error(

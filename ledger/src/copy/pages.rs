@@ -7,6 +7,7 @@ use crate::event::{Event, StoreEvent};
 use crate::frame::Record;
 use crate::hash::Hash;
 use crate::id::StreamId;
+use crate::removal::{RemovedFrame, RemovedLeaves};
 use crate::store::{Cursor, Filter, IndexRow, RawFrame, Reader, StoreError};
 
 /// The most frames or streams of a page. A store ends a page of frames earlier if it has
@@ -86,6 +87,75 @@ pub(super) fn streams(reader: &dyn Reader) -> Pages<'_, StreamId> {
         after = page.last().cloned().or_else(|| after.take());
         Ok(page)
     })
+}
+
+/// What the source has at a position.
+pub(super) enum SourcePlace {
+    Frame(SourceFrame),
+    /// A frame that was removed.
+    Removed(RemovedFrame),
+}
+
+impl SourcePlace {
+    pub(super) fn is_removed(&self) -> bool {
+        matches!(self, Self::Removed(_))
+    }
+
+    /// Returns `true` if a frame of the target is the same, or the stand-in for it.
+    pub(super) fn is(&self, found: &RawFrame) -> bool {
+        match self {
+            Self::Frame(frame) => frame.is(found),
+            Self::Removed(frame) => {
+                let end = frame.end.unwrap_or(Hash::ZERO);
+                found.stream.as_deref() == Some(frame.stream.as_str())
+                    && found.seq == Some(frame.seq)
+                    && found.hash == end.as_bytes()
+                    && found.body.is_empty()
+            }
+        }
+    }
+}
+
+/// What the source has at each position, in the order of appending.
+pub(super) struct SourcePlaces<'a> {
+    frames: Pages<'a, RawFrame>,
+    next: Option<RawFrame>,
+    removed: RemovedLeaves<'a>,
+}
+
+impl<'a> SourcePlaces<'a> {
+    /// From behind a position.
+    pub(super) fn of(reader: &'a dyn Reader, after: u64) -> Result<Self, StoreError> {
+        let mut frames = frames(reader, after);
+        Ok(Self {
+            next: frames.next()?,
+            frames,
+            removed: RemovedLeaves::of(reader)?,
+        })
+    }
+
+    /// What is at a position. Each must be asked for, one after the other.
+    pub(super) fn at(&mut self, position: u64) -> Result<SourcePlace, CopyError> {
+        let is_later = |next: &RawFrame| next.misplaced.is_none() && next.position > position;
+        if self.next.as_ref().is_none_or(is_later)
+            && let Some(removed) = self.removed.frame(position)?
+        {
+            return Ok(SourcePlace::Removed(removed));
+        }
+        let raw = self.next.take().ok_or(CopyError::Gap(position))?;
+        self.next = self.frames.next()?;
+        Ok(SourcePlace::Frame(SourceFrame::of(raw, position)?))
+    }
+
+    /// Refuses a frame after the last position.
+    pub(super) fn must_end(&self, last: u64) -> Result<(), CopyError> {
+        match &self.next {
+            None => Ok(()),
+            Some(beyond) if beyond.position > last => Err(CopyError::Grew),
+            // It is at no position.
+            Some(_) => Err(CopyError::Gap(last.saturating_add(1))),
+        }
+    }
 }
 
 /// A frame of the source, the hash of which is that of its bytes.

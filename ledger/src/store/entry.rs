@@ -253,6 +253,11 @@ impl Entry {
         removals.map(|((seq, removed), removal)| (*seq, removed, removal))
     }
 
+    /// The streams that its frames say were removed.
+    pub(crate) fn removed_streams(&self) -> impl Iterator<Item = &StreamId> {
+        self.removed.iter().map(|(_, removed)| &removed.stream)
+    }
+
     /// `prev` of the first frame.
     pub(crate) fn prev(&self) -> Hash {
         self.prev

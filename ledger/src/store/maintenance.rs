@@ -1,6 +1,9 @@
 //! Maintenance that some backends need beyond the port.
 
 use super::{Epoch, IndexRow, Store, StoreError};
+use crate::frame::Record;
+use crate::hash::Hash;
+use crate::id::StreamId;
 
 /// Upkeep, by the owner.
 pub trait Maintenance {
@@ -19,6 +22,41 @@ pub trait Maintenance {
 
     /// Puts index rows, replacing those of the same streams.
     fn put_rows(&mut self, epoch: Epoch, rows: &[IndexRow]) -> Result<(), StoreError>;
+
+    /// Returns `true` if it takes stand-ins.
+    fn takes_stand_ins(&self) -> bool {
+        false
+    }
+
+    /// Puts stand-ins at the next positions, unchecked.
+    fn put_stand_ins(&mut self, _epoch: Epoch, _of: &[StandIn]) -> Result<(), StoreError> {
+        let why = "its store does not support that";
+        Err(StoreError::failed("put a stand-in", why))
+    }
+}
+
+/// A frame without a body in the place of one that was removed from the ledger that is being copied,
+/// until the copy comes to its removal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StandIn {
+    /// The removed stream.
+    pub stream: StreamId,
+    /// The number of the frame, and of the last frame of a stream the hash.
+    pub record: Record,
+}
+
+impl StandIn {
+    /// In the place of a frame.
+    pub(crate) fn new(stream: &StreamId, seq: u64, hash: Option<Hash>) -> Self {
+        Self {
+            stream: stream.clone(),
+            record: Record {
+                seq,
+                hash: hash.unwrap_or(Hash::ZERO),
+                body: String::new(),
+            },
+        }
+    }
 }
 
 /// [`Maintenance`] of a store that may not need it.

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use super::precondition::{StoreView, check, unnamed_blobs};
 use super::{
     AppendRefusal, Audit, Backlog, Cursor, Entry, Epoch, Filter, IndexRow, Inspection, MAX_PAGE,
-    Maintenance, PAGE_BYTES, Page, RawBlob, RawFrame, Reader, Store, StoreError, Tail,
+    Maintenance, PAGE_BYTES, Page, RawBlob, RawFrame, Reader, StandIn, Store, StoreError, Tail,
     WalCheckpoint,
 };
 use crate::canonical::CanonicalJson;
@@ -409,6 +409,21 @@ impl Maintenance for MemoryStore {
                 return Err(StoreError::KeyTwice(row.stream.clone()));
             }
             shelves.put_row(row);
+        }
+        Ok(())
+    }
+
+    fn takes_stand_ins(&self) -> bool {
+        true
+    }
+
+    fn put_stand_ins(&mut self, epoch: Epoch, of: &[StandIn]) -> Result<(), StoreError> {
+        let mut shelves = self.0.lock();
+        shelves.fence(epoch)?;
+        for StandIn { stream, record } in of {
+            shelves.order.push((stream.clone(), record.seq));
+            let records = shelves.streams.entry(stream.clone()).or_default();
+            records.push(record.clone());
         }
         Ok(())
     }

@@ -37,7 +37,7 @@ pub use error::{AppendRefusal, StoreError};
 pub use holder::{Holder, ParseHolderError};
 pub use index::{Cursor, Filter, IndexRow, Page, ParseCursorError};
 pub use lease::Lease;
-pub use maintenance::{Backlog, Maintenance, WalCheckpoint};
+pub use maintenance::{Backlog, Maintenance, StandIn, WalCheckpoint};
 pub use memory::MemoryStore;
 pub use owner_watch::{OwnerState, OwnerWatch};
 pub use sqlite::{

@@ -150,6 +150,38 @@ fn a_ledger_is_copied_to_a_server_and_back_with_one_root() {
 }
 
 #[test]
+fn a_server_is_backed_up_beside_its_owner_and_restored_to_another_one_with_one_root() {
+    let Some(place) = Place::new() else { return };
+    let owner = place.start();
+    place.ktsu(&["invoke", "hello", "--wait"]).is(0);
+    place.ktsu(&["backup", "copy.db"]).is(0).says("verified");
+    place
+        .ktsu(&["backup", "copy.db"])
+        .is(2)
+        .warns("already exists");
+    owner.stop();
+    let other = place.server.address(&place.server.schema());
+    let desk = &place.desk;
+    let restored = desk.ktsu(&["restore", "copy.db", "--to", &other]);
+    restored.is(0).says("is restored").warns("KTSU_SIGNING_KEY");
+    desk.ktsu(&["verify", "--ledger", &other]).is(0);
+    let root = |ledger: &str, to: &str| {
+        let copied = ["ledger", "copy", "--ledger", ledger, "--to", to, "--json"];
+        desk.ktsu(&copied).is(0).json()["root"].clone()
+    };
+    desk.ktsu(&["restore", "copy.db", "--to", "back.db"]).is(0);
+    assert_eq!(root("back.db", "a.db"), root(&other, "b.db"));
+    // Nothing is left beside the copy.
+    let left = std::fs::read_dir(desk.path()).unwrap().flatten();
+    let left = left.filter(|file| file.file_name().to_string_lossy().starts_with(".tmp"));
+    assert_eq!(left.count(), 0);
+    // What is there is not overwritten.
+    place.run();
+    let taken = desk.ktsu(&["restore", "copy.db", "--to", &place.address]);
+    taken.is(2).warns("the target has another frame");
+}
+
+#[test]
 fn goldens_are_copied_verified_and_replayed_from_a_server_with_one_root() {
     let Some(place) = Place::new() else { return };
     let file = place.desk.path().join("golden.db");

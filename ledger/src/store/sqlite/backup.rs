@@ -73,16 +73,25 @@ pub fn backup(
     }
 }
 
+/// Verifies a backup.
+///
+/// # Errors
+/// [`BackupError`]; [`BackupError::Unsound`] if it has problems.
+pub fn check(backup: &Path) -> Result<VerifyReport, BackupError> {
+    let report = verified_file(backup)?;
+    match report.is_sound() {
+        true => Ok(report),
+        false => Err(BackupError::Unsound(Box::new(report))),
+    }
+}
+
 /// Makes a ledger out of a backup, which is verified first. The next owner continues it in a
 /// higher epoch.
 ///
 /// # Errors
 /// [`BackupError`]; a target that exists or is owned is never touched.
 pub fn restore(backup: &Path, ledger: &Path) -> Result<VerifyReport, BackupError> {
-    let report = verified_file(backup)?;
-    if !report.is_sound() {
-        return Err(BackupError::Unsound(Box::new(report)));
-    }
+    let report = check(backup)?;
     // Locked while the file is created, so that no process takes an incomplete ledger.
     let owned = lock::try_own_name(ledger).map_err(|error| match error {
         LockError::Held(holder) => BackupError::Owned {

@@ -53,7 +53,7 @@ use write::Tails;
 
 use super::{
     AppendRefusal, Audit, Backlog, Cursor, Entry, Epoch, Filter, IndexRow, Inspection, Maintenance,
-    Page, RawBlob, RawFrame, Reader, Store, StoreError, Tail, WalCheckpoint,
+    Page, RawBlob, RawFrame, Reader, StandIn, Store, StoreError, Tail, WalCheckpoint,
 };
 use crate::canonical::CanonicalJson;
 use crate::frame::Record;
@@ -190,6 +190,15 @@ impl Maintenance for SqliteStore {
 
     fn put_rows(&mut self, epoch: Epoch, rows: &[IndexRow]) -> Result<(), StoreError> {
         write::put_rows(&self.connection, epoch, rows)
+    }
+
+    fn takes_stand_ins(&self) -> bool {
+        true
+    }
+
+    fn put_stand_ins(&mut self, epoch: Epoch, of: &[StandIn]) -> Result<(), StoreError> {
+        self.tails.forget();
+        write::put_stand_ins(&self.connection, epoch, of)
     }
 
     fn backlog(&self) -> u64 {

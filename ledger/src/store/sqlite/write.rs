@@ -17,7 +17,7 @@ use crate::hash::Hash;
 use crate::id::StreamId;
 use crate::store::columns::int;
 use crate::store::precondition::{StoreView, check, unnamed_blobs};
-use crate::store::{AppendRefusal, Entry, Epoch, IndexRow, StoreError, Tail};
+use crate::store::{AppendRefusal, Entry, Epoch, IndexRow, StandIn, StoreError, Tail};
 
 /// The most streams that are remembered: some 8 MB.
 const MAX_CACHED_TAILS: usize = 65_536;
@@ -194,6 +194,28 @@ pub(super) fn put_rows_to(connection: &Connection, rows: &[IndexRow]) -> Result<
         put_row(connection, row)?;
     }
     Ok(())
+}
+
+/// Puts stand-ins.
+pub(super) fn put_stand_ins(
+    connection: &Connection,
+    epoch: Epoch,
+    of: &[StandIn],
+) -> Result<(), StoreError> {
+    transaction(connection, Some(epoch), || {
+        let insert = Insert::prepare(connection)?;
+        let [.., one] = &*INSERT_ROWS;
+        for StandIn { stream, record } in of {
+            let known = Queries(connection).stream_row(stream)?;
+            let id = match known {
+                Some(known) => known.id,
+                None => new_stream(connection, stream)?,
+            };
+            let record = std::slice::from_ref(record);
+            insert.frames(one, id, record).map_err(failed)?;
+        }
+        Ok(())
+    })
 }
 
 /// Runs some work between BEGIN and COMMIT, in an epoch.
