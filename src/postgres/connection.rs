@@ -19,6 +19,7 @@ use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{AsyncMessage, Client, Config, NoTls, Row, Socket};
 
+use crate::hosts::connect_to_any;
 use crate::query_error::QueryError;
 use crate::server::PostgresServer;
 use crate::tls::Tls;
@@ -89,10 +90,14 @@ impl Connection {
         let is_warned = Arc::new(AtomicBool::new(false));
         let (config, warned) = (server.config.clone(), Arc::clone(&is_warned));
         let client = match config.get_ssl_mode() {
-            SslMode::Disable => wait(limit, connect(config, NoTls, warned))?,
+            SslMode::Disable => {
+                let one = move |config| connect(config, NoTls, Arc::clone(&warned));
+                wait(limit, async move { connect_to_any(&config, one).await })?
+            }
             _ => {
                 let tls = Tls::new(server.authorities.as_deref())?;
-                wait(limit, connect(config, tls, warned))?
+                let one = move |config| connect(config, tls.clone(), Arc::clone(&warned));
+                wait(limit, async move { connect_to_any(&config, one).await })?
             }
         };
         Ok(Self {

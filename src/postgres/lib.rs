@@ -10,6 +10,7 @@
 
 mod audit;
 mod connection;
+mod hosts;
 mod looked;
 mod owner_row;
 mod parameters;

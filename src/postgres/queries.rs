@@ -70,8 +70,11 @@ pub(crate) struct StoredStream {
 impl PostgresQueries {
     /// A ledger that is not connected yet.
     pub(crate) fn new(server: &PostgresServer) -> Self {
+        let mut server = server.clone();
+        // A machine that is lost says nothing; another one may have its server meanwhile.
+        server.config.tcp_user_timeout(OWNER_TIMEOUT);
         Self {
-            server: server.clone(),
+            server,
             limit: ANSWER_TIMEOUT,
             asker: Asker::Reader,
             connection: Mutex::new(None),
@@ -109,6 +112,7 @@ impl PostgresQueries {
     /// As it is now, whatever is appended meanwhile.
     pub(crate) fn snapshot(server: &PostgresServer) -> Result<Self, StoreError> {
         let ledger = Self {
+            server: server.clone(),
             asker: Asker::Snapshot,
             ..Self::new(server)
         };

@@ -368,7 +368,7 @@ fn no_answered_webhook_is_repeated(reader: &dyn Reader, heard: &[Heard]) {
 }
 
 /// Every frame, in the order in which they were appended, with its position. None is missing.
-fn in_order(reader: &dyn Reader) -> Vec<(u64, Value)> {
+pub(crate) fn in_order(reader: &dyn Reader) -> Vec<(u64, Value)> {
     let audit = reader.audit().expect("a ledger that can be audited");
     let mut all: Vec<(u64, Value)> = Vec::new();
     loop {

@@ -64,7 +64,9 @@ impl Server {
         let server = Self::start(programs()?, around, |server| {
             let file = format!("{}/pg_hba.conf", server.data());
             let mut file = OpenOptions::new().append(true).open(file).unwrap();
-            file.write_all(b"host all all samenet trust\n").unwrap();
+            for who in ["all", "replication"] {
+                writeln!(file, "host {who} all all trust").unwrap();
+            }
             format!("-c listen_addresses={address}")
         });
         Some(server)
@@ -218,6 +220,16 @@ impl Server {
 
     /// A server that follows this one, which waits for it from then on before it acknowledges anything.
     pub(crate) fn standby(&self) -> Self {
+        let socket = self.folder.path().display().to_string();
+        self.followed(Vec::new(), &socket, "")
+    }
+
+    /// The same on another machine, where it listens at an address; this one is at an address, too.
+    pub(crate) fn standby_elsewhere(&self, around: Vec<String>, [own, address]: [&str; 2]) -> Self {
+        self.followed(around, own, &format!("-c listen_addresses={address}"))
+    }
+
+    fn followed(&self, around: Vec<String>, host: &str, more: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let open = std::fs::Permissions::from_mode(0o777);
         std::fs::set_permissions(folder.path(), open).unwrap();
@@ -225,25 +237,15 @@ impl Server {
             programs: self.programs.clone(),
             folder,
             ledgers: AtomicU64::new(0),
-            around: Vec::new(),
+            around,
         };
-        let socket = self.folder.path().display().to_string();
-        let copy = [
-            "-h",
-            &socket,
-            "-U",
-            "ktsu",
-            "-D",
-            &standby.data(),
-            "-R",
-            "-X",
-            "stream",
-        ];
-        self.run(
+        let data = standby.data();
+        let copy = ["-h", host, "-U", "ktsu", "-D", &data, "-R", "-X", "stream"];
+        standby.run(
             "pg_basebackup",
             &[&copy[..], &["--no-sync", "-c", "fast"]].concat(),
         );
-        standby.begin("");
+        standby.begin(more);
         self.sql("ALTER SYSTEM SET synchronous_standby_names = '*'");
         self.sql("SELECT pg_reload_conf()");
         let waits = "SELECT 1 / count(*) FROM pg_stat_replication WHERE sync_state = 'sync'";

@@ -4,8 +4,12 @@
 //! `KTSU_FAILOVERS` says how often (once without it; 20 in a full campaign), with 64 clients instead of
 //! 16, and holds each takeover to a lease and a second.
 
+mod clients;
+mod clocks;
 mod cut_off;
 mod killed;
+mod network;
+mod partitions;
 mod promoted;
 mod reported;
 mod waiting;
@@ -79,8 +83,13 @@ struct Place {
 
 impl Place {
     async fn new(address: String) -> Self {
+        Self::with(kit(), address).await
+    }
+
+    /// With a kit of its own.
+    async fn with(kit: KitDir, address: String) -> Self {
         Self {
-            kit: kit(),
+            kit,
             sink: Sink::new().await,
             address,
         }
@@ -93,9 +102,14 @@ impl Place {
 
     /// An engine as its unit file starts it: the owner if there is none, or else a standby.
     fn engine(&self) -> Process {
+        self.engine_within(&elsewhere)
+    }
+
+    /// As [`Place::engine`], within such a command.
+    fn engine_within(&self, around: &dyn Fn() -> Command) -> Process {
         beside(|| {
             started(|[port, ..]| {
-                let mut command = elsewhere();
+                let mut command = around();
                 command.args(["start", "--standby", "--json", "--port", &port]);
                 command.args(["--runtime-port", "0", "--gateway-port", "0"]);
                 command.args(["--ledger", &self.address, "--kit"]);
