@@ -223,9 +223,10 @@ async fn the_replica_is_cut_off() {
     assert_eq!(at_standby.count(), 0);
     mend();
     let mended = Instant::now();
+    // It would find out by itself after some seconds.
+    beside(|| machines.replica.crash());
     let next = async {
         loop {
-            // The replica itself takes a few seconds to find out that it is connected again.
             if let Ok(engine) = machines.try_engine(here, third) {
                 return engine;
             }
