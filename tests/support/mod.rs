@@ -12,6 +12,7 @@ pub(crate) mod fleet;
 pub(crate) mod gate;
 #[path = "../../ledger/tests/support/late.rs"]
 pub(crate) mod late;
+pub(crate) mod ledger_proxy;
 pub(crate) mod ledgers;
 pub(crate) mod load;
 pub(crate) mod lookalikes;

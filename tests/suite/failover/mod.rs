@@ -13,6 +13,7 @@ mod partitions;
 mod promoted;
 mod reported;
 mod waiting;
+mod zombies;
 
 use std::process::Command;
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use ktsu_ledger::LedgerPlace;
 use ktsu_ledger::store::lease::LEASE;
 
 use crate::support::load::{KEY, kit};
+use crate::support::model;
 use crate::support::process::Process;
 use crate::support::services::free;
 use crate::support::{KitDir, Sink, campaign, not_tested};
@@ -102,19 +104,29 @@ impl Place {
 
     /// An engine as its unit file starts it: the owner if there is none, or else a standby.
     fn engine(&self) -> Process {
-        self.engine_within(&elsewhere)
+        self.engine_of(&elsewhere, &self.address)
     }
 
     /// As [`Place::engine`], within such a command.
     fn engine_within(&self, around: &dyn Fn() -> Command) -> Process {
+        self.engine_of(around, &self.address)
+    }
+
+    /// As [`Place::engine`], which calls the server of the ledger at another address.
+    fn engine_at(&self, address: &str) -> Process {
+        self.engine_of(&elsewhere, address)
+    }
+
+    fn engine_of(&self, around: &dyn Fn() -> Command, address: &str) -> Process {
         beside(|| {
             started(|[port, ..]| {
                 let mut command = around();
                 command.args(["start", "--standby", "--json", "--port", &port]);
                 command.args(["--runtime-port", "0", "--gateway-port", "0"]);
-                command.args(["--ledger", &self.address, "--kit"]);
+                command.args(["--ledger", address, "--kit"]);
                 command.arg(self.kit.dir.path());
                 quiet(&mut command).env("SINK", &self.sink.url);
+                command.env(model::KEY.0, model::KEY.1);
                 command.current_dir(self.kit.dir.path());
                 command
             })
