@@ -29,6 +29,13 @@ const MAX_IDLE_PER_HOST: usize = 256;
 /// The time to connect. The system's own is over two minutes, which says nothing to whoever waits.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The time after which the machine of a service that acknowledges nothing at all is taken to be lost: less
+/// than that after which a runtime without heartbeats is. A service may answer as late as it likes.
+#[cfg(target_os = "linux")]
+const LOST_TIMEOUT: Duration = Duration::from_secs(10);
+/// The silence after which its machine is asked whether it is there, and the time between two questions.
+const PROBE_INTERVAL: Duration = Duration::from_secs(3);
+
 /// The most connections that are opened at once. A thousand requests at the same moment would
 /// overflow the other side's queue, and the system tries again after whole seconds; so those that
 /// wait take a connection that has become free instead.
@@ -52,6 +59,10 @@ impl ConnectionPool {
         // Requests are small: none should wait for the answer to the one before.
         connector.set_nodelay(true);
         connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
+        connector.set_keepalive(Some(PROBE_INTERVAL));
+        connector.set_keepalive_interval(Some(PROBE_INTERVAL));
+        #[cfg(target_os = "linux")]
+        connector.set_tcp_user_timeout(Some(LOST_TIMEOUT));
         // Which scheme a URL may have is for the connection to say.
         connector.enforce_http(false);
         let client = Client::builder(TokioExecutor::new())

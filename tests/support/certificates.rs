@@ -34,7 +34,7 @@ impl Authority {
         fs::write(path, &self.pem).unwrap();
     }
 
-    /// Writes `NAME.pem` and `NAME.key`, for every loopback address of the tests.
+    /// Writes `NAME.pem` and `NAME.key`, for every address of the tests.
     pub(crate) fn issue(&self, folder: &Path, name: &str) {
         self.issue_until(folder, name, std::time::SystemTime::now() + DAY);
     }
@@ -45,7 +45,9 @@ impl Authority {
     }
 
     fn issue_until(&self, folder: &Path, name: &str, until: std::time::SystemTime) {
+        let machines = (1..=4).map(|number| format!("10.41.1.{number}"));
         let names = ["localhost", "127.0.0.1"].map(str::to_owned);
+        let names: Vec<String> = names.into_iter().chain(machines).collect();
         let mut params = CertificateParams::new(names).unwrap();
         params.not_before = (until - 3 * DAY).into();
         params.not_after = until.into();

@@ -8,6 +8,7 @@ mod clients;
 mod clocks;
 mod cut_off;
 mod killed;
+mod machines;
 mod network;
 mod partitions;
 mod promoted;

@@ -12,7 +12,7 @@ use crate::support::process::Process;
 use crate::support::services::free;
 use crate::support::{Client, KitDir, guarded};
 
-const EACH: &str = r#"
+pub(super) const EACH: &str = r#"
 params: {schema: {type: object, required: [list], properties: {list: {type: array}}}}
 pipeline:
   - {id: each, agent: ./agents/reflects.agent.yaml, for_each: {from: params.list, concurrency: 100}, params: {msg: "{{ item }}"}}
@@ -20,7 +20,7 @@ output: {map: {each: "{{ step.each.results[*].answer }}"}}
 "#;
 const ITEMS: usize = 6;
 
-fn is_reflection(call: &Call) -> bool {
+pub(super) fn is_reflection(call: &Call) -> bool {
     call.messages()[0].1.starts_with("Look")
 }
 
