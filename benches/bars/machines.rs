@@ -31,7 +31,8 @@ pub(crate) fn measure(effort: Effort, table: &mut Table) {
         return say("NOT MEASURED: machines, for want of a PostgreSQL server");
     };
     let steps = many_runs(effort, table, &server, "");
-    one_agent_step(effort, table, &server);
+    one_agent_step(effort, table, &server, false);
+    one_agent_step(effort, table, &server, true);
     beside_dbos(effort, table, &server, steps);
     let _standby = server.standby();
     many_runs(effort, table, &server, ", with a synchronous standby");
@@ -106,11 +107,21 @@ fn frames(place: &LedgerPlace) -> Vec<RawFrame> {
     frames
 }
 
-/// A run of one agent step, request to reply, less the time of its model call without an engine.
-fn one_agent_step(effort: Effort, table: &mut Table, server: &Server) {
+/// A run of one agent step, request to reply, less the time of its model call without an engine. The
+/// statement of the bare insert is prepared, and so the bar is for that.
+fn one_agent_step(effort: Effort, table: &mut Table, server: &Server, is_prepared: bool) {
     let rounds = effort.of(200, 40);
     let folder = disk::folder();
-    let place = LedgerPlace::Backend(Arc::new(server.ledger().0));
+    let place = match is_prepared {
+        true => server.prepared(),
+        false => server.ledger().0,
+    };
+    let place = LedgerPlace::Backend(Arc::new(place));
+    let how = if is_prepared {
+        ", statements prepared"
+    } else {
+        ""
+    };
     let mut bare = BareInsert::open(server);
     let alone = engine::runtime().block_on(async {
         let kit = agents::kit(folder.path(), Duration::ZERO);
@@ -126,7 +137,7 @@ fn one_agent_step(effort: Effort, table: &mut Table, server: &Server) {
     let bar = 3 * commit + Duration::from_micros(500);
     table.add(Row {
         what: format!(
-            "on PostgreSQL: agent step beyond its model call ({}), median of {rounds}",
+            "on PostgreSQL{how}: agent step beyond its model call ({}), median of {rounds}",
             ms(alone.effect)
         ),
         figure: ms(overhead),
@@ -136,7 +147,7 @@ fn one_agent_step(effort: Effort, table: &mut Table, server: &Server) {
             overhead.as_secs_f64() / commit.as_secs_f64()
         ),
         bar: format!("≤ 3 commits + 0.5 ms = {}", ms(bar)),
-        met: Some(overhead <= bar),
+        met: is_prepared.then_some(overhead <= bar),
     });
 }
 

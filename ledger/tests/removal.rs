@@ -107,6 +107,7 @@ fn on_each(test: impl Fn(&mut dyn Store)) {
     if let Some(server) = postgres::Server::get() {
         test(server.ledger().0.store().unwrap().as_mut());
         test(server.restricted().0.store().unwrap().as_mut());
+        test(server.prepared().store().unwrap().as_mut());
     }
 }
 

@@ -1,9 +1,11 @@
 //! One connection, for threads that wait.
 //!
 //! The client is asynchronous. A runtime on a thread of its own drives it, so a call may be made from
-//! anywhere, an asynchronous task included (see `docs/adr/0012-a-store-may-be-far-away.md`). Every
-//! statement is unnamed: poolers that hand a connection on after each transaction do not mind.
+//! anywhere, an asynchronous task included (see `docs/adr/0012-a-store-may-be-far-away.md`). A statement
+//! is unnamed, so that poolers may hand a connection on after each transaction, unless the address says
+//! that there is none.
 
+use std::collections::HashMap;
 use std::future::poll_fn;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,12 +14,13 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
+use tokio::sync::Mutex;
 use tokio::time::timeout;
 use tokio_postgres::config::SslMode;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{AsyncMessage, Client, Config, NoTls, Row, Socket};
+use tokio_postgres::{AsyncMessage, Client, Config, NoTls, Row, Socket, Statement};
 
 use crate::hosts::connect_to_any;
 use crate::query_error::QueryError;
@@ -42,6 +45,29 @@ pub(crate) struct Connection {
     limit: Duration,
     /// True once the server has warned that what it answers may not be on its standby.
     is_warned: Arc<AtomicBool>,
+    /// What the server has parsed, by text; `None` where a pooler may be between.
+    prepared: Option<Arc<Mutex<HashMap<String, Statement>>>>,
+}
+
+/// The most statements that are prepared on a connection: more than there are.
+const MAX_PREPARED: usize = 128;
+
+/// The prepared statement of a text.
+async fn prepared(
+    client: &Client,
+    known: &Mutex<HashMap<String, Statement>>,
+    text: &str,
+    types: &[Type],
+) -> Result<Statement, tokio_postgres::Error> {
+    let mut known = known.lock().await;
+    if let Some(statement) = known.get(text) {
+        return Ok(statement.clone());
+    }
+    let statement = client.prepare_typed(text, types).await?;
+    if known.len() < MAX_PREPARED {
+        known.insert(text.to_owned(), statement.clone());
+    }
+    Ok(statement)
 }
 
 /// Runs something on the runtime of the connections, and waits for it, for this time at most.
@@ -104,6 +130,7 @@ impl Connection {
             client: Arc::new(client),
             limit,
             is_warned,
+            prepared: server.is_direct.then(Arc::default),
         })
     }
 
@@ -124,7 +151,16 @@ impl Connection {
         parameters: Vec<SqlParameter>,
     ) -> Result<Vec<Row>, QueryError> {
         let (client, text) = (Arc::clone(&self.client), text.into());
+        let known = self.prepared.clone();
         wait(self.limit, async move {
+            if let Some(known) = known {
+                let types = parameters.iter().map(|(_, kind)| kind.clone());
+                let types: Vec<Type> = types.collect();
+                let statement = prepared(&client, &known, &text, &types).await?;
+                let values = parameters.iter();
+                let values = values.map(|(value, _)| value.as_ref() as &(dyn ToSql + Sync));
+                return client.query(&statement, &values.collect::<Vec<_>>()).await;
+            }
             let given = parameters.iter();
             let given: Vec<(&(dyn ToSql + Sync), Type)> = given
                 .map(|(value, kind)| (value.as_ref() as &(dyn ToSql + Sync), kind.clone()))

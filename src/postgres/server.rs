@@ -24,11 +24,16 @@ pub(crate) struct PostgresServer {
     pub(crate) config: Config,
     /// What the address says of how durable the servers are.
     pub(crate) durability: ServerDurability,
+    /// True if the address says that no pooler is between: `statements=prepared`.
+    pub(crate) is_direct: bool,
     /// The authorities that vouch for the servers, in place of those of the machine.
     pub(crate) authorities: Option<PathBuf>,
     /// True once it has answered: from then on it is taken to come back.
     has_answered: Arc<AtomicBool>,
 }
+
+/// The parameter of an address that says that no pooler is between.
+const STATEMENTS: &str = "statements";
 
 /// What an address says of how durable its servers are: `durability=` of its parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,6 +85,9 @@ pub enum ParsePlaceError {
     /// Its `durability` has no meaning.
     #[error("durability of an address is provider or unsafe")]
     Durability,
+    /// Its `statements` has no meaning.
+    #[error("statements of an address is prepared, where no pooler is between")]
+    Statements,
 }
 
 impl FromStr for PostgresServer {
@@ -91,7 +99,13 @@ impl FromStr for PostgresServer {
             return Err(ParsePlaceError::Address);
         }
         let durability = ServerDurability::of(address)?;
+        let is_direct = match parameter(address, STATEMENTS) {
+            None => false,
+            Some("prepared") => true,
+            Some(_) => return Err(ParsePlaceError::Statements),
+        };
         let of_client = without_parameter(address, ServerDurability::PARAMETER);
+        let of_client = without_parameter(&of_client, STATEMENTS);
         let config = of_client.parse();
         let mut config: Config = config.map_err(|_| ParsePlaceError::Address)?;
         config
@@ -116,6 +130,7 @@ impl FromStr for PostgresServer {
         Ok(Self {
             config,
             durability,
+            is_direct,
             authorities: None,
             has_answered: Arc::default(),
         })
@@ -148,7 +163,9 @@ impl fmt::Display for PostgresServer {
             _ => None,
         };
         let durability = self.durability.parameter().map(str::to_owned);
-        let shown = options.into_iter().chain(encryption).chain(durability);
+        let statements = self.is_direct.then(|| format!("{STATEMENTS}=prepared"));
+        let shown = options.into_iter().chain(encryption);
+        let shown = shown.chain(durability).chain(statements);
         let shown: Vec<String> = shown.collect();
         match shown.is_empty() {
             true => Ok(()),
@@ -270,6 +287,10 @@ mod tests {
         assert_eq!(among.parse::<PostgresServer>().unwrap().to_string(), among);
         let unknown = "postgres://a@localhost/x?durability=some".parse::<PostgresServer>();
         assert_eq!(unknown.unwrap_err(), ParsePlaceError::Durability);
+        let both = "postgres://a@localhost/x?durability=provider&statements=prepared";
+        assert_eq!(both.parse::<PostgresServer>().unwrap().to_string(), both);
+        let unknown = "postgres://a@localhost/x?statements=named".parse::<PostgresServer>();
+        assert_eq!(unknown.unwrap_err(), ParsePlaceError::Statements);
     }
 
     #[test]

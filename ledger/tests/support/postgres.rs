@@ -287,6 +287,12 @@ impl Server {
         (place, schema)
     }
 
+    /// A new ledger with which everything is prepared.
+    pub(crate) fn prepared(&self) -> PostgresPlace {
+        let (_, schema) = self.ledger();
+        self.place_with(&format!("-csearch_path%3D{schema}&statements=prepared"))
+    }
+
     /// A new ledger as a role sees it that has the rights of an engine alone, and the name of its schema.
     pub(crate) fn restricted(&self) -> (PostgresPlace, String) {
         let (place, schema) = self.ledger();
