@@ -3,6 +3,7 @@
 
 mod bare;
 mod dbos;
+pub(crate) mod year;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
