@@ -127,6 +127,35 @@ fn appends_continue_after_a_crash_of_the_server() {
 }
 
 #[test]
+fn an_engine_that_has_given_up_leaves_nothing_that_waits_on_the_server() {
+    let Some(server) = Server::alone() else {
+        return;
+    };
+    let (place, schema) = server.ledger();
+    let held = format!(
+        "SET search_path = {schema}; BEGIN; UPDATE ledger SET beat = 1; SELECT pg_sleep(60)"
+    );
+    let of_holder = "FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
+    let is_held = || {
+        server
+            .refusal(&format!("SELECT 1 / count(*) {of_holder}"))
+            .is_none()
+    };
+    thread::scope(|scope| {
+        // As an append does that waits for a standby which is away.
+        scope.spawn(|| server.refusal(&held));
+        while !is_held() {}
+        let refused = place.store().unwrap().acquire();
+        assert!(refused.is_err(), "{refused:?}");
+        let waits = "SELECT 1 / (count(*) = 0)::integer FROM pg_stat_activity
+                     WHERE wait_event_type = 'Lock'";
+        while server.refusal(waits).is_some() {}
+        assert!(is_held(), "it ended by itself");
+        server.sql(&format!("SELECT pg_terminate_backend(pid) {of_holder}"));
+    });
+}
+
+#[test]
 fn an_append_whose_wait_for_the_standby_was_cancelled_is_not_acknowledged() {
     let Some(server) = Server::alone() else {
         return;

@@ -64,6 +64,7 @@ impl QueryError {
             // The role, its password, the database: no other attempt changes that.
             "28" | "3D" => Self::Refused(code.clone()),
             "40" => Self::Lost("the server rolled it back"),
+            _ if *code == SqlState::LOCK_NOT_AVAILABLE => Self::Late,
             _ if *code == SqlState::TOO_MANY_CONNECTIONS => {
                 Self::Lost("the server has too many connections")
             }

@@ -1,5 +1,10 @@
 //! The statements that change a ledger. Each is one transaction, fenced by the owner's row.
 
+/// Bounds the wait for the owner's row: an append that waits for a standby holds it, and an engine that
+/// has given up must not leave a connection that waits, too.
+const LIMIT: &str =
+    "(SELECT set_config('lock_timeout', '4s', true) IS NOT NULL AS is_limited) AS limited";
+
 /// When a transaction counts as stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CommitPolicy {
@@ -24,7 +29,7 @@ impl CommitPolicy {
     /// Renews the ownership, if the epoch is `$1`.
     pub(crate) fn beat(self) -> String {
         format!(
-            "UPDATE ledger SET beat = beat + 1 WHERE id = 1 AND epoch = $1
+            "UPDATE ledger SET beat = beat + 1 FROM {LIMIT} WHERE id = 1 AND epoch = $1 AND is_limited
              RETURNING 1::bigint, head, {}",
             self.setting()
         )
@@ -44,7 +49,7 @@ impl CommitPolicy {
     pub(crate) fn acquire(self) -> String {
         format!(
             "UPDATE ledger SET epoch = epoch + 1, beat = beat + 1, holder = $1, url = $2
-             WHERE id = 1 AND epoch = coalesce($3, epoch) AND head = coalesce($4, head)
+             FROM {LIMIT} WHERE id = 1 AND is_limited AND epoch = coalesce($3, epoch) AND head = coalesce($4, head)
                AND beat = coalesce($5, beat) RETURNING epoch, head, {}",
             self.setting()
         )
