@@ -7,11 +7,12 @@ use ktsu::assemble::{self, Engine, LedgerPlace, OpenEngineError, Setup};
 use ktsu_ledger::lock::{self, LockError};
 use ktsu_ledger::store::{Reader as _, SqliteReader, SqliteStore, Store as _};
 use ktsu_ledger::{LedgerOwner, StoreError, StreamId};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::ledgers::Recorded;
 use crate::support::process::Process;
-use crate::support::{KitDir, Lab, process};
+use crate::support::sink::Reply;
+use crate::support::{KitDir, Lab, Sink, process};
 
 fn kit() -> KitDir {
     KitDir::new(&[(
@@ -130,6 +131,30 @@ async fn an_owner_whose_ledger_was_taken_stores_nothing_more() {
     assert_eq!(listed, taken, "what it took is there, and nothing else");
     new.client.run("w", json!({})).await;
     new.close().await;
+}
+
+/// A client would take the end of the stream for that of the run.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_of_frames_ends_with_the_reason_where_its_engine_loses_the_ledger() {
+    let sink = Sink::scripted(|_| Reply::When("answer".to_owned(), 200)).await;
+    let calls =
+        "env: [{name: SINK}]\npipeline:\n  - {id: call, webhook: {url: \"{{ env.SINK }}/\"}}\n";
+    let kit = KitDir::new(&[("calls", calls)]);
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("ledger.db");
+    let lab = Lab::on_file(&path, &kit, &[("SINK", &sink.url)]).await;
+    let accepted = lab.client.post("/invoke/calls", "{}").await.json();
+    let run = accepted["run_id"].as_str().unwrap();
+    let mut events = lab.client.events(run, None).await;
+    sink.until(|heard| !heard.is_empty()).await;
+    SqliteStore::open(&path).unwrap().acquire().unwrap();
+    sink.open("answer");
+    let (name, said) = events.named().await.expect("an event");
+    assert_eq!(name, "problem");
+    let said: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(said["code"], "ledger_stopped", "{said}");
+    assert!(events.named().await.is_none() && !events.broken);
+    lab.engine.close().await.unwrap_err();
 }
 
 #[tokio::test]

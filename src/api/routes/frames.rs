@@ -181,6 +181,13 @@ async fn read(
 /// The time between two reads of a run whose task is not here.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
+/// The last event of a stream that ends before its run does: a client would take an end for that of the
+/// run.
+fn problem_event(problem: &ProblemDetails) -> Event {
+    let text = problem.to_json().to_string();
+    Event::default().event("problem").data(text)
+}
+
 /// A follower of a run: reads what is durable from the ledger, then waits for more.
 struct Follower {
     orchestrator: Orchestrator,
@@ -212,13 +219,11 @@ impl Follower {
             if self.finished {
                 return None;
             }
-            let (ended, page) = match self.read_new_frames().await {
+            let (end, page) = match self.read_new_frames().await {
                 Ok(read) => read,
-                // The client would take an end for that of the run.
                 Err(problem) => {
                     self.finished = true;
-                    let problem = problem.to_json().to_string();
-                    return Some(Event::default().event("problem").data(problem));
+                    return Some(problem_event(&problem));
                 }
             };
             let more = page.next.is_some();
@@ -227,8 +232,12 @@ impl Follower {
             self.ready = events
                 .map(|(seq, text)| Event::default().id(seq.to_string()).data(text))
                 .collect();
-            if ended && !more {
+            if let Some(end) = end.filter(|_| !more) {
                 self.finished = true;
+                if let Err(reason) = end {
+                    let problem = ProblemDetails::new(ErrorCode::LedgerStopped, reason);
+                    self.ready.insert(0, problem_event(&problem));
+                }
             } else if self.ready.is_empty() && !more {
                 match &mut self.progress {
                     Some(progress) => {
@@ -246,19 +255,22 @@ impl Follower {
         }
     }
 
-    /// The finding whether the run has ended, and the new frames. Checked in this order, so that an
-    /// end during the read is found in the next round.
-    async fn read_new_frames(&mut self) -> Result<(bool, FramePage), ProblemDetails> {
-        let ended = match &mut self.progress {
-            None => !self.looks || self.has_ended().await?,
+    /// The end of the run or the reason why this engine cannot continue it, if there is one yet, and the
+    /// new frames. Checked in this order, so that an end during the read is found in the next round.
+    async fn read_new_frames(
+        &mut self,
+    ) -> Result<(Option<Result<(), String>>, FramePage), ProblemDetails> {
+        let end = match &mut self.progress {
+            None => (!self.looks || self.has_ended().await?).then_some(Ok(())),
             Some(progress) => {
                 let now = progress.borrow_and_update();
-                now.ended || now.failed.is_some()
+                let failed = now.failed.clone().map(Err);
+                failed.or(now.ended.then_some(Ok(())))
             }
         };
         let selection = self.selection.clone();
         let page = read(&self.orchestrator, &self.run, selection, self.from, AHEAD).await?;
-        Ok((ended, page))
+        Ok((end, page))
     }
 
     async fn has_ended(&self) -> Result<bool, ProblemDetails> {
