@@ -33,6 +33,8 @@ pub struct ToolCallRecord {
     pub target: Option<(String, String)>,
     /// The questions about it that people were asked, in order.
     pub approvals: Vec<ApprovalRecord>,
+    /// The frames with which it was sent, in order.
+    pub sent: Vec<u64>,
     /// The last `tool.in_doubt` about it.
     pub doubt: Option<u64>,
     /// True if its result is an error.
@@ -151,6 +153,7 @@ impl CallHistory {
             key,
             call: call.map(std::mem::take).unwrap_or_default(),
             target: None,
+            sent: Vec::new(),
             approvals: Vec::new(),
             doubt: None,
             is_error: false,
@@ -224,6 +227,7 @@ impl ToolCallRecord {
 
     /// Notes with which decision the call is sent, or sent again.
     fn note_sending(&mut self, seq: u64, called: &ToolCalled) {
+        self.sent.push(seq);
         if let Some(approval) = called.approval.and_then(|it| self.approval(it)) {
             approval.executed.get_or_insert(seq);
         }

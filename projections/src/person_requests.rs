@@ -4,8 +4,9 @@ use ktsu_ledger::{Frame, Timestamp};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::approvals::{ApprovalRecord, ApprovalStatus, ApprovalVote};
+use crate::approvals::{ApprovalKind, ApprovalRecord, ApprovalStatus, ApprovalVote};
 use crate::calls::CallHistory;
+use crate::life::QuestionKind;
 use crate::reviews::ReviewRecord;
 use crate::step_name::split_scope;
 use crate::step_questions::StepQuestions;
@@ -97,6 +98,27 @@ impl PersonRequest {
             Self::Suspension(suspension) => suspension.created_at,
             Self::Review(review) => review.created_at,
             Self::Approval(approval) => approval.created_at,
+        }
+    }
+
+    /// The time at which it was decided, or ended without a decision.
+    pub fn ended_at(&self) -> Option<Timestamp> {
+        match self {
+            Self::Suspension(suspension) => suspension.ended_at,
+            Self::Review(review) => review.decided_at,
+            Self::Approval(approval) => approval.decided_at,
+        }
+    }
+
+    /// The kind of question.
+    pub fn kind(&self) -> QuestionKind {
+        match self {
+            Self::Suspension(_) => QuestionKind::Suspension,
+            Self::Review(_) => QuestionKind::Review,
+            Self::Approval(approval) => match approval.kind {
+                ApprovalKind::Approval => QuestionKind::Approval,
+                ApprovalKind::InDoubt => QuestionKind::InDoubt,
+            },
         }
     }
 

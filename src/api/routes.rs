@@ -30,6 +30,7 @@ mod replay;
 mod reviews;
 mod runs;
 mod shape;
+mod skeleton;
 mod steer;
 mod steps;
 mod subscriptions;
@@ -186,6 +187,7 @@ fn documented_router() -> OpenApiRouter<Orchestrator> {
         .routes(routes!(frames::frames))
         .routes(routes!(events::events))
         .routes(routes!(trace::trace))
+        .routes(routes!(skeleton::skeleton))
         .routes(routes!(world::world))
         .routes(routes!(diff::diff))
         .routes(routes!(replay::replay))

@@ -22,6 +22,7 @@ pub mod provenance;
 pub mod recompute;
 pub mod replay;
 pub mod report;
+pub mod skeleton;
 pub mod steering;
 pub mod steps;
 mod tool_outcomes;

@@ -314,17 +314,8 @@ impl TimelineBuilder<'_> {
 
     /// The steps whose frames caused the first frame of this one.
     fn predecessors(&self, scope: &str, id: &str, about: &[&LineageNode]) -> Vec<String> {
-        let causes = about.first().map_or(&[][..], |node| node.cause.as_slice());
-        let steps = causes
-            .iter()
-            .filter_map(|seq| self.lineage.node(*seq))
-            .filter(|node| node.scope == scope)
-            .filter_map(|node| node.step.as_deref())
-            // The id of a step has no dot, the name of an item has one.
-            .map(|name| name.split('.').next().unwrap_or(name).to_owned())
-            .filter(|step| step != id);
-        let mut seen = BTreeSet::new();
-        steps.filter(|step| seen.insert(step.clone())).collect()
+        let first = about.first();
+        first.map_or_else(Vec::new, |node| steps_before(self.lineage, node, scope, id))
     }
 
     fn call(&self, node: &LineageNode) -> TimelineEntry {
@@ -361,6 +352,26 @@ impl TimelineBuilder<'_> {
     fn since(&self, at: Timestamp) -> u64 {
         self.start.map_or(0, |start| at.millis_since(start))
     }
+}
+
+/// The steps of a scope that a frame about another one follows from, each once.
+pub(super) fn steps_before(
+    lineage: &Lineage,
+    node: &LineageNode,
+    scope: &str,
+    id: &str,
+) -> Vec<String> {
+    let steps = node
+        .cause
+        .iter()
+        .filter_map(|seq| lineage.node(*seq))
+        .filter(|node| node.scope == scope)
+        .filter_map(|node| node.step.as_deref())
+        // The id of a step has no dot, the name of an item has one.
+        .map(|name| name.split('.').next().unwrap_or(name).to_owned())
+        .filter(|step| step != id);
+    let mut seen = BTreeSet::new();
+    steps.filter(|step| seen.insert(step.clone())).collect()
 }
 
 /// Returns `true` if a frame is part of the ordinary course of a task.

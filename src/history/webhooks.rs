@@ -119,7 +119,8 @@ pub fn request_within(
     found.map(|mut found| found.remove(&seq))
 }
 
-fn sent(frame: &Frame) -> Option<&WebhookSent> {
+/// The sending that a frame announces.
+pub(super) fn sent(frame: &Frame) -> Option<&WebhookSent> {
     match &frame.event {
         Event::Webhook(WebhookEvent::Sent(sent)) => Some(sent),
         _ => None,

@@ -214,6 +214,14 @@ impl Event {
         Some(event)
     }
 
+    /// The request to a model.
+    pub fn request(&self) -> Option<&LlmRequest> {
+        let Self::Agent(AgentEvent::Request(request)) = self else {
+            return None;
+        };
+        Some(request)
+    }
+
     /// The answer of a model.
     pub fn response(&self) -> Option<&LlmResponse> {
         let Self::Agent(AgentEvent::Response(answer)) = self else {

@@ -33,7 +33,7 @@ const HOLD: AccessPolicy = AccessPolicy::Roles(&[Auditor, Admin]);
 const ADMINISTER: AccessPolicy = AccessPolicy::Roles(&[Admin]);
 
 /// Method and path as they are registered.
-pub const TABLE: [(&str, &str, AccessPolicy); 52] = [
+pub const TABLE: [(&str, &str, AccessPolicy); 53] = [
     ("GET", "/", AccessPolicy::Optional),
     ("GET", "/openapi.json", AccessPolicy::Public),
     ("GET", "/health", AccessPolicy::Public),
@@ -47,6 +47,7 @@ pub const TABLE: [(&str, &str, AccessPolicy); 52] = [
     ("GET", "/runs/{id}/frames", RECORD),
     ("GET", "/events", RECORD),
     ("GET", "/runs/{id}/trace", READ),
+    ("GET", "/runs/{id}/skeleton", READ),
     ("GET", "/runs/{id}/world", READ),
     ("GET", "/diff", READ),
     ("POST", "/runs/{id}/replay", RECORD),

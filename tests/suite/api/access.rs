@@ -81,7 +81,8 @@ fn row(method: &str, route: &str) -> Option<Row> {
             | "/runs/{id}/envelope"
             | "/runs/{id}/state"
             | "/runs/{id}/steps/{step}"
-            | "/runs/{id}/trace",
+            | "/runs/{id}/trace"
+            | "/runs/{id}/skeleton",
         ) => Row::Roles(readers, 200),
         ("GET", "/diff") => Row::Roles(readers, 400),
         ("GET", "/runs/{id}/world") => Row::Roles(readers, 409),

@@ -169,8 +169,8 @@ fn route_of(path: &str) -> String {
         }
         return match last {
             "cancel" | "envelope" | "events" | "fork" | "frames" | "hold" | "overlay" | "pause"
-            | "recompute" | "replay" | "resume" | "retry" | "state" | "terminate" | "trace"
-            | "world"
+            | "recompute" | "replay" | "resume" | "retry" | "state" | "terminate" | "skeleton"
+            | "trace" | "world"
                 if rest.contains('/') =>
             {
                 format!("/runs/{{id}}/{last}")
@@ -219,7 +219,7 @@ async fn parameters_say_what_they_take_and_whether_they_are_needed() {
             }
         }
     }
-    assert_eq!(found, 70);
+    assert_eq!(found, 71);
     let attempt = |below| ["run", "step", "token"].map(|name| (below, name));
     let mut expected = BTreeSet::from([
         ("/runs/{id}/steps/{step}/resume/link", "token"),
@@ -271,6 +271,8 @@ async fn every_shape_of_ours_refuses_members_it_does_not_name() {
     // The node of a frame is part of a frame in the tree; a closed shape cannot be extended.
     // Words, and a choice between two closed shapes, have no members of their own.
     let open = [
+        "CallSpanKind",
+        "CallSpanStatus",
         "Placed",
         "LineageNode",
         "Decision",

@@ -22,6 +22,7 @@ mod reports;
 mod reviews;
 mod secrets;
 mod signing;
+mod skeleton;
 mod steer;
 mod steps;
 mod streams;

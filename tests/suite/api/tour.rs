@@ -55,6 +55,8 @@ async fn walk(api: &Described) -> String {
         "/frames",
         "/trace",
         "/trace?frame=3",
+        "/skeleton",
+        "/skeleton?items=0",
         "/trace?frame=3&direction=descendants",
         "/trace?of=status",
         "/trace?type=step.",
@@ -86,7 +88,15 @@ async fn refusals(api: &Described, run: &str) {
     foreign(api, run).await;
     // Two runs begin alike: their ids begin with the time.
     let prefix = run.get(..8).unwrap();
-    for below in ["", "/envelope", "/state", "/frames", "/trace", "/world"] {
+    for below in [
+        "",
+        "/envelope",
+        "/state",
+        "/frames",
+        "/trace",
+        "/skeleton",
+        "/world",
+    ] {
         assert_eq!(api.get(&format!("/runs/absent{below}")).await.status, 404);
         let several = api.get(&format!("/runs/{prefix}{below}")).await;
         assert_eq!(several.status, 409);
@@ -94,6 +104,10 @@ async fn refusals(api: &Described, run: &str) {
     }
     for (path, words) in [
         (format!("/runs/{run}/world?at=x"), "at must be an integer"),
+        (
+            format!("/runs/{run}/skeleton?items=10001"),
+            "items must be an integer from 0 to 10000",
+        ),
         (
             format!("/runs/{run}/state?at=1"),
             "unknown query parameter at",

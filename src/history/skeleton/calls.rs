@@ -1,0 +1,318 @@
+//! The calls of a run and its questions to people, as times.
+
+use std::collections::BTreeMap;
+
+use ktsu_ledger::{Frame, Timestamp};
+use ktsu_projections::Lineage;
+use ktsu_projections::approvals::ApprovalStatus;
+use ktsu_projections::calls::{CallHistory, ToolCallRecord};
+use ktsu_projections::life::QuestionKind;
+use ktsu_projections::life::call::CallState;
+use ktsu_projections::lineage::item_name;
+use ktsu_projections::person_requests::{self, PersonRequest};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::webhooks;
+
+/// The most calls of one step or item.
+const MAX_CALLS: usize = 500;
+
+/// A call, or a question to people.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CallSpan {
+    /// What is called or asked.
+    pub kind: CallSpanKind,
+    /// The model as `provider/model`, the tool as `server.tool`, the host of a webhook; of a question to
+    /// people, what it is about.
+    pub name: String,
+    /// The frame that announces it.
+    pub frame: u64,
+    /// The frame with its result.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub result: Option<u64>,
+    /// Its beginning.
+    pub from_ms: u64,
+    /// Its end, once it ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until_ms: Option<u64>,
+    /// The status.
+    pub status: CallSpanStatus,
+    /// The number of times it was sent, if more than once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sendings: Option<usize>,
+    /// Of a model call: its cost in millionths of a US dollar.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub cost_micro_usd: u64,
+    /// Of a model call: the tokens that were sent.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub tokens_in: u64,
+    /// Of a model call: the tokens that were received.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub tokens_out: u64,
+    /// Of a question to people: until when a decision is waited for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub expires_at: Option<Timestamp>,
+}
+
+/// The kind of a [`CallSpan`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CallSpanKind {
+    /// A call of a model.
+    Model,
+    /// A call of a tool.
+    Tool,
+    /// A webhook.
+    Webhook,
+    /// A question to people whether a call may be made.
+    Approval,
+    /// A question to people what became of a call.
+    InDoubt,
+    /// A question to people about an outcome.
+    Review,
+    /// A wait for data.
+    Suspension,
+}
+
+/// The status of a [`CallSpan`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CallSpanStatus {
+    /// It has no result yet.
+    Open,
+    /// It has one.
+    Complete,
+    /// An earlier reply of the run answered it.
+    Cached,
+    /// Its result is an error, or a person said no.
+    Failed,
+    /// Its step ended first, or nobody decided in time.
+    Unanswered,
+}
+
+impl CallSpanKind {
+    /// Returns `true` for questions to people.
+    pub fn is_for_people(self) -> bool {
+        match self {
+            Self::Approval | Self::InDoubt | Self::Review | Self::Suspension => true,
+            Self::Model | Self::Tool | Self::Webhook => false,
+        }
+    }
+
+    /// In one word, or two.
+    pub fn as_words(self) -> &'static str {
+        match self {
+            Self::Model => "model",
+            Self::Tool => "tool",
+            Self::Webhook => "webhook",
+            Self::Approval => "approval",
+            Self::InDoubt => "in doubt",
+            Self::Review => "review",
+            Self::Suspension => "data",
+        }
+    }
+}
+
+/// The calls of a run, by scope and by step or item, in the order of their frames.
+pub(super) struct SpanMap(BTreeMap<(String, String), Vec<CallSpan>>);
+
+impl SpanMap {
+    pub(super) fn of(frames: &[Frame], start: Timestamp) -> Self {
+        let clock = SpanClock { frames, start };
+        let mut map = Self(BTreeMap::new());
+        let lineage = Lineage::from_frames(frames);
+        for frame in frames {
+            map.extend(frame, clock.model(&lineage, frame));
+            map.extend(frame, clock.webhook(&lineage, frame));
+        }
+        for record in CallHistory::fold(frames).calls() {
+            map.add(&record.scope, &record.step, clock.tool(record));
+        }
+        for request in person_requests::requests(frames) {
+            let span = clock.question(&request);
+            map.add(request.scope(), request.step_id(), Some(span));
+        }
+        for spans in map.0.values_mut() {
+            spans.sort_by_key(|span| (span.from_ms, span.frame));
+            spans.truncate(MAX_CALLS);
+        }
+        map
+    }
+
+    /// The calls of a step or an item that ended at a moment, if it has ended.
+    pub(super) fn of_step(&self, scope: &str, name: &str, until_ms: Option<u64>) -> Vec<CallSpan> {
+        let key = (scope.to_owned(), name.to_owned());
+        let mut spans = self.0.get(&key).cloned().unwrap_or_default();
+        let open = |span: &&mut CallSpan| span.status == CallSpanStatus::Open;
+        if until_ms.is_some() {
+            for span in spans.iter_mut().filter(open) {
+                span.status = CallSpanStatus::Unanswered;
+                span.until_ms = until_ms;
+            }
+        }
+        spans
+    }
+
+    /// The number of questions that wait for people, in the scopes that are wanted.
+    pub(super) fn waiting(&self, wanted: impl Fn(&str) -> bool) -> usize {
+        let spans = self.0.iter().filter(|((scope, _), _)| wanted(scope));
+        let spans = spans.flat_map(|(_, spans)| spans);
+        let waits =
+            |span: &&CallSpan| span.kind.is_for_people() && span.status == CallSpanStatus::Open;
+        spans.filter(waits).count()
+    }
+
+    fn extend(&mut self, frame: &Frame, span: Option<CallSpan>) {
+        if let Some((step, item)) = frame.event.task() {
+            self.add(&frame.scope, &item_name(step, item), span);
+        }
+    }
+
+    fn add(&mut self, scope: &str, name: &str, span: Option<CallSpan>) {
+        if let Some(span) = span {
+            let key = (scope.to_owned(), name.to_owned());
+            self.0.entry(key).or_default().push(span);
+        }
+    }
+}
+
+struct SpanClock<'f> {
+    frames: &'f [Frame],
+    start: Timestamp,
+}
+
+impl SpanClock<'_> {
+    fn since(&self, at: Timestamp) -> u64 {
+        at.millis_since(self.start)
+    }
+
+    fn frame(&self, seq: u64) -> Option<&Frame> {
+        self.frames.get(usize::try_from(seq).ok()?)
+    }
+
+    fn span(&self, kind: CallSpanKind, name: String, announced: &Frame) -> CallSpan {
+        CallSpan {
+            kind,
+            name,
+            frame: announced.seq,
+            result: None,
+            from_ms: self.since(announced.at),
+            until_ms: None,
+            status: CallSpanStatus::Open,
+            sendings: None,
+            cost_micro_usd: 0,
+            tokens_in: 0,
+            tokens_out: 0,
+            expires_at: None,
+        }
+    }
+
+    fn close(&self, span: &mut CallSpan, result: &Frame, status: CallSpanStatus) {
+        span.result = Some(result.seq);
+        span.until_ms = Some(self.since(result.at));
+        span.status = status;
+    }
+
+    /// The call of a model that a frame requests.
+    fn model(&self, lineage: &Lineage, frame: &Frame) -> Option<CallSpan> {
+        let request = frame.event.request()?;
+        let mut span = self.span(CallSpanKind::Model, request.group.clone(), frame);
+        let effects = lineage.effects(frame.seq).iter();
+        let answered = effects
+            .filter_map(|seq| self.frame(*seq))
+            .find_map(|frame| Some((frame, frame.event.response()?)))
+            .filter(|(_, answer)| answer.request == frame.seq);
+        if let Some((at, answer)) = answered {
+            let status = match &answer.error {
+                Some(_) => CallSpanStatus::Failed,
+                None if answer.cached => CallSpanStatus::Cached,
+                None => CallSpanStatus::Complete,
+            };
+            self.close(&mut span, at, status);
+            if !answer.model.is_empty() {
+                span.name = format!("{}/{}", answer.provider, answer.model);
+            }
+            span.cost_micro_usd = answer.cost_micro_usd;
+            (span.tokens_in, span.tokens_out) = (answer.tokens_in, answer.tokens_out);
+        }
+        Some(span)
+    }
+
+    /// The webhook that a frame announces.
+    fn webhook(&self, lineage: &Lineage, frame: &Frame) -> Option<CallSpan> {
+        let sent = webhooks::sent(frame)?;
+        let mut span = self.span(CallSpanKind::Webhook, sent.target.clone(), frame);
+        let effects = lineage.effects(frame.seq).iter();
+        let answered = effects
+            .filter_map(|seq| self.frame(*seq))
+            .find_map(|frame| Some((frame, frame.event.webhook_answer()?)))
+            .filter(|(_, answer)| answer.sending == sent.sending);
+        if let Some((at, answer)) = answered {
+            let status = match answer.code {
+                Some(_) => CallSpanStatus::Failed,
+                None => CallSpanStatus::Complete,
+            };
+            self.close(&mut span, at, status);
+        }
+        Some(span)
+    }
+
+    /// A call of a tool, from its first sending to its result; one that was not sent is none.
+    fn tool(&self, record: &ToolCallRecord) -> Option<CallSpan> {
+        let first = self.frame(*record.sent.first()?)?;
+        let name = match &record.target {
+            Some((server, tool)) => format!("{server}.{tool}"),
+            None => record.call.name.clone(),
+        };
+        let mut span = self.span(CallSpanKind::Tool, name, first);
+        span.sendings = Some(record.sent.len()).filter(|sendings| *sendings > 1);
+        if let CallState::Returned { seq } = record.call.state
+            && let Some(returned) = self.frame(seq)
+        {
+            let status = match record.is_error {
+                true => CallSpanStatus::Failed,
+                false => CallSpanStatus::Complete,
+            };
+            self.close(&mut span, returned, status);
+        }
+        Some(span)
+    }
+
+    /// A question to people, from the request to the end of the wait.
+    fn question(&self, request: &PersonRequest) -> CallSpan {
+        let kind = match request.kind() {
+            QuestionKind::Approval => CallSpanKind::Approval,
+            QuestionKind::InDoubt => CallSpanKind::InDoubt,
+            QuestionKind::Review => CallSpanKind::Review,
+            QuestionKind::Suspension => CallSpanKind::Suspension,
+        };
+        CallSpan {
+            kind,
+            name: request.about().to_owned(),
+            frame: request.request(),
+            result: request.votes().last().map(|vote| vote.frame),
+            from_ms: self.since(request.created_at()),
+            until_ms: request.ended_at().map(|at| self.since(at)),
+            status: match request.status() {
+                ApprovalStatus::Pending => CallSpanStatus::Open,
+                ApprovalStatus::Approved | ApprovalStatus::Happened | ApprovalStatus::Resumed => {
+                    CallSpanStatus::Complete
+                }
+                ApprovalStatus::Rejected => CallSpanStatus::Failed,
+                ApprovalStatus::Timeout | ApprovalStatus::Void => CallSpanStatus::Unanswered,
+            },
+            sendings: None,
+            cost_micro_usd: 0,
+            tokens_in: 0,
+            tokens_out: 0,
+            expires_at: request.expires_at(),
+        }
+    }
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}

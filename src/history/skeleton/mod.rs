@@ -1,0 +1,430 @@
+//! The skeleton of a run: its steps, items and calls with their times, statuses and costs, and nothing
+//! that was said in it.
+//!
+//! It is what a drawing of the run needs, small whatever the run was given and answered. Times are
+//! milliseconds since the run was created.
+
+mod calls;
+
+use std::collections::BTreeMap;
+
+use ktsu_ledger::{Frame, Timestamp};
+use ktsu_projections::Lineage;
+use ktsu_projections::envelope::{
+    BranchView, EnvelopeFold, ErrorView, ItemCountsView, ItemView, ShownStatus, StepView, UsageView,
+};
+use ktsu_projections::life::{Change, changes};
+use ktsu_projections::lineage::item_name;
+use ktsu_projections::run::{FoldError, RunStatus, StepStatus};
+use ktsu_projections::step_name::path_in;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use self::calls::SpanMap;
+pub use self::calls::{CallSpan, CallSpanKind, CallSpanStatus};
+use super::steering::{SteeringState, SteeringView};
+
+/// The most items of a step that are shown one by one unless more are asked for.
+pub const USUAL_ITEMS: usize = 100;
+/// The most characters of a reason to skip a step.
+const MAX_REASON: usize = 200;
+
+/// A run, or an inline child, without what was said in it.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RunSkeleton {
+    /// `run_…`, or `run_…/call`.
+    pub run_id: String,
+    /// The workflow.
+    pub workflow: String,
+    /// Its version.
+    pub version: String,
+    /// The status.
+    #[schema(value_type = String)]
+    pub status: RunStatus,
+    /// The code of the error with which it failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// The principal that started the run, or the branch.
+    pub principal: String,
+    /// For a branch: what it was forked from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub branch: Option<BranchView>,
+    /// The time at which the run was created, from which times count.
+    #[schema(value_type = String)]
+    pub created_at: Timestamp,
+    /// The time at which it ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub ended_at: Option<Timestamp>,
+    /// The time of the last frame that was read, in milliseconds.
+    pub last_ms: u64,
+    /// The number of frames of the run.
+    pub frames: u64,
+    /// The number of questions that wait for people.
+    pub waiting: usize,
+    /// The command that paused it, while it is paused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub paused: Option<SteeringView>,
+    /// The command that ended it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cancelled: Option<SteeringView>,
+    /// The times in which it was paused.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pauses: Vec<PauseSpan>,
+    /// The usage of all of it.
+    pub totals: UsageView,
+    /// Its steps, in file order.
+    pub steps: Vec<StepSpan>,
+}
+
+/// A time in which a run was paused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PauseSpan {
+    /// The frame that pauses it.
+    pub frame: u64,
+    /// Its beginning.
+    pub from_ms: u64,
+    /// Its end, if it has ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until_ms: Option<u64>,
+}
+
+/// A step, or an item of a fan-out.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StepSpan {
+    /// Its path from the run: `step`, `call/inner`, `classify.8`.
+    pub path: String,
+    /// `agent`, `transform`, `webhook`, `workflow` or `item`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The status.
+    #[schema(value_type = String)]
+    pub status: ShownStatus,
+    /// The number of the attempt, once there is one.
+    pub attempt: u32,
+    /// The steps beside it that it followed from, by id.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub after: Vec<String>,
+    /// The first frame about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub frame: Option<u64>,
+    /// Its beginning, once it began.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from_ms: Option<u64>,
+    /// Its end, once it ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until_ms: Option<u64>,
+    /// The reason why it was skipped, at most 200 characters of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub skip_reason: Option<String>,
+    /// The code of the error with which it failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// Its usage.
+    pub metrics: UsageView,
+    /// The calls that left the process on its behalf, and what it asked people.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub calls: Vec<CallSpan>,
+    /// The counts of how its items ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub counts: Option<ItemCountsView>,
+    /// Its items, by index: of many, those that did not just complete.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(no_recursion)]
+    pub items: Vec<StepSpan>,
+    /// The items that are left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub folded: Option<FoldedItems>,
+    /// The workflow that it runs, and those that its commands ran.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub children: Vec<ChildSpan>,
+}
+
+/// Items of a step that are not shown one by one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FoldedItems {
+    /// How many there are.
+    pub count: u64,
+    /// How many of them are complete.
+    pub complete: u64,
+    /// The beginning of the first one.
+    pub from_ms: u64,
+    /// The end of the last one, if all of them ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until_ms: Option<u64>,
+    /// Their cost, in millionths of a US dollar.
+    pub cost_micro_usd: u64,
+}
+
+/// A workflow that a step runs.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ChildSpan {
+    /// `run_…/call`.
+    pub run_id: String,
+    /// The workflow.
+    pub workflow: String,
+    /// Its version.
+    pub version: String,
+    /// The status.
+    #[schema(value_type = String)]
+    pub status: RunStatus,
+    /// Its steps, in file order.
+    #[schema(no_recursion)]
+    pub steps: Vec<StepSpan>,
+}
+
+/// The skeleton of a recorded run (`""`) or an inline child, with at most so many items of each step;
+/// none if there is no such child.
+///
+/// # Errors
+/// [`FoldError`].
+pub fn skeleton(
+    frames: &[Frame],
+    scope: &str,
+    most_items: usize,
+) -> Result<Option<RunSkeleton>, FoldError> {
+    let fold = EnvelopeFold::of(frames)?;
+    let lineage = Lineage::from_frames(frames);
+    let Some(first) = frames.first() else {
+        return Ok(None);
+    };
+    let mut begins = BTreeMap::new();
+    for node in lineage.nodes() {
+        if let Some(step) = &node.step {
+            let key = (node.scope.clone(), step.clone());
+            begins.entry(key).or_insert(node.seq);
+        }
+    }
+    let builder = SkeletonBuilder {
+        fold: &fold,
+        lineage: &lineage,
+        begins,
+        spans: SpanMap::of(frames, first.at),
+        start: first.at,
+        most_items,
+    };
+    let Some(envelope) = fold.envelope(scope) else {
+        return Ok(None);
+    };
+    let steps = builder.steps(scope, envelope.steps);
+    let steered = SteeringState::of(fold.state());
+    let is_within = |path: &str| super::frame_page::is_within(path, scope);
+    Ok(Some(RunSkeleton {
+        principal: principal(frames),
+        created_at: first.at,
+        ended_at: envelope.ended_at,
+        last_ms: frames.last().map_or(0, |last| builder.since(last.at)),
+        frames: frames.len() as u64,
+        waiting: builder.spans.waiting(is_within),
+        paused: steered.paused,
+        cancelled: steered.cancelled,
+        pauses: pauses(frames, first.at),
+        error: envelope.error.as_ref().map(|error| error.code.clone()),
+        totals: envelope.totals,
+        branch: envelope.branch,
+        run_id: envelope.run_id,
+        workflow: envelope.workflow,
+        version: envelope.version,
+        status: envelope.status,
+        steps,
+    }))
+}
+
+/// In whose name the run goes.
+fn principal(frames: &[Frame]) -> String {
+    let all = frames.iter().flat_map(changes);
+    let last = all.filter_map(|change| change.proposer()).last();
+    last.map(|by| by.id.clone()).unwrap_or_default()
+}
+
+fn pauses(frames: &[Frame], start: Timestamp) -> Vec<PauseSpan> {
+    let mut pauses: Vec<PauseSpan> = Vec::new();
+    for frame in frames {
+        for change in changes(frame) {
+            let at = frame.at.millis_since(start);
+            let open = pauses.last_mut().filter(|pause| pause.until_ms.is_none());
+            match (change, open) {
+                (Change::Paused(_), None) => pauses.push(PauseSpan {
+                    frame: frame.seq,
+                    from_ms: at,
+                    until_ms: None,
+                }),
+                (Change::Resumed(_) | Change::Stopped(..) | Change::Forked(_), Some(open)) => {
+                    open.until_ms = Some(at);
+                }
+                _ => {}
+            }
+        }
+    }
+    pauses
+}
+
+struct SkeletonBuilder<'a> {
+    fold: &'a EnvelopeFold,
+    lineage: &'a Lineage,
+    /// The first frame about a step or an item, by scope and name.
+    begins: BTreeMap<(String, String), u64>,
+    spans: SpanMap,
+    start: Timestamp,
+    most_items: usize,
+}
+
+impl SkeletonBuilder<'_> {
+    /// Children are as deep as their workflows are nested, which the kit bounds.
+    fn steps(&self, scope: &str, views: Vec<StepView>) -> Vec<StepSpan> {
+        let steps = views.into_iter();
+        steps.map(|step| self.step(scope, step)).collect()
+    }
+
+    fn step(&self, scope: &str, view: StepView) -> StepSpan {
+        let begin = self.begin(scope, &view.id);
+        let mut children = Vec::new();
+        if view.kind == "workflow" && begin.is_some() {
+            children.extend(self.child(&path_in(scope, &view.id)));
+        }
+        children.extend(view.invoked.iter().filter_map(|one| self.child(&one.run)));
+        let (items, folded) = self.items(scope, &view.id, view.items.unwrap_or_default());
+        let until_ms = view.ended_at.map(|at| self.since(at));
+        StepSpan {
+            path: path_in(scope, &view.id),
+            after: self.predecessors(scope, &view.id, begin),
+            frame: begin,
+            from_ms: self.began_ms(begin),
+            until_ms,
+            calls: self.spans.of_step(scope, &view.id, until_ms),
+            kind: view.kind,
+            status: view.status,
+            attempt: view.attempt,
+            skip_reason: view.skip_reason.map(short),
+            error: code(view.error),
+            metrics: view.metrics,
+            counts: view.counts,
+            items,
+            folded,
+            children,
+        }
+    }
+
+    fn child(&self, path: &str) -> Option<ChildSpan> {
+        let envelope = self.fold.envelope(path)?;
+        Some(ChildSpan {
+            run_id: envelope.run_id,
+            workflow: envelope.workflow,
+            version: envelope.version,
+            status: envelope.status,
+            steps: self.steps(path, envelope.steps),
+        })
+    }
+
+    /// The items that are shown, and the others in sum.
+    fn items(
+        &self,
+        scope: &str,
+        step: &str,
+        views: Vec<ItemView>,
+    ) -> (Vec<StepSpan>, Option<FoldedItems>) {
+        let complete = |view: &ItemView| view.status == ShownStatus::Own(StepStatus::Complete);
+        let all = views.len() <= self.most_items;
+        let mut room = self.most_items;
+        let (mut shown, mut folded) = (Vec::new(), None);
+        for view in views {
+            if room > 0 && (all || !complete(&view)) {
+                room -= 1;
+                shown.push(self.item(scope, step, view));
+            } else {
+                self.fold_item(&mut folded, scope, step, &view);
+            }
+        }
+        (shown, folded)
+    }
+
+    fn fold_item(
+        &self,
+        folded: &mut Option<FoldedItems>,
+        scope: &str,
+        step: &str,
+        view: &ItemView,
+    ) {
+        let begin = self.begin(scope, &item_name(step, Some(view.item)));
+        let from_ms = self.began_ms(begin).unwrap_or_default();
+        let until_ms = view.ended_at.map(|at| self.since(at));
+        let sum = folded.get_or_insert(FoldedItems {
+            count: 0,
+            complete: 0,
+            from_ms,
+            until_ms: Some(0),
+            cost_micro_usd: 0,
+        });
+        sum.count += 1;
+        sum.complete += u64::from(view.status == ShownStatus::Own(StepStatus::Complete));
+        sum.from_ms = sum.from_ms.min(from_ms);
+        sum.until_ms = sum
+            .until_ms
+            .zip(until_ms)
+            .map(|(one, other)| one.max(other));
+        let cost = view.metrics.cost_micro_usd;
+        sum.cost_micro_usd = sum.cost_micro_usd.saturating_add(cost);
+    }
+
+    fn item(&self, scope: &str, step: &str, view: ItemView) -> StepSpan {
+        let name = item_name(step, Some(view.item));
+        let begin = self.begin(scope, &name);
+        let until_ms = view.ended_at.map(|at| self.since(at));
+        StepSpan {
+            path: path_in(scope, &name),
+            kind: "item".to_owned(),
+            status: view.status,
+            attempt: view.attempt,
+            after: Vec::new(),
+            frame: begin,
+            from_ms: self.began_ms(begin),
+            until_ms,
+            skip_reason: view.skip_reason.map(short),
+            error: code(view.error),
+            metrics: view.metrics,
+            calls: self.spans.of_step(scope, &name, until_ms),
+            counts: None,
+            items: Vec::new(),
+            folded: None,
+            children: Vec::new(),
+        }
+    }
+
+    /// The first frame about a step or an item.
+    fn begin(&self, scope: &str, name: &str) -> Option<u64> {
+        let key = (scope.to_owned(), name.to_owned());
+        self.begins.get(&key).copied()
+    }
+
+    fn began_ms(&self, frame: Option<u64>) -> Option<u64> {
+        Some(self.since(self.lineage.node(frame?)?.at))
+    }
+
+    /// The steps whose frames caused the first frame of this one.
+    fn predecessors(&self, scope: &str, id: &str, begin: Option<u64>) -> Vec<String> {
+        let node = begin.and_then(|seq| self.lineage.node(seq));
+        node.map_or_else(Vec::new, |node| {
+            super::steps::steps_before(self.lineage, node, scope, id)
+        })
+    }
+
+    fn since(&self, at: Timestamp) -> u64 {
+        at.millis_since(self.start)
+    }
+}
+
+fn code(error: Option<ErrorView>) -> Option<String> {
+    error.map(|error| error.code)
+}
+
+fn short(reason: String) -> String {
+    match reason.char_indices().nth(MAX_REASON) {
+        Some((end, _)) => format!("{}…", reason.get(..end).unwrap_or_default()),
+        None => reason,
+    }
+}
