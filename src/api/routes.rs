@@ -14,6 +14,7 @@ mod health;
 mod hold;
 mod home;
 mod in_process;
+mod inspector;
 mod interventions;
 mod invoke;
 mod media_ranges;
@@ -111,7 +112,8 @@ pub fn router_for(orchestrator: Orchestrator, access: Access) -> Router {
         .layer(Extension(access.models.clone()))
         .layer(from_fn(move |request, next| {
             access::authorize(access.clone(), request, next)
-        }));
+        }))
+        .layer(from_fn(inspector::failures_as_pages));
     let router = ktsu_server::guarded_as(router, names);
     // `R/call` may be written with raw slashes; the routes below know one segment a run.
     let inner = tower::util::MapRequest::new(router, paths::join_scopes);
@@ -176,6 +178,9 @@ pub fn openapi_document() -> &'static Value {
 fn documented_router() -> OpenApiRouter<Orchestrator> {
     OpenApiRouter::with_openapi(Api::openapi())
         .routes(routes!(home::home))
+        .routes(routes!(inspector::runs))
+        .routes(routes!(inspector::run))
+        .routes(routes!(inspector::asset))
         .routes(routes!(health::health))
         .routes(routes!(metrics::metrics))
         .routes(routes!(invoke::invoke))

@@ -27,6 +27,10 @@ use ktsu_orchestrator::{LedgerState, Orchestrator};
 
 /// The page that describes the routes.
 const DOCUMENTATION: &str = "docs/http.md";
+/// The first page of the inspector.
+const INSPECTOR: &str = "/inspector/runs";
+/// What pages of the inspector load.
+const PAGE_FILES: &str = "/inspector/{file}";
 const HOW: &str = "Authorization: Bearer TOKEN, or Ktsu-Token: TOKEN; tokens are set under principals \
                    in the environment file";
 
@@ -93,14 +97,15 @@ fn workflow(name: &str, workflow: &KitWorkflow) -> wire::HomeWorkflow {
     }
 }
 
-/// Returns `true` if a route is listed for the caller: not this page, and not routes between
-/// services.
+/// Returns `true` if a route is listed for the caller: not this page, not what pages load, and not routes
+/// between services.
 fn is_shown(
     (method, path, policy): (&str, &str, AccessPolicy),
     caller: Option<&Caller>,
     only_reads: bool,
 ) -> bool {
     let may = match policy {
+        AccessPolicy::Public if path == PAGE_FILES => false,
         AccessPolicy::Public => true,
         AccessPolicy::Optional | AccessPolicy::Attempt => false,
         AccessPolicy::Roles(roles) if roles.contains(&PrincipalRole::Runtime) => false,
@@ -168,6 +173,9 @@ fn html(home: &wire::Home) -> String {
                         (None, None) => {}
                     }
                 }
+                @if home.routes.iter().any(|route| route.path == INSPECTOR) {
+                    p { a href="inspector/runs" { "Inspector" } ": runs, and what happened in them." }
+                }
                 @if !home.workflows.is_empty() {
                     h2 { "Workflows" }
                     table {
@@ -197,7 +205,7 @@ fn html(home: &wire::Home) -> String {
 }
 
 /// Returns `true` if a client prefers HTML to JSON. Clients without a preference are programs.
-fn prefers_html(headers: &HeaderMap) -> bool {
+pub(super) fn prefers_html(headers: &HeaderMap) -> bool {
     let accepted = MediaRanges::of(headers);
     accepted.weight("text/html") > accepted.weight("application/json")
 }

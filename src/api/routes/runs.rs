@@ -38,7 +38,7 @@ pub(super) struct RunFilter {
 }
 
 /// The states by which runs are listed.
-const STATUSES: [&str; 7] = [
+pub(super) const STATUSES: [&str; 7] = [
     RunStatus::Pending.as_str(),
     RunStatus::Running.as_str(),
     RunStatus::Waiting.as_str(),

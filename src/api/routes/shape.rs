@@ -253,8 +253,7 @@ fn merge_flattened(shapes: &mut Map<String, Value>) {
 /// Adds the problems that follow from the path, the policy and the body of a route.
 fn add_problems(path: &str, policy: AccessPolicy, operation: &mut Value) {
     let has_body = operation["requestBody"].is_object();
-    let names_run =
-        path.starts_with("/runs/{id}") || ["/diff", "/checks", "/evals"].contains(&path);
+    let names_run = path.contains("/runs/{id}") || ["/diff", "/checks", "/evals"].contains(&path);
     let records = match path {
         "/runs/{id}/replay" => false,
         _ => has_body && (names_run || path.starts_with("/invoke/")),

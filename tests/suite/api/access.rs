@@ -67,6 +67,7 @@ fn row(method: &str, route: &str) -> Option<Row> {
     let operators = &["operator", "admin"];
     Some(match (method, route) {
         ("GET", "/" | "/health" | "/openapi.json") => Row::Everybody(200),
+        ("GET", "/inspector/{file}") => Row::Everybody(404),
         (
             "POST",
             "/runs/{id}/steps/{step}/report"
@@ -82,7 +83,9 @@ fn row(method: &str, route: &str) -> Option<Row> {
             | "/runs/{id}/state"
             | "/runs/{id}/steps/{step}"
             | "/runs/{id}/trace"
-            | "/runs/{id}/skeleton",
+            | "/runs/{id}/skeleton"
+            | "/inspector/runs"
+            | "/inspector/runs/{id}",
         ) => Row::Roles(readers, 200),
         ("GET", "/diff") => Row::Roles(readers, 400),
         ("GET", "/runs/{id}/world") => Row::Roles(readers, 409),

@@ -189,6 +189,13 @@ fn route_of(path: &str) -> String {
         let below = rest.split_once('/').map(|(_, below)| format!("/{below}"));
         return format!("/tools/ktsu/{{name}}{}", below.unwrap_or_default());
     }
+    if let Some(rest) = path.strip_prefix("/inspector/") {
+        return match rest.strip_prefix("runs") {
+            Some("") => path.to_owned(),
+            Some(run) if run.starts_with('/') => "/inspector/runs/{id}".to_owned(),
+            _ => "/inspector/{file}".to_owned(),
+        };
+    }
     match path.strip_prefix("/invoke/") {
         Some(name) if !name.contains('/') => "/invoke/{workflow}".to_owned(),
         _ => path.to_owned(),
@@ -219,7 +226,7 @@ async fn parameters_say_what_they_take_and_whether_they_are_needed() {
             }
         }
     }
-    assert_eq!(found, 71);
+    assert_eq!(found, 77);
     let attempt = |below| ["run", "step", "token"].map(|name| (below, name));
     let mut expected = BTreeSet::from([
         ("/runs/{id}/steps/{step}/resume/link", "token"),

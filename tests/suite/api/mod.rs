@@ -12,6 +12,7 @@ mod hold;
 mod home;
 mod idempotency;
 mod lists;
+mod pages;
 mod people;
 mod personal;
 mod posts;

@@ -18,6 +18,7 @@ async fn every_described_answer_is_given_and_fits_its_description() {
     super::compared::all(&api, &run).await;
     refusals(&api, &run).await;
     super::steps::all(&api, &run).await;
+    super::pages::all(&api, &run).await;
     let mut seen = api.seen();
     seen.extend(without_a_disk(&kit, &api).await);
     seen.extend(without_room(&kit, &api).await);
@@ -285,8 +286,11 @@ async fn foreign(api: &Described, run: &str) {
             ("GET", "/".to_owned()),
             ("GET", "/health".to_owned()),
             ("GET", "/runs".to_owned()),
+            ("GET", "/inspector/runs".to_owned()),
+            ("GET", "/inspector/style-0.css".to_owned()),
             ("POST", "/invoke/hello".to_owned()),
             ("GET", format!("/runs/{run}")),
+            ("GET", format!("/inspector/runs/{run}")),
             ("GET", format!("/runs/{run}/envelope")),
             ("GET", format!("/runs/{run}/frames")),
             ("GET", format!("/runs/{run}/trace")),

@@ -1,0 +1,38 @@
+//! The page in place of one that cannot be shown.
+
+use maud::html;
+
+use crate::frame::{PagePlace, SignedIn, page};
+use crate::text::Verbatim;
+
+/// What cannot be shown, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FailurePage {
+    /// The principal that looks at it.
+    pub by: SignedIn,
+    /// True if it is in the place of a page of one run.
+    pub is_of_run: bool,
+    /// What is wrong.
+    pub title: String,
+    /// In more words.
+    pub detail: String,
+    /// What to do next.
+    pub hint: Option<String>,
+}
+
+/// The page of a failure.
+pub fn failure_page(failure: &FailurePage) -> String {
+    let place = match failure.is_of_run {
+        true => PagePlace::Below,
+        false => PagePlace::Top,
+    };
+    let body = html! {
+        div class="head" {
+            h1 { (Verbatim(&failure.title)) }
+            p class="dim" { (Verbatim(&failure.detail)) }
+            @if let Some(hint) = &failure.hint { p { (Verbatim(hint)) } }
+            p { a href=(place.link("runs")) { "All runs" } }
+        }
+    };
+    page(place, &failure.title, &failure.by, &body)
+}

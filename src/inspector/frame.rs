@@ -1,0 +1,102 @@
+//! What all pages share: the head, the navigation, the style sheet.
+
+use std::sync::LazyLock;
+
+use maud::{DOCTYPE, Markup, html};
+
+use crate::text::Verbatim;
+
+const STYLE: &str = include_str!("style.css");
+
+/// The name of the style sheet, which changes with its content.
+static STYLE_NAME: LazyLock<String> = LazyLock::new(|| {
+    let hash = blake3::hash(STYLE.as_bytes()).to_hex();
+    format!("style-{}.css", hash.get(..16).unwrap_or_default())
+});
+
+/// A file that pages load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Asset {
+    /// Its media type.
+    pub media_type: &'static str,
+    /// Its content, which never changes under its name.
+    pub text: &'static str,
+}
+
+/// The file of a name, if there is one.
+pub fn asset(name: &str) -> Option<Asset> {
+    (name == STYLE_NAME.as_str()).then_some(Asset {
+        media_type: "text/css; charset=utf-8",
+        text: STYLE,
+    })
+}
+
+/// The principal that looks at a page.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SignedIn {
+    /// Its name.
+    pub name: String,
+}
+
+/// The place of a page below `/inspector/`, from which its links begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PagePlace {
+    /// `/inspector/runs`.
+    Top,
+    /// `/inspector/runs/ID`.
+    Below,
+}
+
+impl PagePlace {
+    /// A link to something below `/inspector/`: relative, so that pages work behind any prefix.
+    pub(crate) fn link(self, to: &str) -> String {
+        match self {
+            Self::Top => to.to_owned(),
+            Self::Below => format!("../{to}"),
+        }
+    }
+}
+
+/// A whole page.
+pub(crate) fn page(place: PagePlace, title: &str, by: &SignedIn, body: &Markup) -> String {
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { (Verbatim(title)) " · ktsu" }
+                link rel="stylesheet" href=(place.link(&STYLE_NAME));
+            }
+            body {
+                a class="skip" href="#main" { "To the content" }
+                header class="top" {
+                    span class="brand" { "ktsu" }
+                    nav aria-label="Pages" {
+                        a href=(place.link("runs")) { "Runs" }
+                    }
+                    span class="who" { (Verbatim(&by.name)) }
+                }
+                main id="main" { (body) }
+                footer { "All times are UTC." }
+            }
+        }
+    };
+    page.into_string()
+}
+
+/// A value of a query, for a link.
+pub(crate) fn query(pairs: &[(&str, &str)]) -> String {
+    let mut query = url::form_urlencoded::Serializer::new(String::new());
+    query.extend_pairs(pairs.iter().filter(|(_, value)| !value.is_empty()));
+    match query.finish() {
+        none if none.is_empty() => none,
+        some => format!("?{some}"),
+    }
+}
+
+/// The id of a run as one segment of a path: an inline child has slashes in its id.
+pub(crate) fn segment(run_id: &str) -> String {
+    run_id.replace('%', "%25").replace('/', "%2F")
+}

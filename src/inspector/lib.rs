@@ -1,0 +1,23 @@
+//! The inspector: pages that show runs, drawn from what is recorded.
+//!
+//! A page is a pure function of what it shows and of its address, which is its whole state. Pages load
+//! one style sheet and run no script; everything from data is text ([`text::Verbatim`]).
+
+mod failure;
+mod frame;
+mod run;
+mod runs;
+mod scale;
+mod status;
+pub mod text;
+pub mod timeline;
+mod units;
+
+pub use failure::{FailurePage, failure_page};
+pub use frame::{Asset, SignedIn, asset};
+pub use run::{RunPage, ShownStep, run_page};
+pub use runs::{RunsPage, RunsView, runs_page};
+
+/// The policy of every page: nothing runs, and nothing is loaded but what the engine serves.
+pub const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'self'; form-action 'self'; \
+     base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'";

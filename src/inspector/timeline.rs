@@ -1,0 +1,359 @@
+//! The time line of a run: rows of steps, items and children with their calls, laid out.
+//!
+//! [`layout`] is a pure function of the skeleton and the view. Places are in thousandths of the width.
+
+use std::collections::BTreeSet;
+
+use ktsu_history::skeleton::{CallSpan, ChildSpan, RunSkeleton, StepSpan};
+
+use crate::scale::{TimeScale, idle_percent};
+use crate::status::{class, class_of_call};
+use crate::units::{counted, duration};
+
+/// The most rows of a drawing.
+const MAX_ROWS: usize = 2_000;
+/// The number of marks on the axis of an even scale.
+const TICKS: u64 = 5;
+/// The room of a word on the axis.
+const TICK_ROOM: u32 = 90;
+/// The last place at which a word has room.
+const LAST_TICK: u32 = 1000 - TICK_ROOM;
+
+/// How a time line is looked at.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TimelineView {
+    /// True if long idle times take little room.
+    pub compress: bool,
+    /// True if every item has a row of its own.
+    pub all_items: bool,
+    /// The step that is selected, by its path.
+    pub selected: Option<String>,
+}
+
+/// A time line, laid out.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TimelineDrawing {
+    /// The marks of the axis: a place and a word.
+    pub ticks: Vec<(u32, String)>,
+    /// The times that are compressed: place, width, and how long each is.
+    pub gaps: Vec<(u32, u32, String)>,
+    /// The rows, from the top.
+    pub rows: Vec<TimelineRow>,
+    /// The rows that are left out.
+    pub left_out: usize,
+    /// The share of the time in which nothing was at work, in percent.
+    pub idle_percent: f64,
+}
+
+/// A row of a time line.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TimelineRow {
+    /// Its place in the tree.
+    pub depth: usize,
+    /// The path of the step or the item; none of a row that sums up others.
+    pub path: Option<String>,
+    /// Its name.
+    pub name: String,
+    /// Its kind, in words.
+    pub kind: String,
+    /// The status of a step or an item.
+    pub status: Option<String>,
+    /// The reason of a failure or a skip.
+    pub note: Option<String>,
+    /// The bar: place, width and class.
+    pub bar: Option<TimelineBar>,
+    /// The calls on it.
+    pub calls: Vec<TimelineBar>,
+    /// How long it took, in milliseconds.
+    pub took_ms: Option<u64>,
+    /// Its cost, in millionths of a US dollar.
+    pub cost_micro_usd: u64,
+    /// True if it is selected.
+    pub is_selected: bool,
+}
+
+/// A bar, or a call on one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TimelineBar {
+    /// Its place.
+    pub x: u32,
+    /// Its width, at least one thousandth.
+    pub width: u32,
+    /// The class of the style sheet.
+    pub class: &'static str,
+    /// In words.
+    pub words: String,
+}
+
+/// Lays out the time line of a run.
+pub fn layout(run: &RunSkeleton, view: &TimelineView) -> TimelineDrawing {
+    let end_ms = run.last_ms;
+    let mut busy = Vec::new();
+    times_of_work(&run.steps, end_ms, &mut busy);
+    let scale = match view.compress {
+        true => TimeScale::compressed(end_ms, &busy),
+        false => TimeScale::even(end_ms),
+    };
+    let gaps = scale.gaps.iter().map(|(from, until)| {
+        let (x, width) = place(&scale, *from, *until);
+        (x, width, duration(until - from))
+    });
+    let gaps = gaps.collect();
+    let ticks = ticks(&scale, end_ms);
+    let mut rows = TimelineRows {
+        scale,
+        end_ms,
+        selected: view.selected.as_deref(),
+        rows: Vec::new(),
+        left_out: 0,
+    };
+    rows.steps(&run.steps, 0);
+    TimelineDrawing {
+        ticks,
+        gaps,
+        rows: rows.rows,
+        left_out: rows.left_out,
+        idle_percent: idle_percent(end_ms, &busy),
+    }
+}
+
+/// The times in which something was at work: calls that leave the process, and the beginnings and ends
+/// of steps. What waits for people is no work.
+fn times_of_work(steps: &[StepSpan], end_ms: u64, busy: &mut Vec<(u64, u64)>) {
+    for step in steps {
+        let Some(from) = step.from_ms else { continue };
+        let until = step.until_ms.unwrap_or(end_ms);
+        let is_leaf = step.children.is_empty() && step.items.is_empty() && step.folded.is_none();
+        if step.calls.is_empty() && is_leaf {
+            busy.push((from, until));
+        }
+        busy.push((from, from));
+        busy.push((until, until));
+        let calls = step.calls.iter().filter(|call| !call.kind.is_for_people());
+        busy.extend(calls.map(|call| (call.from_ms, call.until_ms.unwrap_or(end_ms))));
+        if let Some(folded) = &step.folded {
+            busy.push((folded.from_ms, folded.until_ms.unwrap_or(end_ms)));
+        }
+        times_of_work(&step.items, end_ms, busy);
+        for child in &step.children {
+            times_of_work(&child.steps, end_ms, busy);
+        }
+    }
+}
+
+/// The marks of the axis: round times of an even scale; of a compressed one, where work begins again.
+fn ticks(scale: &TimeScale, end_ms: u64) -> Vec<(u32, String)> {
+    let mut moments = BTreeSet::from([0]);
+    if scale.gaps.is_empty() {
+        let apart = round_time(end_ms / TICKS);
+        moments.extend((1..=TICKS).map(|n| n * apart).filter(|ms| *ms < end_ms));
+    } else {
+        let ends = scale.gaps.iter().map(|(_, until)| *until);
+        moments.extend(ends.filter(|until| *until < end_ms));
+    }
+    let marks = moments.into_iter();
+    let marks = marks.map(|ms| (thousandths(scale.at(ms)), duration(ms)));
+    // The last ones have no room for their words, nor have those beside a compressed gap.
+    let gaps: Vec<u32> = scale
+        .gaps
+        .iter()
+        .map(|(from, _)| thousandths(scale.at(*from)))
+        .collect();
+    let has_room = |x: u32| {
+        x <= LAST_TICK
+            && gaps
+                .iter()
+                .all(|gap| *gap > x.saturating_add(TICK_ROOM) || *gap < x.saturating_sub(TICK_ROOM))
+    };
+    marks.filter(|(x, _)| *x == 0 || has_room(*x)).collect()
+}
+
+/// A round number of milliseconds, not below another.
+fn round_time(ms: u64) -> u64 {
+    const ROUND: [u64; 22] = [
+        1,
+        2,
+        5,
+        10,
+        20,
+        50,
+        100,
+        200,
+        500,
+        1_000,
+        2_000,
+        5_000,
+        10_000,
+        30_000,
+        60_000,
+        300_000,
+        600_000,
+        1_800_000,
+        3_600_000,
+        21_600_000,
+        86_400_000,
+        604_800_000,
+    ];
+    ROUND.into_iter().find(|round| *round >= ms).unwrap_or(ms)
+}
+
+fn thousandths(x: f64) -> u32 {
+    // From 0 to 1000.
+    (x.clamp(0.0, 1.0) * 1000.0).round() as u32
+}
+
+fn place(scale: &TimeScale, from_ms: u64, until_ms: u64) -> (u32, u32) {
+    let from = thousandths(scale.at(from_ms)).min(999);
+    let until = thousandths(scale.at(until_ms));
+    (from, until.saturating_sub(from).max(1))
+}
+
+struct TimelineRows<'v> {
+    scale: TimeScale,
+    end_ms: u64,
+    selected: Option<&'v str>,
+    rows: Vec<TimelineRow>,
+    left_out: usize,
+}
+
+impl TimelineRows<'_> {
+    /// Children are as deep as their workflows are nested, which the kit bounds.
+    fn steps(&mut self, steps: &[StepSpan], depth: usize) {
+        for step in steps {
+            let row = self.row(step, depth);
+            self.add(row);
+            self.steps(&step.items, depth + 1);
+            self.folded(step, depth + 1);
+            for child in &step.children {
+                self.child(step, child, depth + 1);
+            }
+        }
+    }
+
+    /// A child has the row of its step; where a step has several, each has one of its own.
+    fn child(&mut self, step: &StepSpan, child: &ChildSpan, depth: usize) {
+        if step.children.len() == 1 {
+            return self.steps(&child.steps, depth);
+        }
+        self.add(TimelineRow {
+            depth,
+            path: None,
+            name: child.workflow.clone(),
+            kind: "workflow".to_owned(),
+            status: Some(child.status.as_str().to_owned()),
+            note: None,
+            bar: None,
+            calls: Vec::new(),
+            took_ms: None,
+            cost_micro_usd: 0,
+            is_selected: false,
+        });
+        self.steps(&child.steps, depth + 1);
+    }
+
+    fn folded(&mut self, step: &StepSpan, depth: usize) {
+        let Some(folded) = &step.folded else { return };
+        let until_ms = folded.until_ms.unwrap_or(self.end_ms);
+        let all = match folded.complete == folded.count {
+            true => "all complete".to_owned(),
+            false => format!("{} of them complete", folded.complete),
+        };
+        let (x, width) = place(&self.scale, folded.from_ms, until_ms);
+        self.add(TimelineRow {
+            depth,
+            path: None,
+            name: format!("{} more, {all}", folded.count),
+            kind: String::new(),
+            status: None,
+            note: None,
+            bar: Some(TimelineBar {
+                x,
+                width,
+                class: "folded",
+                words: counted(folded.count, "item"),
+            }),
+            calls: Vec::new(),
+            took_ms: folded
+                .until_ms
+                .map(|until| until.saturating_sub(folded.from_ms)),
+            cost_micro_usd: folded.cost_micro_usd,
+            is_selected: false,
+        });
+    }
+
+    fn add(&mut self, row: TimelineRow) {
+        match self.rows.len() < MAX_ROWS {
+            true => self.rows.push(row),
+            false => self.left_out += 1,
+        }
+    }
+
+    fn row(&self, step: &StepSpan, depth: usize) -> TimelineRow {
+        let until_ms = step.until_ms.unwrap_or(self.end_ms);
+        let name = step.path.rsplit('/').next().unwrap_or(&step.path);
+        TimelineRow {
+            depth,
+            path: Some(step.path.clone()),
+            name: name.to_owned(),
+            kind: kind(step),
+            status: Some(step.status.as_str().to_owned()),
+            note: step.error.clone().or_else(|| step.skip_reason.clone()),
+            bar: step.from_ms.map(|from_ms| {
+                let (x, width) = place(&self.scale, from_ms, until_ms);
+                TimelineBar {
+                    x,
+                    width,
+                    class: class(step.status.as_str()),
+                    words: times(from_ms, step.until_ms),
+                }
+            }),
+            calls: step.calls.iter().map(|call| self.call(call)).collect(),
+            took_ms: step
+                .until_ms
+                .zip(step.from_ms)
+                .map(|(until, from)| until.saturating_sub(from)),
+            cost_micro_usd: step.metrics.cost_micro_usd,
+            is_selected: self.selected == Some(step.path.as_str()),
+        }
+    }
+
+    fn call(&self, call: &CallSpan) -> TimelineBar {
+        let until_ms = call.until_ms.unwrap_or(self.end_ms);
+        let (x, width) = place(&self.scale, call.from_ms, until_ms);
+        let (kind, name) = (call.kind.as_words(), &call.name);
+        let words = format!("{kind} {name}, {}", times(call.from_ms, call.until_ms));
+        TimelineBar {
+            x,
+            width,
+            class: class_of_call(call),
+            words,
+        }
+    }
+}
+
+/// The kind of a step in words, with the number of its items.
+fn kind(step: &StepSpan) -> String {
+    let folded = step.folded.map_or(0, |folded| folded.count);
+    let items = step.items.len() as u64 + folded;
+    match (step.kind.as_str(), items) {
+        ("item", _) => String::new(),
+        (kind, 0) => kind.to_owned(),
+        (kind, items) => format!("{kind}, {}", counted(items, "item")),
+    }
+}
+
+/// `72 ms, from 131 ms on`.
+fn times(from_ms: u64, until_ms: Option<u64>) -> String {
+    let from = duration(from_ms);
+    match until_ms {
+        Some(until_ms) => format!(
+            "{}, from {from} on",
+            duration(until_ms.saturating_sub(from_ms))
+        ),
+        None => format!("not ended, from {from} on"),
+    }
+}
+
+#[cfg(test)]
+#[path = "timeline_tests.rs"]
+mod tests;

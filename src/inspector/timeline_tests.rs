@@ -1,0 +1,195 @@
+use ktsu_history::skeleton::{
+    CallSpan, CallSpanKind, CallSpanStatus, ChildSpan, FoldedItems, RunSkeleton, StepSpan,
+};
+use ktsu_projections::envelope::{ShownStatus, UsageView};
+use ktsu_projections::run::{RunStatus, StepStatus};
+
+use super::*;
+
+fn step(path: &str, from_ms: u64, until_ms: Option<u64>) -> StepSpan {
+    let status = match until_ms {
+        Some(_) => StepStatus::Complete,
+        None => StepStatus::Running,
+    };
+    StepSpan {
+        path: path.to_owned(),
+        kind: "agent".to_owned(),
+        status: ShownStatus::Own(status),
+        attempt: 1,
+        after: Vec::new(),
+        frame: Some(1),
+        from_ms: Some(from_ms),
+        until_ms,
+        skip_reason: None,
+        error: None,
+        metrics: UsageView::default(),
+        calls: Vec::new(),
+        counts: None,
+        items: Vec::new(),
+        folded: None,
+        children: Vec::new(),
+    }
+}
+
+fn call(kind: CallSpanKind, from_ms: u64, until_ms: Option<u64>) -> CallSpan {
+    CallSpan {
+        kind,
+        name: "desk/m".to_owned(),
+        frame: 2,
+        result: None,
+        from_ms,
+        until_ms,
+        status: match until_ms {
+            Some(_) => CallSpanStatus::Complete,
+            None => CallSpanStatus::Open,
+        },
+        sendings: None,
+        cost_micro_usd: 0,
+        tokens_in: 0,
+        tokens_out: 0,
+        expires_at: None,
+    }
+}
+
+fn run(last_ms: u64, steps: Vec<StepSpan>) -> RunSkeleton {
+    RunSkeleton {
+        run_id: "run_1".to_owned(),
+        workflow: "w".to_owned(),
+        version: "1.0.0".to_owned(),
+        status: RunStatus::Running,
+        error: None,
+        principal: "ada".to_owned(),
+        branch: None,
+        created_at: ktsu_ledger::Timestamp::from_micros(0),
+        ended_at: None,
+        last_ms,
+        frames: 9,
+        waiting: 0,
+        paused: None,
+        cancelled: None,
+        pauses: Vec::new(),
+        totals: UsageView::default(),
+        steps,
+    }
+}
+
+/// A drawing as lines: depth, name, bar and calls of each row.
+fn lines(drawing: &TimelineDrawing) -> Vec<String> {
+    let bar = |bar: &TimelineBar| format!(" {}+{} {}", bar.x, bar.width, bar.class);
+    let line = |row: &TimelineRow| {
+        let bars: String = row.bar.iter().chain(&row.calls).map(bar).collect();
+        format!("{}{}{bars}", "  ".repeat(row.depth), row.name)
+    };
+    drawing.rows.iter().map(line).collect()
+}
+
+/// An agent that calls a model, waits two minutes for a person and calls a model again; a fan-out; a
+/// child whose step is still at work.
+fn example() -> RunSkeleton {
+    let mut asks = step("asks", 0, Some(120_800));
+    asks.calls = vec![
+        call(CallSpanKind::Model, 100, Some(400)),
+        call(CallSpanKind::Approval, 400, Some(120_400)),
+        call(CallSpanKind::Model, 120_400, Some(120_800)),
+    ];
+    let mut each = step("each", 120_800, Some(121_000));
+    each.items = vec![step("each.3", 120_800, Some(120_900))];
+    each.folded = Some(FoldedItems {
+        count: 9,
+        complete: 8,
+        from_ms: 120_800,
+        until_ms: Some(121_000),
+        cost_micro_usd: 5,
+    });
+    let mut calls = step("calls", 121_000, None);
+    let mut inner = step("calls/inner", 121_100, None);
+    inner.calls = vec![call(CallSpanKind::Tool, 121_100, None)];
+    calls.children = vec![ChildSpan {
+        run_id: "run_1/calls".to_owned(),
+        workflow: "child".to_owned(),
+        version: "1.0.0".to_owned(),
+        status: RunStatus::Running,
+        steps: vec![inner],
+    }];
+    run(122_000, vec![asks, each, calls])
+}
+
+#[test]
+fn rows_are_steps_with_their_items_and_children_below_them() {
+    let drawing = layout(&example(), &TimelineView::default());
+    assert_eq!(
+        lines(&drawing),
+        [
+            "asks 0+990 ok 1+2 call 3+984 asked 987+3 call",
+            "each 990+2 ok",
+            "  each.3 990+1 ok",
+            "  9 more, 8 of them complete 990+2 folded",
+            "calls 992+8 run",
+            "  inner 993+7 run 993+7 run",
+        ]
+    );
+    assert!(drawing.gaps.is_empty());
+    assert!(drawing.idle_percent > 98.0, "{}", drawing.idle_percent);
+    let ticks: Vec<&str> = drawing
+        .ticks
+        .iter()
+        .map(|(_, word)| word.as_str())
+        .collect();
+    assert_eq!(ticks, ["0 ms", "30.0 s", "1 min 0 s", "1 min 30 s"]);
+}
+
+#[test]
+fn compressed_idle_time_leaves_the_room_to_what_was_at_work() {
+    let view = TimelineView {
+        compress: true,
+        ..TimelineView::default()
+    };
+    let drawing = layout(&example(), &view);
+    let gaps = drawing
+        .gaps
+        .iter()
+        .map(|(_, width, word)| (*width, word.as_str()));
+    assert_eq!(gaps.collect::<Vec<_>>(), [(40, "2 min 0 s")]);
+    assert_eq!(
+        lines(&drawing),
+        [
+            "asks 0+424 ok 48+144 call 192+40 asked 232+192 call",
+            "each 424+96 ok",
+            "  each.3 424+48 ok",
+            "  9 more, 8 of them complete 424+96 folded",
+            "calls 520+480 run",
+            "  inner 568+432 run 568+432 run",
+        ]
+    );
+}
+
+#[test]
+fn a_drawing_has_a_bound_and_says_what_it_leaves_out() {
+    let steps = (0..MAX_ROWS + 7).map(|n| step(&format!("s{n}"), 0, Some(1)));
+    let drawing = layout(&run(1, steps.collect()), &TimelineView::default());
+    assert_eq!((drawing.rows.len(), drawing.left_out), (MAX_ROWS, 7));
+}
+
+#[test]
+fn every_bar_is_within_the_drawing_and_can_be_seen() {
+    for last_ms in [0, 1, 3, 999, 1_000, u64::MAX] {
+        let steps = vec![
+            step("first", 0, Some(0)),
+            step("last", last_ms, Some(last_ms)),
+            step("whole", 0, None),
+        ];
+        for compress in [false, true] {
+            let view = TimelineView {
+                compress,
+                ..TimelineView::default()
+            };
+            for row in layout(&run(last_ms, steps.clone()), &view).rows {
+                let bar = row.bar.unwrap();
+                assert!(
+                    bar.width >= 1 && bar.x + bar.width <= 1000,
+                    "{last_ms}: {bar:?}"
+                );
+            }
+        }
+    }
+}

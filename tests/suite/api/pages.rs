@@ -1,0 +1,275 @@
+//! The pages of the inspector: what they show, and what they never do.
+
+use serde_json::json;
+
+use super::describe::Described;
+use crate::support::client::Answer;
+use crate::support::model::{self, KEY, Model, Said};
+use crate::support::{KitDir, Lab};
+
+const BROWSER: &str = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
+
+/// Texts that would run, load or hide something if they were markup.
+const HOSTILE: [&str; 8] = [
+    "<script>alert(1)</script>",
+    "\"><img src=x onerror=alert(1)>",
+    "'><svg onload=alert(1)>",
+    "</title></pre></textarea><iframe src=//evil.example>",
+    "javascript:alert(1)",
+    "&lt;b&gt; &amp; {{ params.x }}",
+    "abc\u{202e}fed\u{2066}\u{200b}",
+    "\u{1b}[31mred\u{0}\u{7f}",
+];
+
+/// The elements that pages have.
+const TAGS: [&str; 40] = [
+    "!DOCTYPE", "a", "aside", "body", "button", "code", "dd", "div", "dl", "dt", "footer", "form",
+    "h1", "h2", "h3", "head", "header", "html", "input", "label", "link", "main", "meta", "nav",
+    "option", "p", "pre", "rect", "section", "select", "span", "svg", "table", "tbody", "td",
+    "text", "th", "thead", "title", "tr",
+];
+
+/// Visits what is described of the pages.
+pub(super) async fn all(api: &Described, run: &str) {
+    assert_eq!(api.get("/inspector/runs").await.status, 200);
+    assert_eq!(api.get("/inspector/runs?colour=red").await.status, 400);
+    let page = format!("/inspector/runs/{run}");
+    let shown = api.get(&page).await;
+    assert_eq!(shown.status, 200);
+    assert_eq!(api.get(&format!("{page}?idle=x")).await.status, 400);
+    assert_eq!(api.get("/inspector/runs/absent").await.status, 404);
+    let several = format!("/inspector/runs/{}", run.get(..8).unwrap());
+    assert_eq!(api.get(&several).await.status, 409);
+    let style = style(&shown.text());
+    assert_eq!(api.get(&format!("/inspector/{style}")).await.status, 200);
+    assert_eq!(
+        api.get(&format!("/inspector/{style}?a=b")).await.status,
+        400
+    );
+    assert_eq!(api.get("/inspector/style-0.css").await.status, 404);
+}
+
+/// The name of the style sheet that a page loads.
+fn style(page: &str) -> String {
+    let (_, rest) = page.split_once("rel=\"stylesheet\" href=\"").unwrap();
+    let (link, _) = rest.split_once('"').unwrap();
+    link.trim_start_matches("../").to_owned()
+}
+
+fn header<'a>(answer: &'a Answer, name: &str) -> &'a str {
+    answer.headers[name].to_str().unwrap()
+}
+
+/// A page loads its style sheet, runs nothing, and says so to the browser.
+fn is_harmless(page: &Answer) {
+    assert_eq!(page.kind(), "text/html; charset=utf-8");
+    let policy = header(page, "content-security-policy");
+    assert!(
+        policy.starts_with("default-src 'none'; style-src 'self';"),
+        "{policy}"
+    );
+    assert!(
+        policy.contains("require-trusted-types-for 'script'"),
+        "{policy}"
+    );
+    assert!(!policy.contains("unsafe"), "{policy}");
+    assert_eq!(header(page, "x-content-type-options"), "nosniff");
+    assert_eq!(header(page, "cache-control"), "no-store");
+    let text = page.text();
+    // What is recorded has no `<` on a page, so these are the page's own.
+    for tag in text.split('<').skip(1) {
+        let tag = tag.split('>').next().unwrap();
+        let name = tag.trim_start_matches('/').split(' ').next().unwrap();
+        assert!(TAGS.contains(&name), "<{tag}>");
+        // Outside of quotes, which values do not end.
+        let bare: String = tag.split('"').step_by(2).collect();
+        for never in [" on", " style=", " src="] {
+            assert!(!bare.contains(never), "<{tag}>");
+        }
+    }
+    for part in text.split(" href=\"").skip(1) {
+        let link = part.split('"').next().unwrap();
+        let is_relative = !link.contains(':') && !link.starts_with('/');
+        assert!(is_relative, "{link} does not work behind a prefix");
+    }
+    let hidden = |c: char| c.is_control() && c != '\n' && c != '\t';
+    assert!(
+        !text.contains(hidden) && !text.contains('\u{202e}'),
+        "{text:?}"
+    );
+}
+
+async fn lab() -> (KitDir, Lab, Described) {
+    let model = Model::scripted(|call| match call.user().as_str() {
+        "bad" => Said::json(&json!({"noanswer": 1})),
+        user => Said::answer(user),
+    })
+    .await;
+    let fan = r#"
+params: {schema: {type: object, required: [list], properties: {list: {}}}}
+pipeline:
+  - {id: each, agent: ./agents/echo.agent.yaml, for_each: {from: params.list, max_failures: 1}, params: {msg: "{{ item }}"}}
+  - {id: last, depends_on: [each], transform: {inputs: [{from: step.each.results}], ops: []}}
+output: {map: {all: "{{ step.last.result }}"}}
+"#;
+    let parent = r#"
+params: {schema: {type: object, required: [list], properties: {list: {}}}}
+pipeline:
+  - {id: call, workflow: ./fan.workflow.yaml, params: {list: "{{ params.list }}"}}
+"#;
+    let kit = model::kit(
+        &model,
+        &[
+            ("fan", &format!("visibility: sub-workflow{fan}")),
+            ("parent", parent),
+            ("alone", fan),
+        ],
+    );
+    let lab = Lab::new(&kit, &[KEY]).await;
+    let api = Described::new(&lab.client).await;
+    (kit, lab, api)
+}
+
+#[tokio::test]
+async fn a_run_is_listed_and_shown_with_its_steps_items_and_children() {
+    let (_kit, lab, api) = lab().await;
+    let empty = api.get("/inspector/runs").await;
+    is_harmless(&empty);
+    assert!(
+        empty.text().contains("No run is recorded yet"),
+        "{}",
+        empty.text()
+    );
+    let ended = lab
+        .client
+        .run("parent", json!({"list": ["a", "bad"]}))
+        .await;
+    let run = ended["run_id"].as_str().unwrap();
+    for (query, is_listed) in [
+        ("", true),
+        ("?workflow=&status=", true),
+        ("?workflow=parent&status=complete", true),
+        ("?workflow=alone", false),
+        ("?status=failed", false),
+    ] {
+        let list = api.get(&format!("/inspector/runs{query}")).await;
+        is_harmless(&list);
+        let link = format!("<a href=\"runs/{run}\">");
+        assert_eq!(
+            list.text().contains(&link),
+            is_listed,
+            "{query}: {}",
+            list.text()
+        );
+    }
+    let page = api.get(&format!("/inspector/runs/{run}")).await;
+    is_harmless(&page);
+    let text = page.text();
+    for row in [
+        "call",
+        "call%2Feach",
+        "call%2Feach.0",
+        "call%2Feach.1",
+        "call%2Flast",
+    ] {
+        let link = format!("<a href=\"{run}?step={row}\">");
+        assert!(text.contains(&link), "{row}: {text}");
+    }
+    assert!(text.contains("schema_violation"), "{text}");
+    let step = api
+        .get(&format!("/inspector/runs/{run}?step=call/each.1"))
+        .await;
+    is_harmless(&step);
+    let text = step.text();
+    assert!(text.contains("aria-current=\"true\""), "{text}");
+    assert!(
+        text.contains("fake/gpt-4o-mini"),
+        "the call of the model: {text}"
+    );
+    let none = api
+        .get(&format!("/inspector/runs/{run}?step=call/each.9"))
+        .await;
+    assert!(
+        none.text().contains("The run has no step"),
+        "{}",
+        none.text()
+    );
+    let child = api.get(&format!("/inspector/runs/{run}%2Fcall")).await;
+    is_harmless(&child);
+    let link = format!("<a href=\"{run}%2Fcall?step=call%2Feach\">");
+    assert!(child.text().contains(&link), "{}", child.text());
+}
+
+#[tokio::test]
+async fn of_many_items_those_have_rows_that_did_not_just_complete() {
+    let (_kit, lab, api) = lab().await;
+    let mut list: Vec<String> = (0..20).map(|n| format!("item {n}")).collect();
+    list[7] = "bad".to_owned();
+    let ended = lab.client.run("alone", json!({"list": list})).await;
+    let run = ended["run_id"].as_str().unwrap();
+    let rows = |page: &str| page.matches("?step=each.").count();
+    let page = api.get(&format!("/inspector/runs/{run}")).await.text();
+    assert_eq!(rows(&page), 1, "{page}");
+    assert!(page.contains("?step=each.7\""), "{page}");
+    let more = format!("<a href=\"{run}?items=all\">19 more, all complete</a>");
+    assert!(page.contains(&more), "{page}");
+    let all = api.get(&format!("/inspector/runs/{run}?items=all")).await;
+    assert_eq!(rows(&all.text()), 20, "{}", all.text());
+    let folded = api.get(&format!("/inspector/runs/{run}?step=each.3")).await;
+    assert!(folded.text().contains("item 3"), "{}", folded.text());
+}
+
+#[tokio::test]
+async fn what_is_recorded_is_text_on_the_page_whatever_it_is() {
+    let (_kit, lab, api) = lab().await;
+    for text in HOSTILE {
+        let ended = lab
+            .client
+            .run("alone", json!({"list": [text, "bad"]}))
+            .await;
+        let run = ended["run_id"].as_str().unwrap();
+        for query in ["", "?step=each.0", "?step=last"] {
+            let page = api.get(&format!("/inspector/runs/{run}{query}")).await;
+            is_harmless(&page);
+        }
+    }
+    let sent = url::form_urlencoded::byte_serialize(HOSTILE[1].as_bytes());
+    let sent: String = sent.collect();
+    for path in ["/inspector/runs?workflow=", "/inspector/runs?status="] {
+        is_harmless(&api.get(&format!("{path}{sent}")).await);
+    }
+}
+
+#[tokio::test]
+async fn a_browser_gets_a_page_for_what_cannot_be_shown_and_a_program_a_problem() {
+    let (_kit, lab, api) = lab().await;
+    for (path, status) in [
+        ("/inspector/runs/absent", 404),
+        ("/inspector/runs?colour=red", 400),
+        ("/inspector/nothing", 404),
+    ] {
+        let headers = [("accept", BROWSER)];
+        let page = lab.client.send("GET", path, &headers, "").await;
+        assert_eq!(page.status, status, "{path}");
+        is_harmless(&page);
+        assert!(page.text().contains("All runs"), "{path}: {}", page.text());
+        let problem = api.get(path).await;
+        assert_eq!(problem.kind(), "application/problem+json", "{path}");
+    }
+    let posted = lab.client.post("/inspector/runs", "{}").await;
+    assert_eq!(posted.status, 405);
+}
+
+#[tokio::test]
+async fn a_style_sheet_is_kept_for_ever_under_the_name_of_its_content() {
+    let (_kit, _lab, api) = lab().await;
+    let page = api.get("/inspector/runs").await.text();
+    let sheet = api.get(&format!("/inspector/{}", style(&page))).await;
+    assert_eq!(sheet.kind(), "text/css; charset=utf-8");
+    assert!(header(&sheet, "cache-control").contains("immutable"));
+    let text = sheet.text();
+    for never in ["url(", "@import", "http"] {
+        assert!(!text.contains(never), "{never}");
+    }
+    assert!(text.len() < 150 * 1024);
+}
