@@ -180,6 +180,7 @@ fn documented_router() -> OpenApiRouter<Orchestrator> {
         .routes(routes!(home::home))
         .routes(routes!(inspector::runs))
         .routes(routes!(inspector::run))
+        .routes(routes!(inspector::inbox))
         .routes(routes!(inspector::asset))
         .routes(routes!(health::health))
         .routes(routes!(metrics::metrics))

@@ -2,7 +2,7 @@
 
 use maud::html;
 
-use crate::frame::{PagePlace, SignedIn, page};
+use crate::frame::{PagePlace, Section, SignedIn, page};
 use crate::text::Verbatim;
 
 /// What cannot be shown, and why.
@@ -34,5 +34,5 @@ pub fn failure_page(failure: &FailurePage) -> String {
             p { a href=(place.link("runs")) { "All runs" } }
         }
     };
-    page(place, &failure.title, &failure.by, &body)
+    page(place, Section::None, &failure.title, &failure.by, &body)
 }

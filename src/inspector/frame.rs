@@ -57,8 +57,23 @@ impl PagePlace {
     }
 }
 
+/// A group of pages, as the navigation has them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Section {
+    Runs,
+    Inbox,
+    None,
+}
+
 /// A whole page.
-pub(crate) fn page(place: PagePlace, title: &str, by: &SignedIn, body: &Markup) -> String {
+pub(crate) fn page(
+    place: PagePlace,
+    section: Section,
+    title: &str,
+    by: &SignedIn,
+    body: &Markup,
+) -> String {
+    let current = |one: Section| (one == section).then_some("page");
     let page = html! {
         (DOCTYPE)
         html lang="en" {
@@ -74,7 +89,8 @@ pub(crate) fn page(place: PagePlace, title: &str, by: &SignedIn, body: &Markup) 
                 header class="top" {
                     span class="brand" { "ktsu" }
                     nav aria-label="Pages" {
-                        a href=(place.link("runs")) { "Runs" }
+                        a href=(place.link("runs")) aria-current=[current(Section::Runs)] { "Runs" }
+                        a href=(place.link("inbox")) aria-current=[current(Section::Inbox)] { "Inbox" }
                     }
                     span class="who" { (Verbatim(&by.name)) }
                 }

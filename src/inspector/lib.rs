@@ -5,6 +5,7 @@
 
 mod failure;
 mod frame;
+mod inbox;
 mod run;
 mod runs;
 mod scale;
@@ -15,6 +16,7 @@ mod units;
 
 pub use failure::{FailurePage, failure_page};
 pub use frame::{Asset, SignedIn, asset};
+pub use inbox::{InboxPage, inbox_page};
 pub use run::{RunPage, ShownStep, run_page};
 pub use runs::{RunsPage, RunsView, runs_page};
 

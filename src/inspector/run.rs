@@ -3,7 +3,7 @@
 use ktsu_history::skeleton::{CallSpan, RunSkeleton, StepSpan};
 use maud::{Markup, html};
 
-use crate::frame::{PagePlace, SignedIn, page, query, segment};
+use crate::frame::{PagePlace, Section, SignedIn, page, query, segment};
 use crate::status::{badge, class_of_call};
 use crate::text::{Verbatim, beginning};
 use crate::timeline::{TimelineBar, TimelineDrawing, TimelineRow, TimelineView, layout};
@@ -68,6 +68,7 @@ pub fn run_page(shown: &RunPage) -> String {
     };
     page(
         PLACE,
+        Section::Runs,
         &format!("{} {}", run.workflow, run.run_id),
         &shown.by,
         &body,
@@ -328,7 +329,7 @@ fn calls(calls: &[CallSpan]) -> Markup {
 }
 
 /// A value, as JSON. What is left out of a long one is said.
-fn value(json: &str) -> Markup {
+pub(crate) fn value(json: &str) -> Markup {
     let (shown, left_out) = beginning(json, MAX_VALUE);
     html! {
         pre tabindex="0" { (Verbatim(shown)) }

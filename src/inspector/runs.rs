@@ -3,7 +3,7 @@
 use ktsu_projections::index::RunRow;
 use maud::{Markup, html};
 
-use crate::frame::{PagePlace, SignedIn, page, query, segment};
+use crate::frame::{PagePlace, Section, SignedIn, page, query, segment};
 use crate::status::badge;
 use crate::text::Verbatim;
 use crate::units::{duration, moment};
@@ -57,7 +57,7 @@ pub fn runs_page(runs: &RunsPage) -> String {
             }
         }
     };
-    page(PLACE, "Runs", &runs.by, &body)
+    page(PLACE, Section::Runs, "Runs", &runs.by, &body)
 }
 
 fn filter(runs: &RunsPage) -> Markup {

@@ -6,7 +6,8 @@ use axum::middleware::Next;
 use axum::response::{Html, IntoResponse as _, Response};
 use ktsu_inspector::timeline::TimelineView;
 use ktsu_inspector::{
-    CONTENT_SECURITY_POLICY, FailurePage, RunPage, RunsPage, RunsView, ShownStep, SignedIn,
+    CONTENT_SECURITY_POLICY, FailurePage, InboxPage, RunPage, RunsPage, RunsView, ShownStep,
+    SignedIn,
 };
 use ktsu_ledger::store::{Cursor, Filter};
 use ktsu_projections::envelope::ErrorView;
@@ -23,6 +24,7 @@ use crate::access::Caller;
 use crate::problems::run_error;
 use ktsu_codes::ErrorCode;
 use ktsu_history::RunReadError;
+use ktsu_history::approvals::{self, PendingCursor};
 use ktsu_history::skeleton;
 use ktsu_orchestrator::{Orchestrator, ReadKind, RecentRun};
 use ktsu_run_index::listed_kinds;
@@ -108,6 +110,45 @@ pub(super) async fn runs(
         is_later,
     };
     Ok(answer(ktsu_inspector::runs_page(&shown)))
+}
+
+/// The page of the inbox.
+#[derive(Debug)]
+pub(super) struct InboxPageQuery(Option<PendingCursor>);
+
+impl QueryParameters for InboxPageQuery {
+    const PARAMETERS: &'static [Parameter] = &[Parameter::new(
+        "cursor",
+        ParameterKind::Cursor,
+        "Where the page begins, as the link to it has it.",
+    )];
+
+    fn read(given: &RawQuery) -> Result<Self, ProblemDetails> {
+        Ok(Self(given.cursor()?))
+    }
+}
+
+/// The page of what waits for people, for people.
+#[utoipa::path(get, path = "/inspector/inbox", params(Query::<InboxPageQuery>), responses(
+    (status = 200, body = String, content_type = "text/html"),
+))]
+pub(super) async fn inbox(
+    State(orchestrator): State<Orchestrator>,
+    caller: Caller,
+    Query(InboxPageQuery(cursor)): Query<InboxPageQuery>,
+) -> Result<Response, ProblemDetails> {
+    let read = orchestrator
+        .readers()
+        .with_kind(ReadKind::Run, move |reader| {
+            approvals::pending_page(reader, None, cursor.as_ref(), PAGE)
+        });
+    let (requests, next) = read.await?;
+    let shown = InboxPage {
+        by: signed_in(&caller),
+        requests,
+        next: next.map(|next| next.to_string()),
+    };
+    Ok(answer(ktsu_inspector::inbox_page(&shown)))
 }
 
 /// The view of a run.

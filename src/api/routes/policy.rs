@@ -33,11 +33,12 @@ const HOLD: AccessPolicy = AccessPolicy::Roles(&[Auditor, Admin]);
 const ADMINISTER: AccessPolicy = AccessPolicy::Roles(&[Admin]);
 
 /// Method and path as they are registered.
-pub const TABLE: [(&str, &str, AccessPolicy); 56] = [
+pub const TABLE: [(&str, &str, AccessPolicy); 57] = [
     ("GET", "/", AccessPolicy::Optional),
     ("GET", "/openapi.json", AccessPolicy::Public),
     ("GET", "/inspector/runs", READ),
     ("GET", "/inspector/runs/{id}", READ),
+    ("GET", "/inspector/inbox", READ),
     ("GET", "/inspector/{file}", AccessPolicy::Public),
     ("GET", "/health", AccessPolicy::Public),
     ("GET", "/metrics", RECORD),

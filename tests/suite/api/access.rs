@@ -85,6 +85,7 @@ fn row(method: &str, route: &str) -> Option<Row> {
             | "/runs/{id}/trace"
             | "/runs/{id}/skeleton"
             | "/inspector/runs"
+            | "/inspector/inbox"
             | "/inspector/runs/{id}",
         ) => Row::Roles(readers, 200),
         ("GET", "/diff") => Row::Roles(readers, 400),

@@ -66,6 +66,11 @@ pub(super) async fn all(described: &Described) -> BTreeSet<Case> {
     let lab = within(&store, Options::default()).await;
     let api = described.at(&lab.client);
     let (run, listed) = asked(&api).await;
+    let ids = listed
+        .iter()
+        .map(|asked| asked["approval_id"].as_str().unwrap());
+    let ids: Vec<&str> = ids.collect();
+    super::pages::are_in_inbox(&api, &ids, true).await;
     let recorded = Recorded::read(&store, &run);
     let step = format!("/runs/{run}/steps/keep/approval");
     refused(&api, &run, &step).await;

@@ -193,6 +193,7 @@ fn route_of(path: &str) -> String {
         return match rest.strip_prefix("runs") {
             Some("") => path.to_owned(),
             Some(run) if run.starts_with('/') => "/inspector/runs/{id}".to_owned(),
+            None if rest == "inbox" => path.to_owned(),
             _ => "/inspector/{file}".to_owned(),
         };
     }
@@ -226,7 +227,7 @@ async fn parameters_say_what_they_take_and_whether_they_are_needed() {
             }
         }
     }
-    assert_eq!(found, 77);
+    assert_eq!(found, 78);
     let attempt = |below| ["run", "step", "token"].map(|name| (below, name));
     let mut expected = BTreeSet::from([
         ("/runs/{id}/steps/{step}/resume/link", "token"),

@@ -22,17 +22,19 @@ const HOSTILE: [&str; 8] = [
 ];
 
 /// The elements that pages have.
-const TAGS: [&str; 40] = [
-    "!DOCTYPE", "a", "aside", "body", "button", "code", "dd", "div", "dl", "dt", "footer", "form",
-    "h1", "h2", "h3", "head", "header", "html", "input", "label", "link", "main", "meta", "nav",
-    "option", "p", "pre", "rect", "section", "select", "span", "svg", "table", "tbody", "td",
-    "text", "th", "thead", "title", "tr",
+const TAGS: [&str; 41] = [
+    "article", "!DOCTYPE", "a", "aside", "body", "button", "code", "dd", "div", "dl", "dt",
+    "footer", "form", "h1", "h2", "h3", "head", "header", "html", "input", "label", "link", "main",
+    "meta", "nav", "option", "p", "pre", "rect", "section", "select", "span", "svg", "table",
+    "tbody", "td", "text", "th", "thead", "title", "tr",
 ];
 
 /// Visits what is described of the pages.
 pub(super) async fn all(api: &Described, run: &str) {
     assert_eq!(api.get("/inspector/runs").await.status, 200);
     assert_eq!(api.get("/inspector/runs?colour=red").await.status, 400);
+    assert_eq!(api.get("/inspector/inbox").await.status, 200);
+    assert_eq!(api.get("/inspector/inbox?cursor=x").await.status, 400);
     let page = format!("/inspector/runs/{run}");
     let shown = api.get(&page).await;
     assert_eq!(shown.status, 200);
@@ -97,6 +99,16 @@ fn is_harmless(page: &Answer) {
         !text.contains(hidden) && !text.contains('\u{202e}'),
         "{text:?}"
     );
+}
+
+/// Whether the inbox has these questions, of whatever kind.
+pub(super) async fn are_in_inbox(api: &Described, ids: &[&str], expected: bool) {
+    let page = api.get("/inspector/inbox").await;
+    is_harmless(&page);
+    let text = page.text();
+    for id in ids {
+        assert_eq!(text.contains(id), expected, "{id}: {text}");
+    }
 }
 
 async fn lab() -> (KitDir, Lab, Described) {

@@ -60,11 +60,13 @@ pub(super) async fn all(described: &Described) -> BTreeSet<Case> {
     let listed = api.get("/approvals").await;
     assert_eq!(listed.json()[0], shown.json());
     let id = shown.json()["review_id"].clone();
+    super::pages::are_in_inbox(&api, &[id.as_str().unwrap()], true).await;
     let body = json!({"decision": "approved", "review_id": id, "overlay": {"verdict": "bad"},
         "reason": "seen"});
     let decide = format!("{path}/decide");
     let decided = api.post(&decide, &body.to_string()).await;
     assert_eq!(decided.status, 200, "{}", decided.text());
+    super::pages::are_in_inbox(&api, &[body["review_id"].as_str().unwrap()], false).await;
     let again = api.post(&decide, &body.to_string()).await;
     assert_eq!(
         (again.status, &again.json()["code"]),

@@ -75,6 +75,7 @@ pub(super) async fn all(described: &Described) -> BTreeSet<Case> {
     let shown = api.get(&format!("{step}/suspend")).await;
     assert_eq!(shown.status, 200, "{}", shown.text());
     let id = shown.json()["suspend_id"].clone();
+    super::pages::are_in_inbox(&api, &[run.as_str(), other.as_str()], true).await;
     let body = json!({"data": {"text": "clause 7"}, "suspend_id": id, "reason": "found"});
     let given = api.post(&format!("{step}/resume"), &body.to_string()).await;
     assert_eq!(given.status, 200, "{}", given.text());

@@ -287,6 +287,7 @@ async fn foreign(api: &Described, run: &str) {
             ("GET", "/health".to_owned()),
             ("GET", "/runs".to_owned()),
             ("GET", "/inspector/runs".to_owned()),
+            ("GET", "/inspector/inbox".to_owned()),
             ("GET", "/inspector/style-0.css".to_owned()),
             ("POST", "/invoke/hello".to_owned()),
             ("GET", format!("/runs/{run}")),

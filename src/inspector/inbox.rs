@@ -1,0 +1,135 @@
+//! The page of what waits for people.
+
+use ktsu_history::argument_lines;
+use ktsu_projections::life::QuestionKind;
+use ktsu_projections::person_requests::PersonRequest;
+use ktsu_projections::step_name::path_in;
+use maud::{Markup, html};
+
+use crate::frame::{PagePlace, Section, SignedIn, page, query, segment};
+use crate::run::value;
+use crate::text::Verbatim;
+use crate::units::{counted, moment};
+
+/// What waits for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InboxPage {
+    /// The principal that looks at it.
+    pub by: SignedIn,
+    /// The questions, the oldest first.
+    pub requests: Vec<PersonRequest>,
+    /// Where the next page begins.
+    pub next: Option<String>,
+}
+
+const PLACE: PagePlace = PagePlace::Top;
+
+/// The page of what waits for people.
+pub fn inbox_page(inbox: &InboxPage) -> String {
+    let body = html! {
+        div class="head" {
+            h1 { "Inbox" }
+            p class="dim" {
+                @if inbox.next.is_some() { "The oldest " }
+                (counted(inbox.requests.len() as u64, "question")) " to people, the oldest first."
+            }
+        }
+        @if inbox.requests.is_empty() {
+            div class="empty" { p { "Nothing waits for people." } }
+        }
+        @for request in &inbox.requests { (entry(request)) }
+        @if let Some(next) = &inbox.next {
+            nav class="pages" aria-label="More questions" {
+                a class="button" href={ "inbox" (query(&[("cursor", next)])) } { "Newer" }
+            }
+        }
+    };
+    page(PLACE, Section::Inbox, "Inbox", &inbox.by, &body)
+}
+
+fn entry(request: &PersonRequest) -> Markup {
+    let (run, scope) = request
+        .run_id()
+        .split_once('/')
+        .unwrap_or((request.run_id(), ""));
+    let path = path_in(scope, request.step_id());
+    let link = format!("runs/{}{}", segment(run), query(&[("step", &path)]));
+    html! {
+        article class="question" {
+            h2 { (Verbatim(title(request))) " " span class="status wait" { (kind(request.kind())) } }
+            p class="dim" {
+                "asked by " a href=(link) { (Verbatim(&path)) } " of "
+                a href={ "runs/" (segment(run)) } { (Verbatim(run)) }
+                ", " (moment(request.created_at()))
+                @if let Some(until) = request.expires_at() { ", until " (moment(until)) }
+                @if request.paused_at().is_some() { ", while the run is paused" }
+                @if request.quorum() > 1 {
+                    ", " (request.votes().len()) " of " (request.quorum()) " have approved"
+                }
+            }
+            (content(request))
+            (how(request))
+        }
+    }
+}
+
+fn kind(kind: QuestionKind) -> &'static str {
+    match kind {
+        QuestionKind::Approval => "approval",
+        QuestionKind::InDoubt => "in doubt",
+        QuestionKind::Review => "review",
+        QuestionKind::Suspension => "data",
+    }
+}
+
+fn title(request: &PersonRequest) -> String {
+    match request {
+        PersonRequest::Approval(asked) => format!("{} of {}", asked.tool_name, asked.server),
+        PersonRequest::Review(asked) => asked.reason.clone(),
+        PersonRequest::Suspension(asked) => asked.reason.clone(),
+    }
+}
+
+/// What people have to see before they decide.
+fn content(request: &PersonRequest) -> Markup {
+    html! {
+        @match request {
+            PersonRequest::Approval(asked) => {
+                h3 {
+                    @if request.kind() == QuestionKind::InDoubt {
+                        "It may have been called with these arguments; whether it was is unknown"
+                    } @else { "Arguments; approving allows exactly this call, once" }
+                }
+                (value(&argument_lines(&asked.arguments).join("\n")))
+                p class="dim id" { "digest " (Verbatim(&asked.digest)) }
+            }
+            PersonRequest::Review(asked) => {
+                h3 { "Output, which no step sees before it is approved" }
+                (value(&format!("{:#}", asked.output)))
+                @if !asked.payload.is_null() { h3 { "Shown by the agent" } (value(&format!("{:#}", asked.payload))) }
+            }
+            PersonRequest::Suspension(asked) => {
+                @if !asked.checkpoint.is_null() {
+                    h3 { "Where the step is" } (value(&format!("{:#}", asked.checkpoint)))
+                }
+                @if !asked.schema.is_null() {
+                    h3 { "Schema of the data" } (value(&format!("{:#}", asked.schema)))
+                }
+            }
+        }
+    }
+}
+
+/// How it is decided: no page does it yet.
+fn how(request: &PersonRequest) -> Markup {
+    let id = request.id();
+    html! {
+        h3 { "To decide" }
+        @match request {
+            PersonRequest::Approval(_) | PersonRequest::Review(_) => {
+                pre { "ktsu approve " (Verbatim(id)) "\nktsu reject " (Verbatim(id)) " --reason TEXT" }
+            }
+            PersonRequest::Suspension(_) => pre { "POST " (Verbatim(request.decide_path())) }
+        }
+    }
+}
