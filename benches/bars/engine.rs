@@ -90,6 +90,7 @@ fn setup(
         standby: None,
         gateway: None,
         resume_unfinished: true,
+        read_again: None,
     }
 }
 

@@ -371,3 +371,45 @@ fn a_removal_that_does_not_match_its_frame_makes_no_entry() {
     let entry = entry(&store_stream(), None, vec![opened(1)]);
     assert!(entry.with_removals(vec![planned.removal]).is_err());
 }
+
+/// Nothing of a transaction is acknowledged before its end: the server does not lack what was rolled back.
+#[test]
+fn a_removal_that_is_cut_in_the_middle_on_a_server_is_rolled_back_and_can_be_made_again() {
+    let Some(server) = postgres::Server::get() else {
+        return;
+    };
+    let (place, schema) = server.ledger();
+    let mut store = place.store().unwrap();
+    let store = store.as_mut();
+    let epoch = fill(store);
+    let planned = plan(view(store), "a").unwrap();
+    let removal = removing(view(store), std::slice::from_ref(&planned));
+    // Its table is locked until its connection is ended.
+    let cut = format!(
+        "DO $$ BEGIN LOCK TABLE {schema}.removals IN SHARE MODE; \
+         WHILE (SELECT count(*) FILTER (WHERE pg_terminate_backend(pid)) FROM pg_stat_activity \
+         WHERE wait_event_type = 'Lock' AND query LIKE 'INSERT INTO removals%') = 0 \
+         LOOP PERFORM pg_stat_clear_snapshot(), pg_sleep(0.01); END LOOP; END $$"
+    );
+    let answered = std::thread::scope(|scope| {
+        let cutting = scope.spawn(|| server.sql(&cut));
+        let is_locked = format!(
+            "SELECT 1 / count(*) FROM pg_locks WHERE relation = '{schema}.removals'::regclass \
+             AND mode = 'ShareLock' AND granted"
+        );
+        while server.refusal(&is_locked).is_some() {}
+        let answered = store.append(epoch, std::slice::from_ref(&removal));
+        cutting.join().unwrap();
+        answered
+    });
+    assert!(
+        matches!(answered, Err(StoreError::Unknown(_))),
+        "{answered:?}"
+    );
+    assert!(store.tail(&run("a")).unwrap().is_some());
+    let appended = store.append(epoch, &[removal]).unwrap();
+    assert!(appended.iter().all(Result::is_ok), "{appended:?}");
+    assert_eq!(store.tail(&run("a")).unwrap(), None);
+    let report = verify(view(store), &VerifyOptions::default(), &mut |_| {});
+    assert_eq!(report.problems, []);
+}

@@ -20,6 +20,8 @@ pub struct Setup {
     pub kit: Arc<Kit>,
     /// The environment file, if there is one.
     pub environment: Option<Environment>,
+    /// The environment file as it was read again since, whose principals are in force.
+    pub read_again: Option<Environment>,
     /// The process environment.
     pub process: BTreeMap<String, String>,
     /// The place of the ledger.
@@ -87,6 +89,7 @@ impl Setup {
         Self {
             kit,
             environment,
+            read_again: None,
             process,
             ledger,
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),

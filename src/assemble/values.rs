@@ -39,8 +39,9 @@ pub(super) fn of(
     setup: &Setup,
 ) -> Result<(Arc<Principals>, BTreeMap<String, VariableValues>), OpenEngineError> {
     let file = setup.environment.as_ref();
+    let in_force = setup.read_again.as_ref().or(file);
     let principals =
-        Principals::resolve(file, &setup.process).map_err(OpenEngineError::Principals)?;
+        Principals::resolve(in_force, &setup.process).map_err(OpenEngineError::Principals)?;
     let mut all = BTreeMap::new();
     for (workflow, resolved) in resolve(&setup.kit, &principals, file, &setup.process) {
         let resolved = resolved.map_err(|error| OpenEngineError::Environment {

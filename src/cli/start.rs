@@ -24,6 +24,7 @@ use super::{Common, Failure, text};
 use ktsu_assemble::{self as assemble, Agents, Engine, RuntimeSetup, ServiceSetup, Setup};
 use ktsu_config::fault::Faults;
 use ktsu_config::read::duration_ms;
+use ktsu_environment::Environment;
 use ktsu_environment::settings::ListenSettings;
 use ktsu_kit::Kit;
 use ktsu_ledger::Ledger;
@@ -368,7 +369,8 @@ async fn orchestrator(
     let certificates = assemble::certificates(environment.as_ref(), &process, urls);
     let certificates = certificates.map_err(|error| start_failure(error.into()))?;
     let service_token = client_token()?;
-    let setup = || Setup {
+    let setup = |read_again: Option<&Environment>| Setup {
+        read_again: read_again.cloned(),
         listen,
         certificates: certificates.clone(),
         service_token: service_token.clone(),
@@ -383,22 +385,25 @@ async fn orchestrator(
         )
     };
     let engine = match arguments.standby {
-        false => open(setup()).await?,
+        false => open(setup(None)).await?,
         true => {
-            standby::check(setup()).await?;
+            standby::check(setup(None)).await?;
             // Referred to the owner are only the clients of engines that name a URL for themselves.
             let owner = OwnerView::new(arguments.own_url.is_some());
+            let mut read_again = None;
             loop {
-                let waiting = (setup(), &owner);
-                if !standby::until_free(common, waiting, &mut signals, &mut logs).await? {
+                let waiting = (setup(read_again.as_ref()), &owner);
+                let listened = (&mut signals, &mut logs);
+                if !standby::until_free(common, waiting, &mut read_again, listened).await? {
                     return Ok(ExitCode::SUCCESS);
                 }
-                if let Some(engine) = open_if_free(setup()).await? {
+                standby::check_ports(&agents)?;
+                if let Some(engine) = open_if_free(setup(read_again.as_ref())).await? {
                     break engine;
                 }
-                // Another standby was faster.
+                // Another standby was faster, or the server does not answer for now.
                 tokio::select! {
-                    ServiceSignal::Stop = signals.next_of_service() => return Ok(ExitCode::SUCCESS),
+                    () = signals.stop() => return Ok(ExitCode::SUCCESS),
                     () = tokio::time::sleep(STANDBY_PAUSE) => {}
                 }
             }
@@ -479,7 +484,7 @@ async fn serve(
         tokio::select! {
             signal = signals.next_of_service() => match signal {
                 ServiceSignal::Stop => break None,
-                ServiceSignal::Reload => logs.reload(Some(&engine.principals)),
+                ServiceSignal::Reload => drop(logs.reload(Some(&engine.principals))),
             },
             _ = looks.tick() => {
                 logs.report_dropped();

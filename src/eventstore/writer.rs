@@ -93,8 +93,11 @@ impl EventWriter {
             match acquired {
                 Ok(Some(epoch)) => return Ok(epoch),
                 Ok(None) => {}
-                // Nothing was appended: another start finds out.
-                Err(StoreError::Unknown(why)) => return Err(StoreError::failed(ACQUIRING, why)),
+                // Nothing was appended: another attempt finds out.
+                Err(StoreError::Unknown(why)) => {
+                    let doing = ACQUIRING;
+                    return Err(StoreError::Unreachable { doing, why });
+                }
                 Err(error) => return Err(error),
             }
         }

@@ -82,14 +82,17 @@ pub async fn open(setup: Setup) -> Result<Engine, Failure> {
     opened.map_err(|refused| not_opened(refused, &place))
 }
 
-/// Opens an engine, unless another one owns the ledger.
+/// Opens an engine, unless another one owns the ledger, or its server does not answer for now.
 pub async fn open_if_free(setup: Setup) -> Result<Option<Engine>, Failure> {
     let place = setup.ledger.clone();
     match assemble::open(setup).await {
         Ok(engine) => Ok(Some(engine)),
-        Err(OpenEngineError::Owned(_) | OpenEngineError::Store(StoreError::Fenced { .. })) => {
-            Ok(None)
-        }
+        Err(
+            OpenEngineError::Owned(_)
+            | OpenEngineError::Store(
+                StoreError::Fenced { .. } | StoreError::Unknown(_) | StoreError::Unreachable { .. },
+            ),
+        ) => Ok(None),
         Err(refused) => Err(not_opened(refused, &place)),
     }
 }

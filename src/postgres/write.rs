@@ -73,8 +73,8 @@ impl Writer {
         let doing = "become the owner of the ledger";
         let acquired = self.acquire_unless_taken(doing);
         acquired.map_err(|error| match error {
-            // Nothing was appended: another start finds out.
-            StoreError::Unknown(why) => StoreError::failed(doing, why),
+            // Nothing was appended: another attempt finds out.
+            StoreError::Unknown(why) => StoreError::Unreachable { doing, why },
             error => error,
         })
     }
@@ -239,7 +239,14 @@ impl Writer {
     /// Stores the group.
     fn store(&mut self, epoch: Epoch, looked: &mut Looked) -> Result<(), StoreError> {
         let connection = self.connection(APPENDING)?;
-        self.store_on(&connection, epoch, looked)
+        self.store_on(&connection, epoch, looked)?;
+        self.note_acknowledged();
+        Ok(())
+    }
+
+    /// Notes that the server has acknowledged everything up to the head.
+    fn note_acknowledged(&mut self) {
+        self.acknowledged = self.head.unwrap_or(self.acknowledged);
     }
 
     fn store_on(
@@ -255,7 +262,6 @@ impl Writer {
         let rows = self.change(connection, APPENDING, text, parameters)?;
         self.must_be_fenced(epoch, &rows)?;
         self.head = Some(head + statement.frames);
-        self.acknowledged = head + statement.frames;
         let brought = group.iter().flat_map(Entry::blobs);
         looked.blobs.extend(brought.map(|blob| blob.hash));
         Ok(())
@@ -301,8 +307,9 @@ impl Writer {
             }
             self.change(&connection, APPENDING, "COMMIT", Vec::new())
         };
-        // Where it fails, its transaction ends with its connection.
+        // Where it fails, its transaction ends with its connection, and nothing of it is acknowledged.
         removed()?;
+        self.note_acknowledged();
         for (_, _, _, blobs) in &deletions {
             looked.blobs.retain(|hash| !blobs.contains(hash));
         }

@@ -39,6 +39,7 @@ fn setup(path: &Path, kit: &KitDir) -> Setup {
         standby: None,
         gateway: None,
         resume_unfinished: true,
+        read_again: None,
     }
 }
 

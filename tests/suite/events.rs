@@ -288,6 +288,7 @@ async fn an_engine_that_only_reads_shows_the_frames_that_another_appends() {
         standby: None,
         gateway: None,
         resume_unfinished: false,
+        read_again: None,
     };
     let reading = reading::open(setup).await.unwrap();
     let mut events = follow(&Client::of(&reading.url), "", None).await;

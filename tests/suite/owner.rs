@@ -44,6 +44,7 @@ async fn open(path: &Path, kit: &KitDir) -> Result<Engine, OpenEngineError> {
         standby: None,
         gateway: None,
         resume_unfinished: true,
+        read_again: None,
     });
     opened.await
 }

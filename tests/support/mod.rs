@@ -305,6 +305,7 @@ impl Lab {
         Setup {
             kit,
             environment: None,
+            read_again: None,
             process: process(pairs),
             ledger,
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),

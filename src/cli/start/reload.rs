@@ -101,11 +101,9 @@ impl StartLog {
         self.log.report_dropped();
     }
 
-    /// Reads the environment file again.
-    pub(super) fn reload(&self, principals: Option<&PrincipalReload>) {
-        let Some(file) = self.settings.load_again() else {
-            return;
-        };
+    /// Reads the environment file again; gives it if it is in force now.
+    pub(super) fn reload(&self, principals: Option<&PrincipalReload>) -> Option<Environment> {
+        let file = self.settings.load_again()?;
         file.iter().for_each(|file| warn_of(&file.warnings));
         let known = principals.map_or(Ok(0), |principals| principals.reload(file.as_ref()));
         let known = match known {
@@ -115,7 +113,7 @@ impl StartLog {
                     report(faults);
                 }
                 tracing::error!("SIGHUP: {error}; {UNCHANGED}");
-                return;
+                return None;
             }
         };
         let filter = self.settings.filter(file.as_ref());
@@ -130,6 +128,7 @@ impl StartLog {
                  keys of principals, need a restart"
             ),
         }
+        file
     }
 
     /// Waits for a signal to stop.

@@ -10,13 +10,14 @@ use super::super::{Common, Failure};
 use super::ready::ready;
 use super::reload::StartLog;
 use ktsu_assemble::{Agents, Setup};
+use ktsu_environment::Environment;
 use ktsu_opening::engine::open_reading;
 use ktsu_orchestrator::OwnerView;
 
 /// The time between two looks at the owner.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Refuses a ledger that only one machine can own, and an engine without the keys of an owner.
+/// Refuses a ledger that only one machine can own, and an engine without the keys and the ports of an owner.
 pub(super) async fn check(setup: Setup) -> Result<(), Failure> {
     let ledger = &setup.ledger;
     if !ledger.is_shared() {
@@ -24,10 +25,26 @@ pub(super) async fn check(setup: Setup) -> Result<(), Failure> {
         let hint = "--ledger postgres://ROLE@HOST/DATABASE";
         return Err(Failure::could_not_run(words).hint(hint));
     }
-    // What it would need as the owner is missed now, and not when it takes over.
+    // What it would need as the owner is missed now, and not when it has taken over.
+    check_ports(&setup.agents)?;
     let checked = tokio::task::spawn_blocking(move || ktsu_assemble::check_keys(&setup));
     let checked = checked.await.map_err(Failure::of)?;
     checked.map_err(|refused| Failure::could_not_run(refused.to_string()))
+}
+
+/// Refuses ports of services at which something else listens.
+pub(super) fn check_ports(agents: &Agents) -> Result<(), Failure> {
+    let Agents::Here { runtime, gateway } = agents else {
+        return Ok(());
+    };
+    for address in runtime.iter().chain(gateway) {
+        if let Err(error) = std::net::TcpListener::bind(address) {
+            let words = format!("cannot listen on {address}: {error}");
+            let hint = "choose other ports: --runtime-port and --gateway-port, or --port 0 for any free ones";
+            return Err(Failure::could_not_run(words).hint(hint));
+        }
+    }
+    Ok(())
 }
 
 /// The setup of an engine that only reads, of one that writes.
@@ -43,8 +60,8 @@ pub(super) fn reading(setup: Setup) -> Setup {
 pub(super) async fn until_free(
     common: &Common,
     (setup, owner): (Setup, &OwnerView),
-    signals: &mut Signals,
-    logs: &mut StartLog,
+    read_again: &mut Option<Environment>,
+    (signals, logs): (&mut Signals, &mut StartLog),
 ) -> Result<bool, Failure> {
     let place = setup.ledger.clone();
     if look(&place, owner).await == Outlook::Free {
@@ -62,7 +79,11 @@ pub(super) async fn until_free(
         tokio::select! {
             signal = signals.next_of_service() => match signal {
                 ServiceSignal::Stop => break false,
-                ServiceSignal::Reload => logs.reload(Some(&engine.principals)),
+                ServiceSignal::Reload => {
+                    // The owner that it may become has these principals, and not those of its start.
+                    let accepted = logs.reload(Some(&engine.principals));
+                    *read_again = accepted.or(read_again.take());
+                }
             },
             _ = looks.tick() => {
                 logs.report_dropped();

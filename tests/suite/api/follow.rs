@@ -125,6 +125,7 @@ async fn an_engine_that_only_reads_follows_a_run_of_another_until_it_has_ended()
         standby: None,
         gateway: None,
         resume_unfinished: false,
+        read_again: None,
     };
     let reading = reading::open(setup).await.unwrap();
     let client = Client::of(&reading.url);

@@ -257,6 +257,7 @@ async fn a_principal_without_a_key_is_named_at_the_start() {
         standby: None,
         gateway: None,
         resume_unfinished: true,
+        read_again: None,
     });
     let Err(OpenEngineError::Environment { workflow, error }) = opened.await else {
         panic!("it started")

@@ -53,6 +53,7 @@ async fn at_a_reader(kit: &KitDir, api: &Described) -> Vec<Case> {
     let setup = Setup {
         agents: Agents::Nowhere,
         resume_unfinished: false,
+        read_again: None,
         ..Setup::embedded(kit.load(), None, process(&[KEY]), LedgerPlace::File(path))
     };
     let reading = reading::open(setup).await.unwrap();

@@ -59,6 +59,15 @@ impl Place {
         Process::start(&kit, std::path::Path::new(&self.address), &[key])
     }
 
+    /// Holds the owner's row for some seconds, in which the server answers nothing about it.
+    pub(super) fn hold_owner(&self, seconds: u32) {
+        let (_, schema) = self.address.rsplit_once("%3D").unwrap();
+        let ledger = format!("{schema}.ledger");
+        self.server.sql(&format!(
+            "DO $$ BEGIN PERFORM 1 FROM {ledger} FOR UPDATE; PERFORM pg_sleep({seconds}); END $$"
+        ));
+    }
+
     pub(super) fn status(&self) -> serde_json::Value {
         self.ktsu(&["ledger", "status", "--json"]).is(0).json()
     }

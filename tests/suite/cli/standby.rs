@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::on_postgres::{KEY, Place};
 use super::{Said, kit, posting};
 use crate::support::guarded;
+use crate::support::load::PACE;
 use crate::support::process::Process;
 use crate::support::services::free;
 use crate::support::sink::{Reply, Sink};
@@ -27,6 +28,13 @@ fn engine(place: &Place, kit: &Path, port: u16, more: &[&str]) -> Process {
 
 async fn health(of: &Process) -> Value {
     of.client().get("/health").await.json()
+}
+
+/// What an engine says that it is; nothing while it does not answer.
+async fn role_of(engine: &Process) -> Option<Value> {
+    let client = engine.client();
+    let health = client.try_send("GET", "/health", &[], String::new());
+    health.await.map(|health| health.json()["role"].clone())
 }
 
 #[tokio::test]
@@ -72,6 +80,97 @@ fn a_standby_with_another_signing_key_is_refused() {
         .is(2)
         .warns("every engine of a ledger needs the same one");
     assert_eq!(place.status()["status"]["owner"], Value::Null);
+}
+
+#[test]
+fn a_standby_whose_ports_are_in_use_is_refused_before_it_takes_anything() {
+    let Some(place) = Place::new() else { return };
+    place.ktsu(&["run", &kit("hello")]).is(0);
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let hello = kit("hello");
+    let mut start = vec!["start", "--standby", "--port", "0", "--kit", &hello];
+    start.extend(["--gateway-port", "0", "--runtime-port", &port]);
+    let mut command = place.desk.command(&start);
+    command.env("KTSU_LEDGER", &place.address);
+    command.env("KTSU_SIGNING_KEY", KEY);
+    Said::of(&mut command).is(2).warns("--runtime-port");
+    assert_eq!(place.status()["status"]["owner"], Value::Null);
+}
+
+/// Meanwhile nothing can own the ledger, and what is there can be read.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_standby_waits_where_its_server_does_not_let_it_take_over() {
+    let Some(place) = Place::new() else { return };
+    let hello = kit("hello");
+    let [first, second, _] = free();
+    let owner = engine(&place, hello.as_ref(), first, &[]);
+    let standby = engine(&place, hello.as_ref(), second, &["--standby"]);
+    std::thread::scope(|scope| {
+        scope.spawn(|| place.hold_owner(12));
+        assert_eq!(owner.ended(), Some(2));
+    });
+    let owns = async {
+        while role_of(&standby).await != Some(json!("owner")) {
+            tokio::time::sleep(PACE).await;
+        }
+    };
+    guarded("the takeover", owns).await;
+    standby.client().run("hello", json!({})).await;
+}
+
+/// A token that was revoked while an engine was a standby does not come back with its takeover.
+#[tokio::test]
+async fn principals_that_a_standby_read_again_are_in_force_once_it_owns_the_ledger() {
+    let Some(place) = Place::new() else { return };
+    let hello = kit("hello");
+    let env = place.desk.path().join("env.yaml");
+    let with = |more: &str| {
+        let text = format!(
+            "variables: {{T_ADA: token-of-ada, T_VIC: token-of-vic}}\nprincipals:\n  \
+             - {{name: ada, token: {{env: T_ADA}}, roles: [admin]}}\n{more}"
+        );
+        std::fs::write(&env, text).unwrap();
+    };
+    with("  - {name: vic, token: {env: T_VIC}, roles: [viewer]}\n");
+    let [first, second, _] = free();
+    let named = ["--env", env.to_str().unwrap()];
+    let owner = engine(&place, hello.as_ref(), first, &named);
+    let standby = engine(
+        &place,
+        hello.as_ref(),
+        second,
+        &[&named[..], &["--standby"]].concat(),
+    );
+    let asked = async |token: &str| {
+        let headers = [("authorization", token)];
+        let client = standby.client();
+        let answer = client.try_send("GET", "/runs", &headers, String::new());
+        answer.await.map(|answer| answer.status)
+    };
+    assert_eq!(asked("Bearer token-of-vic").await, Some(200));
+    with("");
+    standby.signal("HUP");
+    let revoked = async {
+        while asked("Bearer token-of-vic").await != Some(401) {
+            tokio::time::sleep(PACE).await;
+        }
+    };
+    guarded("the revocation", revoked).await;
+    owner.kill();
+    let owns = async {
+        loop {
+            if role_of(&standby).await == Some(json!("owner")) {
+                break;
+            }
+            let vic = asked("Bearer token-of-vic").await;
+            assert!(matches!(vic, None | Some(401)), "{vic:?}");
+            tokio::time::sleep(PACE).await;
+        }
+    };
+    guarded("the takeover", owns).await;
+    assert_eq!(asked("Bearer token-of-vic").await, Some(401));
+    assert_eq!(asked("Bearer token-of-ada").await, Some(200));
 }
 
 #[tokio::test]
