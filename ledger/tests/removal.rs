@@ -384,19 +384,16 @@ fn a_removal_that_is_cut_in_the_middle_on_a_server_is_rolled_back_and_can_be_mad
     let epoch = fill(store);
     let planned = plan(view(store), "a").unwrap();
     let removal = removing(view(store), std::slice::from_ref(&planned));
-    // Its table is locked until its connection is ended.
+    // The table is locked until the connection that waits for it is ended.
+    let locks = format!("FROM pg_locks WHERE relation = '{schema}.removals'::regclass AND");
     let cut = format!(
         "DO $$ BEGIN LOCK TABLE {schema}.removals IN SHARE MODE; \
-         WHILE (SELECT count(*) FILTER (WHERE pg_terminate_backend(pid)) FROM pg_stat_activity \
-         WHERE wait_event_type = 'Lock' AND query LIKE 'INSERT INTO removals%') = 0 \
-         LOOP PERFORM pg_stat_clear_snapshot(), pg_sleep(0.01); END LOOP; END $$"
+         WHILE (SELECT count(*) FILTER (WHERE pg_terminate_backend(pid)) {locks} NOT granted) = 0 \
+         LOOP PERFORM pg_sleep(0.01); END LOOP; END $$"
     );
     let answered = std::thread::scope(|scope| {
         let cutting = scope.spawn(|| server.sql(&cut));
-        let is_locked = format!(
-            "SELECT 1 / count(*) FROM pg_locks WHERE relation = '{schema}.removals'::regclass \
-             AND mode = 'ShareLock' AND granted"
-        );
+        let is_locked = format!("SELECT 1 / count(*) {locks} mode = 'ShareLock' AND granted");
         while server.refusal(&is_locked).is_some() {}
         let answered = store.append(epoch, std::slice::from_ref(&removal));
         cutting.join().unwrap();

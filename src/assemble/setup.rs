@@ -20,7 +20,8 @@ pub struct Setup {
     pub kit: Arc<Kit>,
     /// The environment file, if there is one.
     pub environment: Option<Environment>,
-    /// The environment file as it was read again since, whose principals are in force.
+    /// The environment file as a standby read it again, whose principals are in force in place of those of
+    /// `environment`.
     pub read_again: Option<Environment>,
     /// The process environment.
     pub process: BTreeMap<String, String>,

@@ -398,10 +398,10 @@ async fn orchestrator(
                     return Ok(ExitCode::SUCCESS);
                 }
                 standby::check_ports(&agents)?;
-                if let Some(engine) = open_if_free(setup(read_again.as_ref())).await? {
-                    break engine;
+                match open_if_free(setup(read_again.as_ref())).await? {
+                    Ok(engine) => break engine,
+                    Err(why) => tracing::warn!(why, "did not take over; looking again"),
                 }
-                // Another standby was faster, or the server does not answer for now.
                 tokio::select! {
                     () = signals.stop() => return Ok(ExitCode::SUCCESS),
                     () = tokio::time::sleep(STANDBY_PAUSE) => {}

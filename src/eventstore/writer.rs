@@ -95,8 +95,10 @@ impl EventWriter {
                 Ok(None) => {}
                 // Nothing was appended: another attempt finds out.
                 Err(StoreError::Unknown(why)) => {
-                    let doing = ACQUIRING;
-                    return Err(StoreError::Unreachable { doing, why });
+                    return Err(StoreError::Unreachable {
+                        doing: ACQUIRING,
+                        why,
+                    });
                 }
                 Err(error) => return Err(error),
             }

@@ -1,6 +1,7 @@
 //! The page of what waits for people.
 
 use ktsu_history::argument_lines;
+use ktsu_history::skeleton::CallSpanKind;
 use ktsu_projections::life::QuestionKind;
 use ktsu_projections::person_requests::PersonRequest;
 use ktsu_projections::step_name::path_in;
@@ -56,7 +57,7 @@ fn entry(request: &PersonRequest) -> Markup {
     let link = format!("runs/{}{}", segment(run), query(&[("step", &path)]));
     html! {
         article class="question" {
-            h2 { (Verbatim(title(request))) " " span class="status wait" { (kind(request.kind())) } }
+            h2 { (Verbatim(title(request))) " " span class="status wait" { (CallSpanKind::from(request.kind()).as_words()) } }
             p class="dim" {
                 "asked by " a href=(link) { (Verbatim(&path)) } " of "
                 a href={ "runs/" (segment(run)) } { (Verbatim(run)) }
@@ -70,15 +71,6 @@ fn entry(request: &PersonRequest) -> Markup {
             (content(request))
             (how(request))
         }
-    }
-}
-
-fn kind(kind: QuestionKind) -> &'static str {
-    match kind {
-        QuestionKind::Approval => "approval",
-        QuestionKind::InDoubt => "in doubt",
-        QuestionKind::Review => "review",
-        QuestionKind::Suspension => "data",
     }
 }
 

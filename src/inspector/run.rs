@@ -284,7 +284,9 @@ fn step_panel(shown: &RunPage, path: &str, content: &ShownStep) -> Markup {
         @if let Some(reason) = &content.skip_reason { h3 { "Why it was skipped" } p { (Verbatim(reason)) } }
         @if let Some(output) = &content.output { h3 { "Output" } (value(output)) }
         @if let Some(raw) = &content.raw_output { h3 { "Output of the agent" } (value(raw)) }
-        @if let Some(step) = span.filter(|step| !step.calls.is_empty()) { (calls(&step.calls)) }
+        @if let Some(step) = span.filter(|step| !step.calls.is_empty()) {
+            (calls(&step.calls, step.earlier_calls))
+        }
         p { a href=(link(shown, &none)) { "Close" } }
     }
 }
@@ -301,9 +303,10 @@ fn about(step: &StepSpan) -> Markup {
     }
 }
 
-fn calls(calls: &[CallSpan]) -> Markup {
+fn calls(calls: &[CallSpan], earlier: usize) -> Markup {
     html! {
         h3 { "Calls, and questions to people" }
+        @if earlier > 0 { p class="dim" { (counted(earlier as u64, "earlier one")) " left out" } }
         table class="calls" {
             tbody {
                 @for call in calls {

@@ -24,6 +24,7 @@ fn step(path: &str, from_ms: u64, until_ms: Option<u64>) -> StepSpan {
         error: None,
         metrics: UsageView::default(),
         calls: Vec::new(),
+        earlier_calls: 0,
         counts: None,
         items: Vec::new(),
         folded: None,

@@ -82,17 +82,17 @@ pub async fn open(setup: Setup) -> Result<Engine, Failure> {
     opened.map_err(|refused| not_opened(refused, &place))
 }
 
-/// Opens an engine, unless another one owns the ledger, or its server does not answer for now.
-pub async fn open_if_free(setup: Setup) -> Result<Option<Engine>, Failure> {
+/// Opens an engine; gives the reason where another one owns the ledger, or its server does not answer for now.
+pub async fn open_if_free(setup: Setup) -> Result<Result<Engine, String>, Failure> {
     let place = setup.ledger.clone();
     match assemble::open(setup).await {
-        Ok(engine) => Ok(Some(engine)),
+        Ok(engine) => Ok(Ok(engine)),
         Err(
-            OpenEngineError::Owned(_)
+            busy @ (OpenEngineError::Owned(_)
             | OpenEngineError::Store(
                 StoreError::Fenced { .. } | StoreError::Unknown(_) | StoreError::Unreachable { .. },
-            ),
-        ) => Ok(None),
+            )),
+        ) => Ok(Err(busy.to_string())),
         Err(refused) => Err(not_opened(refused, &place)),
     }
 }

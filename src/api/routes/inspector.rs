@@ -9,8 +9,9 @@ use ktsu_inspector::{
     CONTENT_SECURITY_POLICY, FailurePage, InboxPage, RunPage, RunsPage, RunsView, ShownStep,
     SignedIn,
 };
+use ktsu_ledger::CanonicalJson;
 use ktsu_ledger::store::{Cursor, Filter};
-use ktsu_projections::envelope::ErrorView;
+use ktsu_projections::envelope::{EnvelopeFold, ErrorView};
 use ktsu_projections::index::RunRow;
 use ktsu_projections::step_name::StepName;
 use serde_json::Value;
@@ -18,7 +19,7 @@ use serde_json::Value;
 use super::home::prefers_html;
 use super::parameter::{Parameter, ParameterKind};
 use super::query::{NoParameters, Query, QueryParameters, RawQuery};
-use super::runs::{STATUSES, read_run};
+use super::runs::STATUSES;
 use super::{RunTarget, no_such_run};
 use crate::access::Caller;
 use crate::problems::run_error;
@@ -26,7 +27,7 @@ use ktsu_codes::ErrorCode;
 use ktsu_history::RunReadError;
 use ktsu_history::approvals::{self, PendingCursor};
 use ktsu_history::skeleton;
-use ktsu_orchestrator::{Orchestrator, ReadKind, RecentRun};
+use ktsu_orchestrator::{Orchestrator, ReadKind};
 use ktsu_run_index::listed_kinds;
 use ktsu_server::ProblemDetails;
 
@@ -193,24 +194,19 @@ pub(super) async fn run(
     run: RunTarget,
     Query(RunPageQuery(view)): Query<RunPageQuery>,
 ) -> Result<Response, ProblemDetails> {
-    let recent = read_run(&orchestrator, run.stream.clone()).await?;
-    let recent = recent.ok_or_else(no_such_run)?;
     let by = signed_in(&caller);
     let read = orchestrator
         .readers()
         .with_kind(ReadKind::Run, move |reader| {
-            let frames = ktsu_history::frames(reader, &run.stream)?;
-            let items = if view.all_items { ALL_ITEMS } else { FEW_ITEMS };
-            let made = skeleton::skeleton(&frames, &run.scope, items)?;
-            Ok::<_, RunReadError>(made.and_then(|skeleton| {
-                let envelope = recent.fold().envelope(&run.scope)?;
+            let read = ktsu_history::envelope_and_frames(reader, &run.stream)?;
+            Ok::<_, RunReadError>(read.and_then(|(fold, frames)| {
+                let items = if view.all_items { ALL_ITEMS } else { FEW_ITEMS };
+                let envelope = fold.envelope(&run.scope)?;
+                let selected = view.selected.as_deref();
                 let shown = RunPage {
                     by,
-                    run: skeleton,
-                    step: view
-                        .selected
-                        .as_deref()
-                        .and_then(|path| step(&recent, path)),
+                    run: skeleton::skeleton(&fold, &frames, &run.scope, items)?,
+                    step: selected.and_then(|path| step(&fold, path)),
                     view,
                     error: envelope.error.as_ref().map(in_words),
                     output: envelope.output.map(|output| pretty(&output.to_value())),
@@ -223,11 +219,10 @@ pub(super) async fn run(
 }
 
 /// The content of a step or an item, by its path from the run.
-fn step(run: &RecentRun, path: &str) -> Option<ShownStep> {
+fn step(fold: &EnvelopeFold, path: &str) -> Option<ShownStep> {
     let name = StepName::parse(path);
     let (scope, step) = name.path.rsplit_once('/').unwrap_or(("", &name.path));
-    let fold = run.fold();
-    let shown = |value: Option<ktsu_ledger::CanonicalJson>| value.map(|it| pretty(&it.to_value()));
+    let shown = |value: Option<CanonicalJson>| value.map(|it| pretty(&it.to_value()));
     if let Some(item) = name.item {
         let item = fold.item(scope, step, item)?;
         return Some(ShownStep {
@@ -283,7 +278,6 @@ fn answer(page: String) -> Response {
     for (name, value) in [
         (header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY),
         (header::REFERRER_POLICY, "same-origin"),
-        (header::CACHE_CONTROL, "no-store"),
         (
             HeaderName::from_static("cross-origin-opener-policy"),
             "same-origin",

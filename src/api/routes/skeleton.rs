@@ -52,9 +52,10 @@ pub(super) async fn skeleton(
     let read = orchestrator
         .readers()
         .with_kind(ReadKind::Run, move |reader| {
-            let frames = ktsu_history::frames(reader, &run.stream)?;
-            let made = skeleton::skeleton(&frames, &run.scope, wanted.items);
-            made.map_err(RunReadError::from)
+            let read = ktsu_history::envelope_and_frames(reader, &run.stream)?;
+            Ok::<_, RunReadError>(read.and_then(|(fold, frames)| {
+                skeleton::skeleton(&fold, &frames, &run.scope, wanted.items)
+            }))
         });
     let found = read.await.map_err(run_error)?;
     Ok(Json(found.ok_or(ErrorCode::RunNotFound)?))

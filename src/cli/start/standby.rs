@@ -1,5 +1,6 @@
 //! `ktsu start --standby`: serves what can be read, until nothing owns the ledger.
 
+use std::net::TcpListener;
 use std::time::Duration;
 
 use ktsu_ledger::{Ledger, LedgerPlace};
@@ -9,10 +10,11 @@ use super::super::signals::{ServiceSignal, Signals};
 use super::super::{Common, Failure};
 use super::ready::ready;
 use super::reload::StartLog;
-use ktsu_assemble::{Agents, Setup};
+use ktsu_assemble::{Agents, OpenEngineError, Setup};
 use ktsu_environment::Environment;
-use ktsu_opening::engine::open_reading;
+use ktsu_opening::engine::{open_reading, start_failure};
 use ktsu_orchestrator::OwnerView;
+use ktsu_server::BindError;
 
 /// The time between two looks at the owner.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
@@ -37,12 +39,11 @@ pub(super) fn check_ports(agents: &Agents) -> Result<(), Failure> {
     let Agents::Here { runtime, gateway } = agents else {
         return Ok(());
     };
-    for address in runtime.iter().chain(gateway) {
-        if let Err(error) = std::net::TcpListener::bind(address) {
-            let words = format!("cannot listen on {address}: {error}");
-            let hint = "choose other ports: --runtime-port and --gateway-port, or --port 0 for any free ones";
-            return Err(Failure::could_not_run(words).hint(hint));
-        }
+    for address in runtime.iter().chain(gateway).copied() {
+        TcpListener::bind(address).map_err(|source| {
+            let refused = BindError::System { address, source };
+            start_failure(OpenEngineError::Bind(refused))
+        })?;
     }
     Ok(())
 }

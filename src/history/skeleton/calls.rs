@@ -15,7 +15,7 @@ use utoipa::ToSchema;
 
 use crate::webhooks;
 
-/// The most calls of one step or item.
+/// The most calls of one step or item that are shown.
 const MAX_CALLS: usize = 500;
 
 /// A call, or a question to people.
@@ -89,8 +89,19 @@ pub enum CallSpanStatus {
     Cached,
     /// Its result is an error, or a person said no.
     Failed,
-    /// Its step ended first, or nobody decided in time.
+    /// Its step ended first, or the time to decide passed.
     Unanswered,
+}
+
+impl From<QuestionKind> for CallSpanKind {
+    fn from(kind: QuestionKind) -> Self {
+        match kind {
+            QuestionKind::Approval => Self::Approval,
+            QuestionKind::InDoubt => Self::InDoubt,
+            QuestionKind::Review => Self::Review,
+            QuestionKind::Suspension => Self::Suspension,
+        }
+    }
 }
 
 impl CallSpanKind {
@@ -120,13 +131,13 @@ impl CallSpanKind {
 pub(super) struct SpanMap(BTreeMap<(String, String), Vec<CallSpan>>);
 
 impl SpanMap {
-    pub(super) fn of(frames: &[Frame], start: Timestamp) -> Self {
+    pub(super) fn of(frames: &[Frame], lineage: &Lineage) -> Self {
+        let start = frames.first().map(|first| first.at).unwrap_or_default();
         let clock = SpanClock { frames, start };
         let mut map = Self(BTreeMap::new());
-        let lineage = Lineage::from_frames(frames);
         for frame in frames {
-            map.extend(frame, clock.model(&lineage, frame));
-            map.extend(frame, clock.webhook(&lineage, frame));
+            map.extend(frame, clock.model(lineage, frame));
+            map.extend(frame, clock.webhook(lineage, frame));
         }
         for record in CallHistory::fold(frames).calls() {
             map.add(&record.scope, &record.step, clock.tool(record));
@@ -137,23 +148,30 @@ impl SpanMap {
         }
         for spans in map.0.values_mut() {
             spans.sort_by_key(|span| (span.from_ms, span.frame));
-            spans.truncate(MAX_CALLS);
         }
         map
     }
 
-    /// The calls of a step or an item that ended at a moment, if it has ended.
-    pub(super) fn of_step(&self, scope: &str, name: &str, until_ms: Option<u64>) -> Vec<CallSpan> {
+    /// The last calls of a step or an item that ended at a moment, if it has ended, and the number of
+    /// those before them.
+    pub(super) fn of_step(
+        &self,
+        scope: &str,
+        name: &str,
+        until_ms: Option<u64>,
+    ) -> (Vec<CallSpan>, usize) {
         let key = (scope.to_owned(), name.to_owned());
-        let mut spans = self.0.get(&key).cloned().unwrap_or_default();
+        let all = self.0.get(&key).map_or(&[][..], Vec::as_slice);
+        let (earlier, shown) = all.split_at(all.len().saturating_sub(MAX_CALLS));
+        let mut shown = shown.to_vec();
         let open = |span: &&mut CallSpan| span.status == CallSpanStatus::Open;
         if until_ms.is_some() {
-            for span in spans.iter_mut().filter(open) {
+            for span in shown.iter_mut().filter(open) {
                 span.status = CallSpanStatus::Unanswered;
                 span.until_ms = until_ms;
             }
         }
-        spans
+        (shown, earlier.len())
     }
 
     /// The number of questions that wait for people, in the scopes that are wanted.
@@ -283,14 +301,8 @@ impl SpanClock<'_> {
 
     /// A question to people, from the request to the end of the wait.
     fn question(&self, request: &PersonRequest) -> CallSpan {
-        let kind = match request.kind() {
-            QuestionKind::Approval => CallSpanKind::Approval,
-            QuestionKind::InDoubt => CallSpanKind::InDoubt,
-            QuestionKind::Review => CallSpanKind::Review,
-            QuestionKind::Suspension => CallSpanKind::Suspension,
-        };
         CallSpan {
-            kind,
+            kind: request.kind().into(),
             name: request.about().to_owned(),
             frame: request.request(),
             result: request.votes().last().map(|vote| vote.frame),
@@ -313,6 +325,40 @@ impl SpanClock<'_> {
     }
 }
 
-fn is_zero(number: &u64) -> bool {
-    *number == 0
+pub(super) fn is_zero<N: Default + PartialEq>(number: &N) -> bool {
+    *number == N::default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_many_calls_the_last_are_shown_and_all_count_that_wait_for_people() {
+        let span = |frame: u64| CallSpan {
+            kind: CallSpanKind::Approval,
+            name: "put".to_owned(),
+            frame,
+            result: None,
+            from_ms: frame,
+            until_ms: None,
+            status: CallSpanStatus::Open,
+            sendings: None,
+            cost_micro_usd: 0,
+            tokens_in: 0,
+            tokens_out: 0,
+            expires_at: None,
+        };
+        let most = MAX_CALLS as u64;
+        let spans: Vec<CallSpan> = (0..most + 3).map(span).collect();
+        let key = (String::new(), "s".to_owned());
+        let map = SpanMap(BTreeMap::from([(key, spans)]));
+        let (shown, earlier) = map.of_step("", "s", Some(9_999));
+        assert_eq!((shown.len(), earlier), (MAX_CALLS, 3));
+        assert_eq!(shown.first().map(|span| span.frame), Some(3));
+        let ended = |span: &CallSpan| span.status == CallSpanStatus::Unanswered;
+        assert!(shown.iter().all(ended));
+        assert_eq!(map.waiting(|_| true), MAX_CALLS + 3);
+        assert_eq!(map.of_step("", "other", None), (Vec::new(), 0));
+    }
 }

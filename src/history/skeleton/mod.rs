@@ -15,7 +15,7 @@ use ktsu_projections::envelope::{
 };
 use ktsu_projections::life::{Change, changes};
 use ktsu_projections::lineage::item_name;
-use ktsu_projections::run::{FoldError, RunStatus, StepStatus};
+use ktsu_projections::run::{RunStatus, StepStatus};
 use ktsu_projections::step_name::path_in;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -128,6 +128,9 @@ pub struct StepSpan {
     /// The calls that left the process on its behalf, and what it asked people.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub calls: Vec<CallSpan>,
+    /// The number of calls before those, of which at most 500 are shown.
+    #[serde(skip_serializing_if = "calls::is_zero")]
+    pub earlier_calls: usize,
     /// The counts of how its items ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub counts: Option<ItemCountsView>,
@@ -179,20 +182,16 @@ pub struct ChildSpan {
 }
 
 /// The skeleton of a recorded run (`""`) or an inline child, with at most so many items of each step;
-/// none if there is no such child.
-///
-/// # Errors
-/// [`FoldError`].
+/// none if there is no such child. `fold` is that of the frames.
 pub fn skeleton(
+    fold: &EnvelopeFold,
     frames: &[Frame],
     scope: &str,
     most_items: usize,
-) -> Result<Option<RunSkeleton>, FoldError> {
-    let fold = EnvelopeFold::of(frames)?;
+) -> Option<RunSkeleton> {
+    let first = frames.first()?;
+    let envelope = fold.envelope(scope)?;
     let lineage = Lineage::from_frames(frames);
-    let Some(first) = frames.first() else {
-        return Ok(None);
-    };
     let mut begins = BTreeMap::new();
     for node in lineage.nodes() {
         if let Some(step) = &node.step {
@@ -201,20 +200,17 @@ pub fn skeleton(
         }
     }
     let builder = SkeletonBuilder {
-        fold: &fold,
+        fold,
         lineage: &lineage,
         begins,
-        spans: SpanMap::of(frames, first.at),
+        spans: SpanMap::of(frames, &lineage),
         start: first.at,
         most_items,
-    };
-    let Some(envelope) = fold.envelope(scope) else {
-        return Ok(None);
     };
     let steps = builder.steps(scope, envelope.steps);
     let steered = SteeringState::of(fold.state());
     let is_within = |path: &str| super::frame_page::is_within(path, scope);
-    Ok(Some(RunSkeleton {
+    Some(RunSkeleton {
         principal: principal(frames),
         created_at: first.at,
         ended_at: envelope.ended_at,
@@ -232,7 +228,7 @@ pub fn skeleton(
         version: envelope.version,
         status: envelope.status,
         steps,
-    }))
+    })
 }
 
 /// In whose name the run goes.
@@ -290,13 +286,15 @@ impl SkeletonBuilder<'_> {
         children.extend(view.invoked.iter().filter_map(|one| self.child(&one.run)));
         let (items, folded) = self.items(scope, &view.id, view.items.unwrap_or_default());
         let until_ms = view.ended_at.map(|at| self.since(at));
+        let (calls, earlier_calls) = self.spans.of_step(scope, &view.id, until_ms);
         StepSpan {
             path: path_in(scope, &view.id),
             after: self.predecessors(scope, &view.id, begin),
             frame: begin,
             from_ms: self.began_ms(begin),
             until_ms,
-            calls: self.spans.of_step(scope, &view.id, until_ms),
+            calls,
+            earlier_calls,
             kind: view.kind,
             status: view.status,
             attempt: view.attempt,
@@ -375,6 +373,7 @@ impl SkeletonBuilder<'_> {
         let name = item_name(step, Some(view.item));
         let begin = self.begin(scope, &name);
         let until_ms = view.ended_at.map(|at| self.since(at));
+        let (calls, earlier_calls) = self.spans.of_step(scope, &name, until_ms);
         StepSpan {
             path: path_in(scope, &name),
             kind: "item".to_owned(),
@@ -387,7 +386,8 @@ impl SkeletonBuilder<'_> {
             skip_reason: view.skip_reason.map(short),
             error: code(view.error),
             metrics: view.metrics,
-            calls: self.spans.of_step(scope, &name, until_ms),
+            calls,
+            earlier_calls,
             counts: None,
             items: Vec::new(),
             folded: None,

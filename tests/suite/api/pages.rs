@@ -111,7 +111,8 @@ pub(super) async fn are_in_inbox(api: &Described, ids: &[&str], expected: bool) 
     }
 }
 
-async fn lab() -> (KitDir, Lab, Described) {
+/// A workflow with a fan-out, alone and as the child of another one; the model fails at `bad`.
+pub(super) async fn lab() -> (KitDir, Lab, Described) {
     let model = Model::scripted(|call| match call.user().as_str() {
         "bad" => Said::json(&json!({"noanswer": 1})),
         user => Said::answer(user),

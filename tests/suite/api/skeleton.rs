@@ -7,36 +7,8 @@ use ktsu_ledger::Event;
 use ktsu_projections::envelope::EnvelopeFold;
 use serde_json::{Value, json};
 
-use super::describe::Described;
+use super::pages::lab;
 use crate::golden::goldens;
-use crate::support::model::{self, KEY, Model, Said};
-use crate::support::{KitDir, Lab};
-
-const FAN: &str = r#"
-visibility: sub-workflow
-params: {schema: {type: object, required: [list], properties: {list: {}}}}
-pipeline:
-  - {id: each, agent: ./agents/echo.agent.yaml, for_each: {from: params.list, concurrency: 1, max_failures: 1}, params: {msg: "{{ item }}"}}
-  - {id: after, depends_on: [each], transform: {inputs: [{from: step.each.results}], ops: []}}
-"#;
-const PARENT: &str = r#"
-params: {schema: {type: object, required: [list], properties: {list: {}}}}
-pipeline:
-  - {id: call, workflow: ./fan.workflow.yaml, params: {list: "{{ params.list }}"}}
-  - {id: last, depends_on: [call], transform: {inputs: [{from: "{a: `1`}"}], ops: []}}
-"#;
-
-async fn lab() -> (KitDir, Lab, Described) {
-    let model = Model::scripted(|call| match call.user().as_str() {
-        "bad" => Said::json(&json!({"noanswer": 1})),
-        user => Said::answer(user),
-    })
-    .await;
-    let kit = model::kit(&model, &[("fan", FAN), ("parent", PARENT)]);
-    let lab = Lab::new(&kit, &[KEY]).await;
-    let api = Described::new(&lab.client).await;
-    (kit, lab, api)
-}
 
 fn step<'a>(steps: &'a Value, path: &str) -> &'a Value {
     let steps = steps.as_array().unwrap();
@@ -55,8 +27,8 @@ async fn children_items_and_calls_have_their_times_and_nothing_that_was_said() {
     let shown = shown.json();
     assert_eq!(shown["status"], "complete");
     assert_eq!(shown["principal"], "local");
-    assert_eq!(step(&shown["steps"], "last")["after"], json!(["call"]));
     let child = &step(&shown["steps"], "call")["children"][0];
+    assert_eq!(step(&child["steps"], "call/last")["after"], json!(["each"]));
     assert_eq!(child["run_id"], format!("{run}/call"));
     let each = step(&child["steps"], "call/each");
     assert_eq!(
@@ -132,7 +104,7 @@ fn every_golden_run_has_a_skeleton_with_each_call_that_it_recorded() {
         let frames = recorded.frames();
         let fold = EnvelopeFold::of(&frames).unwrap();
         let envelope = fold.envelope("").unwrap();
-        let shown = skeleton(&frames, "", usize::MAX).unwrap().unwrap();
+        let shown = skeleton(&fold, &frames, "", usize::MAX).unwrap();
         let mut found = Vec::new();
         spans(&shown.steps, &mut found);
         for (_, kind) in &found {
