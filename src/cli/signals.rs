@@ -43,14 +43,6 @@ impl Signals {
         }
     }
 
-    /// Waits for a signal to stop. One to read settings again is kept for later.
-    pub(super) async fn stop(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-        }
-    }
-
     /// Waits for one of the three.
     pub(super) async fn next_of_service(&mut self) -> ServiceSignal {
         tokio::select! {

@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 
@@ -39,8 +39,8 @@ use ktsu_peer as peer;
 /// The time between two checks of the state of the ledger.
 const SIGNAL_POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The pause of a standby that did not become the owner.
-const STANDBY_PAUSE: Duration = Duration::from_secs(1);
+/// The time for which a standby that did not become the owner serves what can be read, before it tries again.
+const STANDBY_PAUSE: Duration = Duration::from_secs(5);
 
 /// The longest time to drain.
 const MAX_DRAIN: Duration = Duration::from_secs(3600);
@@ -390,9 +390,9 @@ async fn orchestrator(
             standby::check(setup(None)).await?;
             // Referred to the owner are only the clients of engines that name a URL for themselves.
             let owner = OwnerView::new(arguments.own_url.is_some());
-            let mut read_again = None;
+            let (mut read_again, mut not_before) = (None, None);
             loop {
-                let waiting = (setup(read_again.as_ref()), &owner);
+                let waiting = (setup(read_again.as_ref()), &owner, not_before);
                 let listened = (&mut signals, &mut logs);
                 if !standby::until_free(common, waiting, &mut read_again, listened).await? {
                     return Ok(ExitCode::SUCCESS);
@@ -400,12 +400,9 @@ async fn orchestrator(
                 standby::check_ports(&agents)?;
                 match open_if_free(setup(read_again.as_ref())).await? {
                     Ok(engine) => break engine,
-                    Err(why) => tracing::warn!(why, "did not take over; looking again"),
+                    Err(why) => tracing::warn!(why, "did not take over; a standby again"),
                 }
-                tokio::select! {
-                    () = signals.stop() => return Ok(ExitCode::SUCCESS),
-                    () = tokio::time::sleep(STANDBY_PAUSE) => {}
-                }
+                not_before = Some(Instant::now() + STANDBY_PAUSE);
             }
         }
     };

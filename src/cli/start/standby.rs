@@ -1,7 +1,7 @@
 //! `ktsu start --standby`: serves what can be read, until nothing owns the ledger.
 
 use std::net::TcpListener;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ktsu_ledger::{Ledger, LedgerPlace};
 
@@ -57,15 +57,17 @@ pub(super) fn reading(setup: Setup) -> Setup {
     }
 }
 
-/// Serves what can be read until the ledger is free; `false` if it was stopped before.
+/// Serves what can be read until the ledger is free, and a moment has come if one is given; `false` if it was
+/// stopped before.
 pub(super) async fn until_free(
     common: &Common,
-    (setup, owner): (Setup, &OwnerView),
+    (setup, owner, not_before): (Setup, &OwnerView, Option<Instant>),
     read_again: &mut Option<Environment>,
     (signals, logs): (&mut Signals, &mut StartLog),
 ) -> Result<bool, Failure> {
     let place = setup.ledger.clone();
-    if look(&place, owner).await == Outlook::Free {
+    let is_early = || not_before.is_some_and(|moment| Instant::now() < moment);
+    if !is_early() && look(&place, owner).await == Outlook::Free {
         return Ok(true);
     }
     let setup = Setup {
@@ -89,8 +91,8 @@ pub(super) async fn until_free(
             _ = looks.tick() => {
                 logs.report_dropped();
                 match look(&place, owner).await {
-                    Outlook::Free => break true,
-                    Outlook::Waiting => {}
+                    Outlook::Free if !is_early() => break true,
+                    Outlook::Free | Outlook::Waiting => {}
                     Outlook::Shorter(why) => engine.report_damage(&why),
                 }
             }

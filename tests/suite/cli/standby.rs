@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::Stdio;
 
 use serde_json::{Value, json};
+use tokio::runtime::Handle;
 
 use super::on_postgres::{KEY, Place};
 use super::{Said, kit, posting};
@@ -106,9 +107,23 @@ async fn a_standby_waits_where_its_server_does_not_let_it_take_over() {
     let [first, second, _] = free();
     let owner = engine(&place, hello.as_ref(), first, &[]);
     let standby = engine(&place, hello.as_ref(), second, &["--standby"]);
-    std::thread::scope(|scope| {
-        scope.spawn(|| place.hold_owner(12));
-        assert_eq!(owner.ended(), Some(2));
+    // It tries, in vain, and serves what can be read again.
+    let is_served = async {
+        while role_of(&standby).await.is_some() {
+            tokio::time::sleep(PACE).await;
+        }
+        while role_of(&standby).await.is_none() {
+            tokio::time::sleep(PACE).await;
+        }
+        assert_eq!(role_of(&standby).await, Some(json!("standby")));
+        assert_eq!(standby.client().get("/runs").await.status, 200);
+    };
+    tokio::task::block_in_place(|| {
+        std::thread::scope(|scope| {
+            scope.spawn(|| place.hold_owner(15));
+            assert_eq!(owner.ended(), Some(2));
+            Handle::current().block_on(guarded("reads", is_served));
+        });
     });
     let owns = async {
         while role_of(&standby).await != Some(json!("owner")) {

@@ -181,18 +181,12 @@ impl Machine {
 
     /// An engine, as its unit file starts it.
     pub(super) fn engine(&self, kit: &KitDir, address: &str) -> Process {
-        self.try_engine(kit, address)
-            .unwrap_or_else(|why| panic!("{why}"))
-    }
-
-    /// As [`Machine::engine`]; says so if it ends instead.
-    pub(super) fn try_engine(&self, kit: &KitDir, address: &str) -> Result<Process, String> {
         let mut command = self.command(env!("CARGO_BIN_EXE_ktsu"));
         command.args(["start", "--standby", "--json", "--port", PORT]);
         command.args(["--runtime-port", "0", "--gateway-port", "0"]);
         command.args(["--ledger", address, "--kit"]);
         quiet(command.arg(kit.dir.path()));
-        Process::try_spawn(command)
+        Process::spawn(command)
     }
 }
 
