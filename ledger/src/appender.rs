@@ -199,10 +199,12 @@ impl Appender {
     ) -> Result<(Self, AppenderThread), StoreError> {
         let sent = BootTime::now();
         let epoch = store.acquire()?;
-        let tenure = store.lease().map(|_| Arc::new(Tenure::default()));
-        if let Some(tenure) = &tenure {
+        let tenure = store.lease().map(|lease| {
+            let tenure = Arc::new(Tenure::default());
             tenure.renew(sent);
-        }
+            lease.set_tenure(Arc::clone(&tenure));
+            tenure
+        });
         let shared = Arc::new(Shared {
             queue: Queue::new(options.queue_bytes),
             epoch,

@@ -410,3 +410,43 @@ fn a_removal_that_is_cut_in_the_middle_on_a_server_is_rolled_back_and_can_be_mad
     let report = verify(view(store), &VerifyOptions::default(), &mut |_| {});
     assert_eq!(report.problems, []);
 }
+
+#[test]
+fn an_owner_renews_its_ownership_while_it_removes_a_long_run_and_others_may_look_at_it() {
+    let Some(server) = postgres::Server::alone() else {
+        return;
+    };
+    let (place, schema) = server.ledger();
+    let mut store = place.store().unwrap();
+    let epoch = fill(store.as_mut());
+    let step = || completed("s", payload(10, 1));
+    let steps = (0..7_000).map(|_| step()).collect();
+    add(store.as_mut(), epoch, &run("b"), steps);
+    let removing = removing(store.as_ref(), &[plan(store.as_ref(), "b").unwrap()]);
+    server.sql(&format!(
+        "SET search_path = {schema};
+         CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS
+         $$ BEGIN PERFORM pg_advisory_xact_lock(1); RETURN OLD; END $$;
+         CREATE TRIGGER waits BEFORE DELETE ON frames FOR EACH ROW WHEN (OLD.seq = 6000) EXECUTE FUNCTION wait();
+         CREATE TABLE before AS SELECT beat FROM ledger"
+    ));
+    let of_holder = "FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
+    let is_there = |what: &str| {
+        let question = format!("SET search_path = {schema}; SELECT 1 / count(*) {what}");
+        server.refusal(&question).is_none()
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| server.refusal("SELECT pg_advisory_lock(1); SELECT pg_sleep(60)"));
+        while !is_there(of_holder) {}
+        let removed = scope.spawn(|| store.append(epoch, &[removing]).unwrap());
+        while !is_there("FROM pg_stat_activity WHERE wait_event = 'advisory'") {}
+        assert!(is_there(
+            "FROM ledger, before WHERE ledger.beat > before.beat"
+        ));
+        let lock = format!("SET search_path = {schema}; SELECT beat FROM ledger FOR UPDATE NOWAIT");
+        assert_eq!(server.refusal(&lock), None);
+        server.sql(&format!("SELECT pg_terminate_backend(pid) {of_holder}"));
+        assert!(removed.join().unwrap()[0].is_ok());
+    });
+    sound(place.reader().unwrap().as_ref());
+}

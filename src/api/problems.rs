@@ -196,6 +196,7 @@ pub(crate) fn invoke_error(refused: InvokeError) -> ProblemDetails {
         InvokeError::KeyReused => ErrorCode::IdempotencyConflict.into(),
         InvokeError::DiskFull => ErrorCode::DiskFull.into(),
         InvokeError::LedgerStopped(reason) => ProblemDetails::new(ErrorCode::LedgerStopped, reason),
+        InvokeError::Unread(error) => error.into(),
         InvokeError::Overloaded => problem(ErrorCode::Overloaded),
         InvokeError::Draining => problem(ErrorCode::Draining)
             .with_hint("send it again to the engine that is started next"),

@@ -32,7 +32,7 @@ use ktsu_orchestrator::{
 use ktsu_readers::ReaderPool;
 use ktsu_server::ServerLimits;
 use ktsu_subscriptions::EventFeed;
-use ktsu_telemetry::{Metrics, Telemetry};
+use ktsu_telemetry::{Telemetry, ViewAge};
 
 /// The time that answers under way may take at the end. A standby that takes over waits for them.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(100);
@@ -81,9 +81,11 @@ pub async fn open(setup: Setup) -> Result<ReadOnlyEngine, OpenEngineError> {
         delivery::subscriptions(&setup, declared, &events, &appender, &readers, &clock)?;
     let actor = ktsu_ledger::Actor::Orchestrator;
     let facts = StoreStream::new(appender.clone(), Arc::clone(&clock), actor, None);
+    let seen = setup.standby.clone();
+    let age = seen.map(|owner| -> ViewAge { Arc::new(move || Some(owner.latest()?.age)) });
     let parts = OrchestratorParts {
         retention: values::retention(None, &Arc::new(facts)),
-        telemetry: Telemetry::new(Metrics::default(), &appender, counted.all()),
+        telemetry: Telemetry::of_reader(&appender, counted.all(), age),
         appender,
         events,
         subscriptions,

@@ -34,6 +34,9 @@ use ktsu_opening::peer;
 /// takes milliseconds.
 const ANSWER_TIMEOUT_SECONDS: u64 = 30;
 
+/// The longest wait for a standby that is about to take over.
+const TAKEOVER_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// What `invoke` takes.
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
@@ -92,14 +95,11 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
         }
         None => nearby_ledger(common)?,
     };
-    if let Some(url) = owner_url(&place.ledger)? {
+    if let Some(url) = owner_of(&place, arguments.kit.is_some()).await? {
         return remote(common, &arguments, input, &url, Some(&place)).await;
     }
     let Some(kit) = &arguments.kit else {
-        let words = format!("no engine owns {}", place.ledger);
-        return Err(Failure::could_not_run(words).hint(
-            "start an engine: ktsu start --kit DIR; or run it here: ktsu invoke WORKFLOW --kit DIR",
-        ));
+        return Err(without_owner(&place));
     };
     let kit = load_kit(kit)?;
     let workflow = workflow_of(&kit, Some(&arguments.workflow))?;
@@ -122,6 +122,26 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
         },
     )
     .await
+}
+
+/// The URL of the engine that owns a ledger; nothing if there is none, and the run may be executed here.
+async fn owner_of(place: &LedgerLocation, may_be_here: bool) -> Result<Option<String>, Failure> {
+    match owner_url(&place.ledger) {
+        Ok(Some(url)) => Ok(Some(url)),
+        found if place.ledger.is_shared() && !may_be_here => {
+            let failure = found.err().unwrap_or_else(|| without_owner(place));
+            let mut successors = SuccessorSearch::new(Some(place), TAKEOVER_TIMEOUT);
+            successors.after(failure).await.map(Some)
+        }
+        found => found,
+    }
+}
+
+fn without_owner(place: &LedgerLocation) -> Failure {
+    let words = format!("no engine owns {}", place.ledger);
+    Failure::lost(words).hint(
+        "start an engine: ktsu start --kit DIR; or run it here: ktsu invoke WORKFLOW --kit DIR",
+    )
 }
 
 async fn remote(

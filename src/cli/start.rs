@@ -387,7 +387,7 @@ async fn orchestrator(
     let engine = match arguments.standby {
         false => open(setup(None)).await?,
         true => {
-            standby::check(setup(None)).await?;
+            standby::check(&ledger.ledger, &agents)?;
             // Referred to the owner are only the clients of engines that name a URL for themselves.
             let owner = OwnerView::new(arguments.own_url.is_some());
             let (mut read_again, mut not_before) = (None, None);
@@ -411,6 +411,12 @@ async fn orchestrator(
         for warning in status.warnings {
             tracing::warn!("{warning}");
         }
+    }
+    if is_shared && arguments.own_url.is_none() && listen.ip().is_unspecified() {
+        tracing::warn!(
+            url = engine.url,
+            "the ledger names this URL as its owner's, which no other machine can call: give --own-url"
+        );
     }
     if let Some(receiver) = &receiver {
         tracing::info!(url = receiver.url(), "local webhook receiver ready");

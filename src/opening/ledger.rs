@@ -46,6 +46,9 @@ impl From<StoreError> for Failure {
         {
             return Self::could_not_run(error.to_string()).hint(restore_hint(path));
         }
+        if let StoreError::Unreachable { .. } = &error {
+            return Self::lost(error.to_string());
+        }
         let hint = match &error {
             StoreError::Missing(_) => {
                 Some("create one: ktsu run kits/hello; or name one: --ledger FILE")

@@ -112,7 +112,7 @@ async fn look_up(
 ) -> Result<ClaimOutcome, InvokeError> {
     let key = claim.key.clone();
     let row = readers.with(move |reader| reader.by_key(&key)).await;
-    let row = row.map_err(|error| InvokeError::Internal(error.to_string()))?;
+    let row = row.map_err(InvokeError::Unread)?;
     let Some(row) = row else {
         return Ok(ClaimOutcome::New(claim));
     };

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ktsu_ledger::event::{Effects, Principal};
+use ktsu_ledger::store::StoreError;
 use serde_json::Value;
 
 use crate::references::References;
@@ -67,6 +68,9 @@ pub enum InvokeError {
     /// The ledger stopped after an error.
     #[error("the ledger has stopped: {0}")]
     LedgerStopped(String),
+    /// Whether the key was used before cannot be read.
+    #[error("{0}")]
+    Unread(StoreError),
     /// Too many runs are under way, or the engine is stopping.
     #[error("too many active runs")]
     Overloaded,

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ktsu_ledger::store::LedgerStatus;
+use ktsu_ledger::store::lease::LEASE;
 use parking_lot::Mutex;
 
-use super::owner_view::OwnerView;
+use super::owner_view::{OwnerView, SeenOwner};
 use super::startup::{self, Recovered};
 use super::{Orchestrator, ReportError, Shared};
 use ktsu_damage::Damage;
@@ -172,7 +173,14 @@ impl Orchestrator {
             return (LedgerState::Damaged, Some(why.to_owned()));
         }
         if health.only_reads {
-            return (LedgerState::ReadOnly, None);
+            let seen = health.owner.as_ref().and_then(OwnerView::latest);
+            return match seen.filter(|seen| seen.age > LEASE) {
+                None => (LedgerState::ReadOnly, None),
+                Some(SeenOwner { age, .. }) => {
+                    let why = format!("the ledger has not answered for {} s", age.as_secs());
+                    (LedgerState::Stopped, Some(why))
+                }
+            };
         }
         match appender.failed() {
             Some(why) => (LedgerState::Stopped, Some(why)),

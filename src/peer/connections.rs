@@ -81,7 +81,13 @@ impl ConnectionPool {
     /// take is sent on another one; one that was begun is never repeated here.
     pub(super) async fn send(&self, request: Request<Body>) -> Result<Response<Body>, String> {
         let answer = self.0.request(request).await;
-        let answer = answer.map_err(|error| in_words(&error))?;
+        let answer = answer.map_err(|error| {
+            let unknown = match error.is_connect() {
+                true => "its name does not resolve",
+                false => "the connection ended before an answer",
+            };
+            in_words(&error).unwrap_or_else(|| unknown.to_owned())
+        })?;
         Ok(answer.map(Body::new))
     }
 }
@@ -125,24 +131,36 @@ impl Service<Uri> for BoundedConnector {
 /// What a caller without certificates hears of an encrypted URL.
 const NO_CERTIFICATES: &str = "it is encrypted, and this caller has no authorities to check it by";
 
-/// What went wrong, in words: of an encryption in ours, otherwise of the first cause, which is the system's.
-fn in_words(error: &(dyn Error + 'static)) -> String {
+/// What is said of a connection that was not made, unless the reason lies deeper: in the system's words, or ours.
+fn system_words(error: &io::Error) -> Option<String> {
+    let words = match error.kind() {
+        _ if error.raw_os_error().is_some() => return Some(error.to_string()),
+        io::ErrorKind::TimedOut => "it accepts no connection in time",
+        io::ErrorKind::UnexpectedEof => "it ended the connection",
+        _ => return None,
+    };
+    Some(words.to_owned())
+}
+
+/// Why there is no answer, in words, if the causes of an error say it.
+fn in_words(error: &(dyn Error + 'static)) -> Option<String> {
     let mut cause = error;
     loop {
         if let Some(found) = cause.downcast_ref::<rustls::Error>() {
-            return encryption_words(found)
-                .unwrap_or("its encryption cannot be read")
-                .to_owned();
+            let words = encryption_words(found).unwrap_or("its encryption cannot be read");
+            return Some(words.to_owned());
         }
-        let within = cause
-            .downcast_ref::<io::Error>()
-            .and_then(io::Error::get_ref);
+        let system = cause.downcast_ref::<io::Error>();
+        if let Some(words) = system.and_then(system_words) {
+            return Some(words);
+        }
+        let within = system.and_then(io::Error::get_ref);
         match within
             .map(|within| within as &(dyn Error + 'static))
             .or_else(|| cause.source())
         {
             Some(next) => cause = next,
-            None => return cause.to_string(),
+            None => return (cause.to_string() == NO_CERTIFICATES).then(|| cause.to_string()),
         }
     }
 }

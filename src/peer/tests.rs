@@ -112,6 +112,21 @@ async fn no_one_at_the_port_is_reported_in_the_systems_words() {
 }
 
 #[tokio::test]
+async fn a_service_that_ends_the_connection_is_reported_in_our_words() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        // The end of a stream that was read is no reset.
+        let mut head = [0; 1024];
+        tokio::io::AsyncReadExt::read(&mut stream, &mut head).await
+    });
+    let error = Peer::remote(&*url, None).get("/", "*/*").await.unwrap_err();
+    let said = format!("{url} does not answer: the connection ended before an answer");
+    assert_eq!(error.to_string(), said);
+}
+
+#[tokio::test]
 async fn only_http_is_spoken() {
     for url in [
         "ftp://127.0.0.1:1",

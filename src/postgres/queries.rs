@@ -123,9 +123,9 @@ impl PostgresQueries {
         Ok(ledger)
     }
 
-    /// A connection for something that takes long.
-    pub(crate) fn patient(&self) -> Result<Connection, QueryError> {
-        Connection::open(&self.server, ANSWER_TIMEOUT)
+    /// A second connection, which ends with what it is used for.
+    pub(crate) fn another(&self) -> Result<Connection, QueryError> {
+        Connection::open(&self.server, self.limit)
     }
 
     /// The connection, made where there is none.

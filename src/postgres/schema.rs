@@ -58,6 +58,7 @@ CREATE TABLE removals (
   authority bigint NOT NULL,
   removed_in xid8 NOT NULL DEFAULT pg_current_xact_id()
 );
+CREATE INDEX removals_removed_in ON removals (removed_in);
 CREATE TABLE index_rows (
   stream text COLLATE "C" PRIMARY KEY,
   workflow text COLLATE "C" NOT NULL,
@@ -75,13 +76,19 @@ CREATE INDEX index_rows_open ON index_rows (created_us, stream) WHERE open;
 
 CREATE FUNCTION refuse_change() RETURNS trigger LANGUAGE plpgsql AS
 $$ BEGIN RAISE EXCEPTION '% never change', TG_TABLE_NAME; END $$;
-CREATE FUNCTION refuse_deletion() RETURNS trigger LANGUAGE plpgsql AS
+CREATE FUNCTION refuse_deletion_of_frame() RETURNS trigger LANGUAGE plpgsql AS
 $$ BEGIN
-  IF EXISTS (SELECT FROM removals WHERE removed_in = pg_current_xact_id()
-             AND (TG_TABLE_NAME = 'blobs' OR stream = (to_jsonb(OLD) ->> 'stream')::bigint)) THEN
+  IF EXISTS (SELECT FROM removals WHERE stream = OLD.stream AND removed_in = pg_current_xact_id()) THEN
     RETURN OLD;
   END IF;
-  RAISE EXCEPTION '% stay', TG_TABLE_NAME;
+  RAISE EXCEPTION 'frames stay';
+END $$;
+CREATE FUNCTION refuse_deletion_of_blob() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN
+  IF EXISTS (SELECT FROM removals WHERE removed_in = pg_current_xact_id()) THEN
+    RETURN OLD;
+  END IF;
+  RAISE EXCEPTION 'blobs stay';
 END $$;
 CREATE FUNCTION refuse_fall() RETURNS trigger LANGUAGE plpgsql AS
 $$ BEGIN
@@ -91,10 +98,10 @@ $$ BEGIN
   RETURN NEW;
 END $$;
 CREATE TRIGGER frames_never_change BEFORE UPDATE ON frames FOR EACH ROW EXECUTE FUNCTION refuse_change();
-CREATE TRIGGER frames_stay BEFORE DELETE ON frames FOR EACH ROW EXECUTE FUNCTION refuse_deletion();
+CREATE TRIGGER frames_stay BEFORE DELETE ON frames FOR EACH ROW EXECUTE FUNCTION refuse_deletion_of_frame();
 CREATE TRIGGER frames_are_not_truncated BEFORE TRUNCATE ON frames EXECUTE FUNCTION refuse_change();
 CREATE TRIGGER blobs_never_change BEFORE UPDATE ON blobs FOR EACH ROW EXECUTE FUNCTION refuse_change();
-CREATE TRIGGER blobs_stay BEFORE DELETE ON blobs FOR EACH ROW EXECUTE FUNCTION refuse_deletion();
+CREATE TRIGGER blobs_stay BEFORE DELETE ON blobs FOR EACH ROW EXECUTE FUNCTION refuse_deletion_of_blob();
 CREATE TRIGGER blobs_are_not_truncated BEFORE TRUNCATE ON blobs EXECUTE FUNCTION refuse_change();
 CREATE TRIGGER streams_never_change BEFORE UPDATE OR DELETE ON streams FOR EACH ROW EXECUTE FUNCTION refuse_change();
 CREATE TRIGGER removals_never_change BEFORE UPDATE OR DELETE ON removals FOR EACH ROW EXECUTE FUNCTION refuse_change();

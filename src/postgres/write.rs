@@ -7,9 +7,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use ktsu_ledger::event::RunRemoved;
-use ktsu_ledger::removal::Removal;
 use ktsu_ledger::store::columns::int;
+use ktsu_ledger::store::lease::{BootTime, Tenure};
 use ktsu_ledger::store::precondition::{check, unnamed_blobs};
 use ktsu_ledger::store::{
     AppendRefusal, Entry, Epoch, Holder, IndexRow, Lease, MAX_PAGE, OwnerState, StandIn, StoreError,
@@ -28,6 +27,10 @@ use crate::values::{column, damaged, hashes, limit, number, text, unsigned};
 
 /// How many streams are remembered: some 8 MB.
 const MAX_CACHED_TAILS: usize = 65_536;
+/// How many frames of a removed stream one statement deletes: some 100 ms.
+const REMOVED_AT_ONCE: u64 = 5_000;
+/// How many blobs one statement deletes.
+const BLOBS_AT_ONCE: usize = 500;
 /// What is done when a group is not stored.
 const APPENDING: &str = "append to the ledger";
 /// What is done when index rows are not put.
@@ -46,6 +49,8 @@ pub(crate) struct Writer {
     epoch: Option<Epoch>,
     /// The URL at which this owner listens.
     url: String,
+    /// What a removal renews, which may take longer than a lease.
+    tenure: Option<Arc<Tenure>>,
     /// The position of the last frame, as far as it is known.
     head: Option<u64>,
     /// The position up to which the server has acknowledged everything to this owner.
@@ -62,6 +67,7 @@ impl Writer {
             free,
             epoch: None,
             url: String::new(),
+            tenure: None,
             head: None,
             acknowledged: 0,
             tails: HashMap::new(),
@@ -274,6 +280,7 @@ impl Writer {
         entry: &Entry,
         looked: &mut Looked,
     ) -> Result<(), StoreError> {
+        let head = self.current_head()?;
         let mut deletions = Vec::new();
         for (seq, removed, removal) in entry.removals() {
             let mut view = View {
@@ -281,39 +288,32 @@ impl Writer {
                 tails: &self.tails,
                 looked,
             };
-            let blobs = unnamed_blobs(removal, &mut view)?;
-            deletions.push((seq, removed, removal, blobs));
+            let missing = || damaged(&format!("{} does not exist", removed.stream));
+            deletions.push(Deletion {
+                stream: removed.stream.clone(),
+                id: view.stored(&removed.stream)?.ok_or_else(missing)?.id,
+                frames: removed.frames,
+                blobs: unnamed_blobs(removal, &mut view)?,
+                authority: head + 1 + seq.saturating_sub(entry.first()),
+            });
         }
-        let mut gone = Vec::new();
-        for (_, removed, ..) in &deletions {
-            let stream = &removed.stream;
-            let view = View {
-                ledger: &self.ledger,
-                tails: &self.tails,
-                looked,
-            };
-            let missing = || damaged(&format!("{stream} does not exist"));
-            let id = view.stored(stream)?.ok_or_else(missing)?.id;
-            gone.push((stream.clone(), id));
-        }
-        let connection = self.ledger.patient();
+        let connection = self.ledger.another();
         let connection = connection.map_err(|error| error.writing(APPENDING))?;
-        let mut removed = || {
-            let begun = connection.run(BEGIN);
-            begun.map_err(|error| error.writing(APPENDING))?;
-            self.store_on(&connection, epoch, looked)?;
-            for ((seq, removed, removal, blobs), (_, id)) in deletions.iter().zip(&gone) {
-                self.delete(&connection, (*id, *seq), removed, removal, blobs)?;
-            }
-            self.change(&connection, APPENDING, "COMMIT", Vec::new())
-        };
+        let begun = connection.run(BEGIN);
+        begun.map_err(|error| error.writing(APPENDING))?;
         // Where it fails, its transaction ends with its connection, and nothing of it is acknowledged.
-        removed()?;
-        self.note_acknowledged();
-        for (_, _, _, blobs) in &deletions {
-            looked.blobs.retain(|hash| !blobs.contains(hash));
+        for deletion in &deletions {
+            self.delete(&connection, epoch, deletion)?;
         }
-        for (stream, id) in gone {
+        // Only now does it hold the owner's row, for as long as other groups do.
+        self.store_on(&connection, epoch, looked)?;
+        self.change(&connection, APPENDING, "COMMIT", Vec::new())?;
+        self.note_acknowledged();
+        for Deletion {
+            stream, id, blobs, ..
+        } in deletions
+        {
+            looked.blobs.retain(|hash| !blobs.contains(hash));
             looked.keys.remove(&stream);
             looked
                 .pending
@@ -322,42 +322,60 @@ impl Writer {
         Ok(())
     }
 
-    /// Deletes the stream of a number, as the frame of `store` of a number records it.
+    /// Deletes a stream, in parts: the ownership is renewed between two of them, on a connection of its own.
     fn delete(
-        &self,
+        &mut self,
         connection: &Connection,
-        (id, seq): (i64, u64),
-        removed: &RunRemoved,
-        removal: &Removal,
-        blobs: &[Hash],
+        epoch: Epoch,
+        deletion: &Deletion,
     ) -> Result<(), StoreError> {
-        let statement = "INSERT INTO removals (stream, frames, authority)
-             SELECT $1, $2, pos FROM frames WHERE seq = $3
-             AND stream = (SELECT id FROM streams WHERE name = 'store')";
-        let numbers = vec![
-            (Box::new(id) as Box<_>, Type::INT8),
-            number(removed.frames),
-            number(seq),
+        let stream = &deletion.stream;
+        let id = || (Box::new(deletion.id) as Box<_>, Type::INT8);
+        let statement = "WITH recorded AS (
+               INSERT INTO removals (stream, frames, authority) VALUES ($1, $2, $3))
+             DELETE FROM index_rows WHERE stream = $4";
+        let record = vec![
+            id(),
+            number(deletion.frames),
+            number(deletion.authority),
+            text(stream.as_str()),
         ];
-        self.change(connection, APPENDING, statement, numbers)?;
-        let statement = "WITH gone AS (DELETE FROM frames WHERE stream = $1 RETURNING 1),
-             no_blobs AS (DELETE FROM blobs WHERE hash = ANY ($2)),
-             no_row AS (DELETE FROM index_rows WHERE stream = $3)
-             SELECT count(*) FROM gone";
-        let parameters = vec![
-            (Box::new(id) as Box<_>, Type::INT8),
-            hashes(blobs),
-            text(removal.stream.as_str()),
-        ];
-        let rows = self.change(connection, APPENDING, statement, parameters)?;
-        let deleted: i64 = rows.first().map_or(Ok(0), |row| column(row, 0))?;
-        match deleted == int(removed.frames) {
+        self.change(connection, APPENDING, statement, record)?;
+        let mut deleted = 0;
+        let mut part = |writer: &mut Self, from: u64| {
+            let statement = "WITH gone AS (
+                   DELETE FROM frames WHERE stream = $1 AND seq >= $2 AND seq < $3 RETURNING 1)
+                 SELECT count(*) FROM gone";
+            let parameters = vec![id(), number(from), number(from + REMOVED_AT_ONCE)];
+            let rows = writer.change(connection, APPENDING, statement, parameters)?;
+            deleted += rows.first().map_or(Ok(0), |row| unsigned(row, 0))?;
+            writer.renew_in_between(epoch)
+        };
+        for from in (0..deletion.frames).step_by(REMOVED_AT_ONCE as usize) {
+            part(self, from)?;
+        }
+        for blobs in deletion.blobs.chunks(BLOBS_AT_ONCE) {
+            let statement = "DELETE FROM blobs WHERE hash = ANY ($1)";
+            self.change(connection, APPENDING, statement, vec![hashes(blobs)])?;
+            self.renew_in_between(epoch)?;
+        }
+        match deleted == deletion.frames {
             true => Ok(()),
             false => Err(StoreError::Damaged(format!(
-                "{} has {deleted} frames, not {}",
-                removal.stream, removed.frames
+                "{stream} has {deleted} frames, not {}",
+                deletion.frames
             ))),
         }
+    }
+
+    /// Renews the ownership in the middle of an append.
+    fn renew_in_between(&mut self, epoch: Epoch) -> Result<(), StoreError> {
+        let sent = BootTime::now();
+        self.beat(epoch)?;
+        if let Some(tenure) = &self.tenure {
+            tenure.renew(sent);
+        }
+        Ok(())
     }
 
     /// Deletes every index row.
@@ -498,6 +516,10 @@ impl Lease for Writer {
         url.clone_into(&mut self.url);
     }
 
+    fn set_tenure(&mut self, tenure: Arc<Tenure>) {
+        self.tenure = Some(tenure);
+    }
+
     fn beat(&mut self, epoch: Epoch) -> Result<(), StoreError> {
         self.renew(epoch, &self.policy.beat())
     }
@@ -505,6 +527,19 @@ impl Lease for Writer {
     fn release(&mut self, epoch: Epoch) -> Result<(), StoreError> {
         self.renew(epoch, &self.policy.release())
     }
+}
+
+/// A stream that is to be deleted.
+#[derive(Debug)]
+struct Deletion {
+    stream: StreamId,
+    /// Its number.
+    id: i64,
+    frames: u64,
+    /// Those that only it names.
+    blobs: Vec<Hash>,
+    /// The position of the frame that records it.
+    authority: u64,
 }
 
 /// A number that may be absent.

@@ -34,6 +34,7 @@ mod tests;
 mod tools;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use axum::Router;
 use parking_lot::Mutex;
@@ -84,6 +85,8 @@ struct Inner {
     work: InFlight,
     /// Told when a heartbeat is wanted at once.
     beat_now: Notify,
+    /// True while no orchestrator takes heartbeats.
+    is_unheard: AtomicBool,
 }
 
 impl Runtime {
@@ -98,6 +101,7 @@ impl Runtime {
             places: parts.places,
             work: InFlight::default(),
             beat_now: Notify::new(),
+            is_unheard: AtomicBool::new(false),
         }))
     }
 

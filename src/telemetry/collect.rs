@@ -18,6 +18,7 @@ pub(super) fn register(
     registry: &mut Registry,
     appender: &Appender,
     connections: Vec<(&'static str, Arc<AtomicUsize>)>,
+    part: LedgerPart,
 ) {
     let version = [("version", env!("CARGO_PKG_VERSION"))];
     registry.register("build", "The version of ktsu", Info::new(version));
@@ -25,14 +26,27 @@ pub(super) fn register(
     let looked = EngineCollector {
         appender: appender.clone(),
         connections,
+        part,
         began: began.unwrap_or_default(),
     };
     registry.register_collector(Box::new(looked));
 }
 
+/// How long ago the ledger of a standby answered; nothing before it has.
+pub type ViewAge = Arc<dyn Fn() -> Option<Duration> + Send + Sync>;
+
+/// The part that an engine has in its ledger.
+pub(super) enum LedgerPart {
+    /// It appends.
+    Owner,
+    /// It reads, as a standby if there is an age.
+    Reader(Option<ViewAge>),
+}
+
 struct EngineCollector {
     appender: Appender,
     connections: Vec<(&'static str, Arc<AtomicUsize>)>,
+    part: LedgerPart,
     began: Duration,
 }
 
@@ -120,13 +134,28 @@ impl Collector for EngineCollector {
                 &ConstGauge::new(free),
             )?;
         }
-        let up = self.appender.failed().is_none();
-        put(
-            "ledger_up",
-            "1 while the ledger takes frames, 0 once it has stopped",
-            None,
-            &ConstGauge::new(i64::from(up)),
-        )?;
+        let (role, age) = match &self.part {
+            LedgerPart::Owner => {
+                let up = self.appender.failed().is_none();
+                put(
+                    "ledger_up",
+                    "1 while the ledger takes frames, 0 once it has stopped; of its owner",
+                    None,
+                    &ConstGauge::new(i64::from(up)),
+                )?;
+                ("owner", None)
+            }
+            LedgerPart::Reader(None) => ("reader", None),
+            LedgerPart::Reader(Some(age)) => ("standby", age()),
+        };
+        if let Some(age) = age {
+            put(
+                "ledger_view_age",
+                "The time since the ledger answered; of a standby",
+                Some(&Unit::Seconds),
+                &ConstGauge::new(age.as_secs_f64()),
+            )?;
+        }
         let began = ConstGauge::new(self.began.as_secs_f64());
         put(
             "start_time",
@@ -134,6 +163,10 @@ impl Collector for EngineCollector {
             Some(&Unit::Seconds),
             &began,
         )?;
+        let help = "1 for the part that the engine has in the ledger: owner, standby or reader";
+        let mut roles =
+            encoder.encode_descriptor("ledger_role", help, None, gauge(0).metric_type())?;
+        gauge(1).encode(roles.encode_family(&[("role", role)])?)?;
         let help = "Open connections, by service";
         let mut encoder =
             encoder.encode_descriptor("http_connections", help, None, gauge(0).metric_type())?;

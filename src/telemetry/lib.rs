@@ -27,6 +27,9 @@ use ktsu_ledger::event::Principal;
 use ktsu_projections::run::RunStatus;
 use prometheus_client::registry::Registry;
 
+use self::collect::LedgerPart;
+
+pub use collect::ViewAge;
 pub use metrics::Metrics;
 pub use observer::RunObserver;
 pub use text::MetricsFormat;
@@ -45,9 +48,28 @@ impl Telemetry {
         appender: &Appender,
         connections: Vec<(&'static str, Arc<AtomicUsize>)>,
     ) -> Arc<Self> {
+        Self::of_part(metrics, appender, connections, LedgerPart::Owner)
+    }
+
+    /// The same of an engine that only reads; of a standby, if there is an age of what it sees.
+    pub fn of_reader(
+        appender: &Appender,
+        connections: Vec<(&'static str, Arc<AtomicUsize>)>,
+        age: Option<ViewAge>,
+    ) -> Arc<Self> {
+        let part = LedgerPart::Reader(age);
+        Self::of_part(Metrics::default(), appender, connections, part)
+    }
+
+    fn of_part(
+        metrics: Metrics,
+        appender: &Appender,
+        connections: Vec<(&'static str, Arc<AtomicUsize>)>,
+        part: LedgerPart,
+    ) -> Arc<Self> {
         let mut registry = Registry::with_prefix("ktsu");
         metrics.register(&mut registry);
-        collect::register(&mut registry, appender, connections);
+        collect::register(&mut registry, appender, connections, part);
         Arc::new(Self { metrics, registry })
     }
 

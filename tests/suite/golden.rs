@@ -18,9 +18,9 @@ use ktsu_workflow::replay::{Definitions, ReplayError, replay};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::support::Sink;
 use crate::support::ledgers::Recorded;
 use crate::support::scenarios::{self, TOKEN};
+use crate::support::{Sink, campaign};
 
 /// What the manifest pins of a golden ledger.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -470,9 +470,13 @@ pub(crate) fn alter_each(name: &str, golden: &Recorded, from: usize) -> (usize, 
         decisions += 1;
         let mut altered = alterations(golden, at);
         assert!(!altered.is_empty(), "{name}#{at} cannot be altered");
-        if frames.len() > 200 {
-            altered.truncate(1);
-        }
+        // A part of the ways, each time another one.
+        let ways = altered.len();
+        altered.rotate_left(at % ways);
+        altered.truncate(match frames.len() > 200 {
+            true => 1,
+            false => campaign(2, ways),
+        });
         for (what, record) in altered {
             tried += 1;
             let changed = relinked(golden, &frames, at, record);

@@ -9,6 +9,7 @@
 //! owner times what it sent. The store refuses what an owner appends that was overtaken; [`Tenure`]
 //! is for what no store can refuse, an answer or a request to somewhere else.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -27,6 +28,9 @@ const MARGIN: Duration = Duration::from_millis(500);
 pub trait Lease {
     /// The URL at which the owner listens, for what acquires next.
     fn set_url(&mut self, url: &str);
+
+    /// Has a store renew this tenure itself, in the middle of an append that may take longer than a lease.
+    fn set_tenure(&mut self, _tenure: Arc<Tenure>) {}
 
     /// Renews the ownership, durably; everything that was stored before is durable then, too.
     ///

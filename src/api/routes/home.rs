@@ -23,7 +23,7 @@ use crate::access::Caller;
 use ktsu_environment::principals::PrincipalRole;
 use ktsu_history::report::{HtmlText, row};
 use ktsu_kit::KitWorkflow;
-use ktsu_orchestrator::{LedgerState, Orchestrator};
+use ktsu_orchestrator::{LedgerRole, Orchestrator};
 
 /// The page that describes the routes.
 const DOCUMENTATION: &str = "docs/http.md";
@@ -57,7 +57,7 @@ pub(super) async fn home(
 
 fn workflows_shown(orchestrator: &Orchestrator, caller: Option<&Caller>) -> wire::Home {
     let (ledger, _) = orchestrator.ledger_state();
-    let only_reads = ledger == LedgerState::ReadOnly;
+    let only_reads = !matches!(orchestrator.role(), LedgerRole::Owner);
     let invokes = policy::of(&Method::POST, "/invoke/{workflow}");
     let invokes = caller.zip(invokes).filter(|(caller, way)| caller.may(*way));
     let workflows = orchestrator.kit().workflows.iter();

@@ -3,6 +3,7 @@
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
+use ktsu_ledger::store::StoreError;
 use ktsu_ledger::{Ledger, LedgerPlace};
 
 use super::super::output::note;
@@ -19,18 +20,22 @@ use ktsu_server::BindError;
 /// The time between two looks at the owner.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Refuses a ledger that only one machine can own, and an engine without the keys and the ports of an owner.
-pub(super) async fn check(setup: Setup) -> Result<(), Failure> {
-    let ledger = &setup.ledger;
+/// Refuses a ledger that only one machine can own, and an engine without the ports of an owner.
+pub(super) fn check(ledger: &LedgerPlace, agents: &Agents) -> Result<(), Failure> {
     if !ledger.is_shared() {
         let words = format!("a standby needs a ledger on a server, and {ledger} is a file");
         let hint = "--ledger postgres://ROLE@HOST/DATABASE";
         return Err(Failure::could_not_run(words).hint(hint));
     }
     // What it would need as the owner is missed now, and not when it has taken over.
-    check_ports(&setup.agents)?;
-    let checked = tokio::task::spawn_blocking(move || ktsu_assemble::check_keys(&setup));
-    let checked = checked.await.map_err(Failure::of)?;
+    check_ports(agents)
+}
+
+/// Refuses an engine without the keys of an owner.
+async fn check_keys(setup: Setup) -> Result<Setup, Failure> {
+    let checking = move || ktsu_assemble::check_keys(&setup).map(|()| setup);
+    let checked = tokio::task::spawn_blocking(checking).await;
+    let checked = checked.map_err(Failure::of)?;
     checked.map_err(|refused| Failure::could_not_run(refused.to_string()))
 }
 
@@ -67,7 +72,22 @@ pub(super) async fn until_free(
 ) -> Result<bool, Failure> {
     let place = setup.ledger.clone();
     let is_early = || not_before.is_some_and(|moment| Instant::now() < moment);
-    if !is_early() && look(&place, owner).await == Outlook::Free {
+    let mut looks = tokio::time::interval(LOOK_INTERVAL);
+    let mut outlook = look(&place, owner).await;
+    if outlook == Outlook::Unreachable {
+        tracing::warn!(ledger = %place, "the ledger does not answer; a standby once it does");
+    }
+    while outlook == Outlook::Unreachable {
+        tokio::select! {
+            signal = signals.next_of_service() => match signal {
+                ServiceSignal::Stop => return Ok(false),
+                ServiceSignal::Reload => *read_again = logs.reload(None).or(read_again.take()),
+            },
+            _ = looks.tick() => outlook = look(&place, owner).await,
+        }
+    }
+    let setup = check_keys(setup).await?;
+    if !is_early() && outlook == Outlook::Free {
         return Ok(true);
     }
     let setup = Setup {
@@ -77,7 +97,6 @@ pub(super) async fn until_free(
     let engine = open_reading(setup).await?;
     tracing::info!(ledger = %place, url = engine.url, "ready as a standby");
     ready(common, "the ktsu standby", &engine.url);
-    let mut looks = tokio::time::interval(LOOK_INTERVAL);
     let is_free = loop {
         tokio::select! {
             signal = signals.next_of_service() => match signal {
@@ -92,7 +111,7 @@ pub(super) async fn until_free(
                 logs.report_dropped();
                 match look(&place, owner).await {
                     Outlook::Free if !is_early() => break true,
-                    Outlook::Free | Outlook::Waiting => {}
+                    Outlook::Free | Outlook::Waiting | Outlook::Unreachable => {}
                     Outlook::Shorter(why) => engine.report_damage(&why),
                 }
             }
@@ -113,8 +132,10 @@ pub(super) async fn until_free(
 enum Outlook {
     /// It may be taken over.
     Free,
-    /// Not yet. A server that does not answer may be about to be replaced by its own standby.
+    /// Not yet.
     Waiting,
+    /// Its server does not answer for now, and may be about to be replaced by its own standby.
+    Unreachable,
     /// It lacks what it had: it is never taken over.
     Shorter(String),
 }
@@ -122,8 +143,10 @@ enum Outlook {
 async fn look(place: &LedgerPlace, owner: &OwnerView) -> Outlook {
     let ledger = Ledger::open(place);
     let looked = tokio::task::spawn_blocking(move || ledger.look()).await;
-    let Ok(Ok(sight)) = looked else {
-        return Outlook::Waiting;
+    let sight = match looked {
+        Ok(Ok(sight)) => sight,
+        Ok(Err(StoreError::Unreachable { .. })) => return Outlook::Unreachable,
+        Ok(Err(_)) | Err(_) => return Outlook::Waiting,
     };
     let is_free = sight.is_free;
     match owner.note(sight) {

@@ -19,7 +19,7 @@ pub(super) const KEY: &str = "5ad1a7c3f2b84e0991d6c3b27a64f08e13c5d7e9f0a1b2c3d4
 /// A ledger on a server, and a desk to work with it.
 pub(super) struct Place {
     pub(super) desk: Desk,
-    server: Arc<Server>,
+    pub(super) server: Arc<Server>,
     pub(super) address: String,
 }
 
@@ -37,6 +37,19 @@ impl Place {
 
     pub(super) fn new() -> Option<Self> {
         let place = Self::empty()?;
+        place.ktsu(&["ledger", "init"]).is(0);
+        Some(place)
+    }
+
+    /// On a server that may be stopped.
+    pub(super) fn alone() -> Option<Self> {
+        let server = Arc::new(Server::alone()?);
+        let address = server.address(&server.schema());
+        let place = Self {
+            desk: Desk::new(),
+            server,
+            address,
+        };
         place.ktsu(&["ledger", "init"]).is(0);
         Some(place)
     }

@@ -1,6 +1,7 @@
 //! Standbys of a ledger on PostgreSQL: what they say of themselves and of the owner, whom they refer clients to,
 //! and commands that are not done when the owner is lost.
 
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::Stdio;
 
@@ -67,6 +68,77 @@ async fn a_standby_says_that_it_is_one_and_what_it_sees_of_the_owner() {
     let metrics = owner.client().get("/metrics").await.text();
     assert!(metrics.contains("ktsu_ledger_epoch 1\n"), "{metrics}");
     assert!(metrics.contains("ktsu_ledger_replicas 0\n"), "{metrics}");
+    assert!(metrics.contains("ktsu_ledger_up 1\n"), "{metrics}");
+    let metrics = standby.client().get("/metrics").await.text();
+    for is_there in [
+        "ktsu_ledger_role{role=\"standby\"} 1\n",
+        "ktsu_ledger_view_age_seconds 0.",
+    ] {
+        assert!(metrics.contains(is_there), "{metrics}");
+    }
+    assert!(!metrics.contains("ktsu_ledger_up"), "{metrics}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_standby_refuses_for_now_what_it_cannot_look_up_while_its_server_is_away() {
+    let Some(place) = Place::alone() else { return };
+    let hello = kit("hello");
+    let [first, second, _] = free();
+    let _owner = engine(&place, hello.as_ref(), first, &[]);
+    let standby = engine(&place, hello.as_ref(), second, &["--standby"]);
+    tokio::task::block_in_place(|| place.server.stop_at_once());
+    let key = [("idempotency-key", "k-1")];
+    let asked = standby.client();
+    let answer = asked.try_send("POST", "/invoke/hello", &key, "{}".to_owned());
+    let answer = guarded("an answer", answer).await.expect("an answer");
+    assert_eq!(answer.status, 503, "{}", answer.text());
+    assert_eq!(answer.json()["code"], "ledger_stopped");
+    let is_unwell = async {
+        while health(&standby).await["ledger"]["state"] != "stopped" {
+            tokio::time::sleep(PACE).await;
+        }
+    };
+    guarded("a state", is_unwell).await;
+    let health = health(&standby).await;
+    let why = health["ledger"]["why"].as_str().unwrap();
+    assert!(why.starts_with("the ledger has not answered for"), "{why}");
+}
+
+#[test]
+fn a_standby_that_is_started_while_its_server_is_away_waits_for_it() {
+    let Some(place) = Place::alone() else { return };
+    place.server.stop_at_once();
+    let hello = kit("hello");
+    let mut start = vec!["start", "--standby", "--port", "0", "--kit", &hello];
+    start.extend(["--gateway-port", "0", "--runtime-port", "0"]);
+    let mut command = place.desk.command(&start);
+    command
+        .env("KTSU_LEDGER", &place.address)
+        .env("KTSU_SIGNING_KEY", KEY)
+        .stderr(Stdio::piped());
+    let mut started = command.spawn().unwrap();
+    let log = BufReader::new(started.stderr.take().unwrap());
+    let mut log = log.lines().map(Result::unwrap);
+    assert!(log.any(|line| line.contains("the ledger does not answer")));
+    place.server.start_again();
+    assert!(log.any(|line| line.contains("ready")));
+    started.kill().unwrap();
+    started.wait().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_invocation_between_two_owners_waits_for_the_next_one() {
+    let Some(place) = Place::new() else { return };
+    let hello = kit("hello");
+    let [first, second, _] = free();
+    engine(&place, hello.as_ref(), first, &[]).kill();
+    let mut command = place.desk.command(&["invoke", "hello", "--wait"]);
+    command.env("KTSU_LEDGER", &place.address);
+    let invoked = tokio::task::spawn_blocking(move || command.output().unwrap());
+    let _next = engine(&place, hello.as_ref(), second, &[]);
+    let output = guarded("the end of the command", invoked).await.unwrap();
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{err}");
 }
 
 #[test]
