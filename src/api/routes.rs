@@ -180,6 +180,8 @@ fn documented_router() -> OpenApiRouter<Orchestrator> {
         .routes(routes!(home::home))
         .routes(routes!(inspector::runs))
         .routes(routes!(inspector::run))
+        .routes(routes!(inspector::frames::frames))
+        .routes(routes!(inspector::why::why))
         .routes(routes!(inspector::inbox))
         .routes(routes!(inspector::asset))
         .routes(routes!(health::health))

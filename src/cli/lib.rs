@@ -34,7 +34,6 @@ mod init;
 mod input;
 mod interventions;
 mod invoke;
-mod json;
 mod layout;
 mod ledger;
 mod live;
@@ -86,6 +85,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{ColorChoice, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use ktsu_history::json_text as json;
 use ktsu_ledger::store::FORMAT;
 use tokio::runtime::Runtime;
 

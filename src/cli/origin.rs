@@ -1,17 +1,13 @@
 //! `ktsu trace RUN --of PATH` and `--why-not STEP`, for people.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use ktsu_ledger::Frame;
-use ktsu_projections::step_name::StepName;
 
 use super::output::{BOLD, DIM, line, painted, row, symbols, words as print_words};
 use super::{Failure, text};
-use ktsu_codes::nearest;
 use ktsu_history::RunReadError;
+use ktsu_history::answer_rows::{self, AnswerRow, similar_step};
 use ktsu_history::provenance::{
-    self, Decider, DeciderRole, FieldNotFoundError, ProvenanceAnswer, TraceError, TracedRun,
-    ValueOrigin,
+    self, FieldNotFoundError, Hop, ProvenanceAnswer, TraceError, TracedRun, ValueOrigin,
 };
 use ktsu_history::why_not::{self, WhyNot};
 
@@ -84,80 +80,48 @@ pub(super) fn suggest_step(frames: &[Frame], step: &str) -> Option<String> {
     similar_step(&error, step).or(known)
 }
 
-/// The step that was probably meant.
-fn similar_step(error: &FieldNotFoundError, step: &str) -> Option<String> {
-    let path = StepName::parse(step).path;
-    let (scope, id) = path.rsplit_once('/').unwrap_or(("", &path));
-    let near = nearest(id, error.there.iter().map(String::as_str))?;
-    Some(match scope {
-        "" => format!("did you mean {near}?"),
-        scope => format!("did you mean {scope}/{near}?"),
-    })
-}
-
 /// Prints the answer.
 pub(super) fn print(answer: &ProvenanceAnswer) {
     let value = answer.value.to_string();
     let named = painted(BOLD, &text::line(&answer.path));
     let value = text::short(&value, 400);
     print_words(&format!("{named} {} {value}", painted(DIM, "=")), 2);
-    if !answer.chain.is_empty() {
-        heading("computed by");
-    }
-    for hop in answer.chain.iter().take(MAX_PLACES) {
-        let frame = hop
-            .frame
-            .map_or_else(String::new, |frame| frame.to_string());
-        let about = hop.object.as_ref();
-        let about = about.map_or_else(String::new, |object| format!("{object}: "));
-        row(&format!(
-            "{frame:>7}  {:<20} {} {}{}",
-            text::line(hop.responder.as_deref().unwrap_or(&hop.step)),
-            painted(DIM, &format!("{:<9}", hop.how)),
-            text::line(&about),
-            text::short(&hop.text, 200)
-        ));
-    }
-    more(answer.chain.len());
-    match answer.origins.as_slice() {
-        [] => heading("computed from nothing recorded: it is in the definition, or a status"),
-        _ => heading("computed from"),
-    }
-    answer.origins.iter().take(MAX_PLACES).for_each(origin);
-    more(answer.origins.len());
-    let chose = |one: &&Decider| one.why == DeciderRole::Chose;
-    let count = answer.deciders.iter().filter(chose).count();
-    let chosen = plainest(answer.deciders.iter().filter(chose).map(|one| &one.place));
-    if !chosen.is_empty() {
-        heading("depends on, without containing");
-    }
-    let chosen = group_alike(chosen);
-    chosen.iter().take(MAX_PLACES).for_each(|(one, count)| {
-        origin(one);
-        if *count > 1 {
-            heading(&format!(
-                "         {} and {} more like it",
-                symbols().ellipsis(),
-                count - 1
-            ));
+    for shown in answer_rows::origin_rows(answer, MAX_PLACES) {
+        let words = shown.words();
+        match shown {
+            AnswerRow::Heading(_) => heading(&words),
+            AnswerRow::Hop(one) => hop(one),
+            AnswerRow::Place(place) => origin(place),
+            AnswerRow::Alike(_) => heading(&format!("         {} {words}", symbols().ellipsis())),
+            AnswerRow::More(_) => {
+                heading(&format!(
+                    "   {} {words}; all with --json",
+                    symbols().ellipsis()
+                ));
+            }
+            AnswerRow::KeptGoing(_) => heading(&format!("{words}; all with --json")),
         }
-    });
-    more(chosen.len());
-    let kept = answer.deciders.len() - count;
-    if kept > 0 {
-        heading(&format!(
-            "{kept} other places could have ended the run earlier; all with --json"
-        ));
     }
+}
+
+fn hop(hop: &Hop) {
+    let frame = hop
+        .frame
+        .map_or_else(String::new, |frame| frame.to_string());
+    let about = hop.object.as_ref();
+    let about = about.map_or_else(String::new, |object| format!("{object}: "));
+    row(&format!(
+        "{frame:>7}  {:<20} {} {}{}",
+        text::line(hop.responder.as_deref().unwrap_or(&hop.step)),
+        painted(DIM, &format!("{:<9}", hop.how)),
+        text::line(&about),
+        text::short(&hop.text, 200)
+    ));
 }
 
 /// Prints why a step is where it is.
 pub(super) fn print_why(why: &WhyNot) {
-    let verb = match why.status.as_str() {
-        "reacted" | "did not react" => "",
-        "never triggered" => "was ",
-        _ => "is ",
-    };
+    let verb = answer_rows::verb_of(why);
     line(&format!(
         "{} {verb}{}",
         painted(BOLD, &text::line(&why.step)),
@@ -173,64 +137,13 @@ pub(super) fn print_why(why: &WhyNot) {
             text::line(&reason.text)
         );
         print_words(&words, 9);
-        plainest(reason.values.iter())
-            .into_iter()
-            .take(MAX_PLACES)
-            .for_each(origin);
+        let values = answer_rows::values_of(reason, MAX_PLACES);
+        values.into_iter().for_each(origin);
     }
-}
-
-/// The places without those that only hold others of them.
-fn plainest<'a>(all: impl Iterator<Item = &'a ValueOrigin>) -> Vec<&'a ValueOrigin> {
-    let all: Vec<&ValueOrigin> = all.collect();
-    let known: BTreeSet<(u64, &str)> = all.iter().map(|one| (one.frame, one.at.as_str())).collect();
-    let holds_another = |one: &ValueOrigin| {
-        let below = format!("{}/", one.at);
-        let mut after = known.range((one.frame, below.as_str())..);
-        after
-            .next()
-            .is_some_and(|(frame, at)| *frame == one.frame && at.starts_with(&below))
-    };
-    all.into_iter().filter(|one| !holds_another(one)).collect()
-}
-
-/// Groups places that differ only in an index, with their number; the latest first, since people
-/// look for what decided last.
-fn group_alike(all: Vec<&ValueOrigin>) -> Vec<(&ValueOrigin, usize)> {
-    let pattern = |one: &ValueOrigin| {
-        let parts = one.name.split(['.', ' ', ':']);
-        let parts = parts.map(|part| match part.parse::<u64>() {
-            Ok(_) => "*",
-            Err(_) => part,
-        });
-        parts.collect::<Vec<_>>().join(" ")
-    };
-    let mut groups: BTreeMap<String, Vec<&ValueOrigin>> = BTreeMap::new();
-    for one in all {
-        groups.entry(pattern(one)).or_default().push(one);
-    }
-    let mut found = Vec::with_capacity(groups.len());
-    for group in groups.into_values() {
-        let latest = group.iter().max_by_key(|one| one.frame);
-        found.extend(latest.map(|latest| (*latest, group.len())));
-    }
-    found
-        .sort_by(|(left, _), (right, _)| (right.frame, &left.name).cmp(&(left.frame, &right.name)));
-    found
 }
 
 fn heading(words: &str) {
     print_words(&painted(DIM, &format!("  {words}")), 4);
-}
-
-fn more(count: usize) {
-    if count > MAX_PLACES {
-        heading(&format!(
-            "   {} and {} more; all with --json",
-            symbols().ellipsis(),
-            count - MAX_PLACES
-        ));
-    }
 }
 
 fn origin(origin: &ValueOrigin) {

@@ -7,6 +7,7 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
+pub(super) use ktsu_history::json_text::is_control;
 use ktsu_ledger::Timestamp;
 
 use super::layout;
@@ -126,22 +127,6 @@ fn escape_where(text: &str, passes: impl Fn(char) -> bool) -> Cow<'_, str> {
         }
     }
     Cow::Owned(clean)
-}
-
-/// Characters that do something instead of showing something.
-pub(super) fn is_control(character: char) -> bool {
-    character.is_control()
-        || matches!(character,
-            // Soft hyphen, Arabic letter mark, Mongolian vowel separator.
-            '\u{ad}' | '\u{61c}' | '\u{180e}'
-            // Zero-width characters and direction marks; U+200D joins emoji and stays.
-            | '\u{200b}' | '\u{200c}' | '\u{200e}' | '\u{200f}'
-            // Line and paragraph separators, direction overrides and embeddings.
-            | '\u{2028}'..='\u{202e}'
-            // Word joiner, invisible operators, direction isolates, deprecated controls.
-            | '\u{2060}'..='\u{206f}'
-            // Byte order mark, interlinear annotation, tags.
-            | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Inspection of recorded runs, without side effects.
 
+pub mod answer_rows;
 pub mod approvals;
 mod argument_lines;
 pub mod checked_run;
@@ -11,8 +12,10 @@ pub mod event_page;
 pub mod find;
 pub mod frame_page;
 pub mod frame_types;
+pub mod frame_window;
 pub mod held_back;
 pub mod indexed_reader;
+pub mod json_text;
 mod judge_usage;
 pub mod kit_comparison;
 pub mod layers;

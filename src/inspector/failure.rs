@@ -10,8 +10,8 @@ use crate::text::Verbatim;
 pub struct FailurePage {
     /// The principal that looks at it.
     pub by: SignedIn,
-    /// True if it is in the place of a page of one run.
-    pub is_of_run: bool,
+    /// The place that it is in.
+    pub place: PagePlace,
     /// What is wrong.
     pub title: String,
     /// In more words.
@@ -22,10 +22,7 @@ pub struct FailurePage {
 
 /// The page of a failure.
 pub fn failure_page(failure: &FailurePage) -> String {
-    let place = match failure.is_of_run {
-        true => PagePlace::Below,
-        false => PagePlace::Top,
-    };
+    let place = failure.place;
     let body = html! {
         div class="head" {
             h1 { (Verbatim(&failure.title)) }

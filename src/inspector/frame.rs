@@ -40,21 +40,71 @@ pub struct SignedIn {
 
 /// The place of a page below `/inspector/`, from which its links begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum PagePlace {
+pub enum PagePlace {
     /// `/inspector/runs`.
     Top,
     /// `/inspector/runs/ID`.
     Below,
+    /// `/inspector/runs/ID/PAGE`.
+    Within,
 }
 
 impl PagePlace {
+    /// The place of the page at a path.
+    pub fn of(path: &str) -> Self {
+        match path.strip_prefix("/inspector/runs/") {
+            Some(run) if run.contains('/') => Self::Within,
+            Some(_) => Self::Below,
+            None => Self::Top,
+        }
+    }
+
     /// A link to something below `/inspector/`: relative, so that pages work behind any prefix.
     pub(crate) fn link(self, to: &str) -> String {
         match self {
             Self::Top => to.to_owned(),
             Self::Below => format!("../{to}"),
+            Self::Within => format!("../../{to}"),
         }
     }
+}
+
+/// A page of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RunTab {
+    Overview,
+    Frames,
+    Why,
+}
+
+/// The navigation between the pages of a run.
+pub(crate) fn run_tabs(place: PagePlace, run_id: &str, current: RunTab) -> Markup {
+    let run = format!("runs/{}", segment(run_id));
+    let tabs = [
+        (RunTab::Overview, "Time line", run.clone()),
+        (RunTab::Frames, "Frames", format!("{run}/frames")),
+        (RunTab::Why, "Why", format!("{run}/why")),
+    ];
+    html! {
+        nav class="tabs" aria-label="Pages of the run" {
+            @for (tab, name, to) in &tabs {
+                a href=(place.link(to)) aria-current=[(*tab == current).then_some("page")] { (name) }
+            }
+        }
+    }
+}
+
+/// The link to a frame among those of its run.
+pub(crate) fn frame_link(place: PagePlace, run_id: &str, seq: u64) -> String {
+    place.link(&format!(
+        "runs/{}/frames?frame={seq}#f{seq}",
+        segment(run_id)
+    ))
+}
+
+/// The run of an inline child, or the run itself.
+pub(crate) fn root_of(run_id: &str) -> &str {
+    run_id.split('/').next().unwrap_or(run_id)
 }
 
 /// A group of pages, as the navigation has them.

@@ -5,6 +5,7 @@
 
 mod failure;
 mod frame;
+mod frames;
 mod inbox;
 mod run;
 mod runs;
@@ -13,12 +14,15 @@ mod status;
 pub mod text;
 pub mod timeline;
 mod units;
+mod why;
 
 pub use failure::{FailurePage, failure_page};
-pub use frame::{Asset, SignedIn, asset};
+pub use frame::{Asset, PagePlace, SignedIn, asset};
+pub use frames::{FramesPage, frames_page};
 pub use inbox::{InboxPage, inbox_page};
 pub use run::{RunPage, ShownStep, run_page};
 pub use runs::{RunsPage, RunsView, runs_page};
+pub use why::{WhyAnswer, WhyPage, why_page};
 
 /// The policy of every page: nothing runs, and nothing is loaded but what the engine serves.
 pub const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'self'; form-action 'self'; \

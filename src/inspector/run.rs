@@ -1,9 +1,11 @@
 //! The page of a run: what it is, how it ended, its time line, and the step that is selected.
 
-use ktsu_history::skeleton::{CallSpan, RunSkeleton, StepSpan};
+use ktsu_history::skeleton::{RunSkeleton, StepSpan};
 use maud::{Markup, html};
 
-use crate::frame::{PagePlace, Section, SignedIn, page, query, segment};
+use crate::frame::{
+    PagePlace, RunTab, Section, SignedIn, frame_link, page, query, root_of, run_tabs, segment,
+};
 use crate::status::{badge, class_of_call};
 use crate::text::{Verbatim, beginning};
 use crate::timeline::{TimelineBar, TimelineDrawing, TimelineRow, TimelineView, layout};
@@ -88,6 +90,7 @@ fn head(shown: &RunPage) -> Markup {
                 " " (Verbatim(&run.version))
             }
             h1 { span class="id" { (Verbatim(&run.run_id)) } " " (badge(run.status.as_str())) }
+            (run_tabs(PLACE, &run.run_id, RunTab::Overview))
             dl class="facts" {
                 div {
                     dt { (duration(run.last_ms)) }
@@ -279,37 +282,66 @@ fn step_panel(shown: &RunPage, path: &str, content: &ShownStep) -> Markup {
             (Verbatim(path)) " "
             @if let Some(step) = span { (badge(step.status.as_str())) }
         }
-        @if let Some(step) = span { (about(step)) }
+        @if let Some(step) = span { (about(shown, step)) }
         @if let Some(error) = &content.error { h3 { "Error" } p class="error" { (Verbatim(error)) } }
         @if let Some(reason) = &content.skip_reason { h3 { "Why it was skipped" } p { (Verbatim(reason)) } }
         @if let Some(output) = &content.output { h3 { "Output" } (value(output)) }
+        (reasons(shown, path, span, content))
         @if let Some(raw) = &content.raw_output { h3 { "Output of the agent" } (value(raw)) }
         @if let Some(step) = span.filter(|step| !step.calls.is_empty()) {
-            (calls(&step.calls, step.earlier_calls))
+            (calls(shown, step))
         }
         p { a href=(link(shown, &none)) { "Close" } }
     }
 }
 
+/// Links to where the output came from, and to why there is none.
+fn reasons(shown: &RunPage, path: &str, span: Option<&StepSpan>, content: &ShownStep) -> Markup {
+    let run = segment(root_of(&shown.run.run_id));
+    let to = |name: &str, value: &str| {
+        let query = query(&[(name, value)]);
+        PLACE.link(&format!("runs/{run}/why{query}"))
+    };
+    let status = span.map_or("", |step| step.status.as_str());
+    let words = match status {
+        _ if content.skip_reason.is_some() => Some("Why it did not run"),
+        "skipped" | "pending" => Some("Why it did not run"),
+        "" | "complete" => None,
+        _ => Some("Why it is not complete"),
+    };
+    html! {
+        @if content.output.is_some() {
+            p { a href=(to("of", &format!("step.{path}"))) { "Where the output came from" } }
+        }
+        @if let Some(words) = words { p { a href=(to("not", path)) { (words) } } }
+    }
+}
+
 /// What a step is, and where it comes in the run.
-fn about(step: &StepSpan) -> Markup {
+fn about(shown: &RunPage, step: &StepSpan) -> Markup {
     html! {
         p class="dim" {
             (Verbatim(&step.kind))
             @if step.attempt > 1 { ", attempt " (step.attempt) }
-            @if let Some(frame) = step.frame { ", from frame " (frame) " on" }
+            @if let Some(seq) = step.frame { ", from frame " (frame(shown, seq)) " on" }
             @if !step.after.is_empty() { ", after " (Verbatim(step.after.join(", "))) }
         }
     }
 }
 
-fn calls(calls: &[CallSpan], earlier: usize) -> Markup {
+/// A link to a frame of the run.
+fn frame(shown: &RunPage, seq: u64) -> Markup {
+    html! { a href=(frame_link(PLACE, root_of(&shown.run.run_id), seq)) { (seq) } }
+}
+
+fn calls(shown: &RunPage, step: &StepSpan) -> Markup {
+    let earlier = step.earlier_calls;
     html! {
         h3 { "Calls, and questions to people" }
         @if earlier > 0 { p class="dim" { (counted(earlier as u64, "earlier one")) " left out" } }
         table class="calls" {
             tbody {
-                @for call in calls {
+                @for call in &step.calls {
                     tr {
                         td { span class={ "dot " (class_of_call(call)) } aria-hidden="true" {} (call.kind.as_words()) }
                         td class="id" { (Verbatim(&call.name)) }
@@ -321,8 +353,8 @@ fn calls(calls: &[CallSpan], earlier: usize) -> Markup {
                         }
                         td class="number" { (cost(call.cost_micro_usd)) }
                         td class="number dim" {
-                            "frame " (call.frame)
-                            @if let Some(result) = call.result { "–" (result) }
+                            "frame " (frame(shown, call.frame))
+                            @if let Some(result) = call.result { "–" (frame(shown, result)) }
                         }
                     }
                 }

@@ -11,6 +11,12 @@ pub(crate) fn moment(at: Timestamp) -> String {
     format!("{date} {time} UTC")
 }
 
+/// `2026-11-24 09:12:44.500`, where the zone is named beside it.
+pub(crate) fn exact_moment(at: Timestamp) -> String {
+    let text = at.to_string().replace('T', " ");
+    text.get(..23).unwrap_or(&text).to_owned()
+}
+
 /// `491 ms`, `12.3 s`, `2 min 14 s`, `3 h 5 min`, `2 d 4 h`.
 pub(crate) fn duration(ms: u64) -> String {
     let (s, min) = (ms / 1_000, ms / 60_000);
@@ -64,5 +70,6 @@ mod tests {
     fn a_moment_names_its_zone() {
         let at = "2026-11-24T09:12:44.500000Z".parse().unwrap();
         assert_eq!(moment(at), "2026-11-24 09:12:44 UTC");
+        assert_eq!(exact_moment(at), "2026-11-24 09:12:44.500");
     }
 }

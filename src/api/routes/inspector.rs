@@ -1,19 +1,22 @@
 //! `GET /inspector/…`: the pages of the inspector.
 
+pub(super) mod frames;
+pub(super) mod why;
+
 use axum::extract::{Path, Request, State};
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{Html, IntoResponse as _, Response};
 use ktsu_inspector::timeline::TimelineView;
 use ktsu_inspector::{
-    CONTENT_SECURITY_POLICY, FailurePage, InboxPage, RunPage, RunsPage, RunsView, ShownStep,
-    SignedIn,
+    CONTENT_SECURITY_POLICY, FailurePage, InboxPage, PagePlace, RunPage, RunsPage, RunsView,
+    ShownStep, SignedIn,
 };
 use ktsu_ledger::CanonicalJson;
 use ktsu_ledger::store::{Cursor, Filter};
 use ktsu_projections::envelope::{EnvelopeFold, ErrorView};
 use ktsu_projections::index::RunRow;
-use ktsu_projections::step_name::StepName;
+use ktsu_projections::step_name::{StepName, scoped_run};
 use serde_json::Value;
 
 use super::home::prefers_html;
@@ -249,6 +252,11 @@ fn pretty(value: &Value) -> String {
     serde_json::to_string_pretty(value).unwrap_or_default()
 }
 
+/// A run or an inline child, as addresses have it.
+fn name_of(run: &RunTarget) -> String {
+    scoped_run(run.stream.name(), &run.scope)
+}
+
 fn signed_in(caller: &Caller) -> SignedIn {
     SignedIn {
         name: caller.principal.id.clone(),
@@ -292,7 +300,7 @@ fn answer(page: String) -> Response {
 pub(super) async fn failures_as_pages(request: Request, next: Next) -> Response {
     let path = request.uri().path();
     let is_page = path.starts_with("/inspector/") && prefers_html(request.headers());
-    let is_of_run = path.starts_with("/inspector/runs/");
+    let place = PagePlace::of(path);
     let response = next.run(request).await;
     let problem = HeaderValue::from_static("application/problem+json");
     if !is_page || response.headers().get(header::CONTENT_TYPE) != Some(&problem) {
@@ -306,7 +314,7 @@ pub(super) async fn failures_as_pages(request: Request, next: Next) -> Response 
         by: SignedIn {
             name: String::new(),
         },
-        is_of_run,
+        place,
         title: said("title"),
         detail: said("detail"),
         hint: Some(said("hint")).filter(|hint| !hint.is_empty()),

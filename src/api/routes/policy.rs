@@ -33,11 +33,14 @@ const HOLD: AccessPolicy = AccessPolicy::Roles(&[Auditor, Admin]);
 const ADMINISTER: AccessPolicy = AccessPolicy::Roles(&[Admin]);
 
 /// Method and path as they are registered.
-pub const TABLE: [(&str, &str, AccessPolicy); 57] = [
+pub const TABLE: [(&str, &str, AccessPolicy); 59] = [
     ("GET", "/", AccessPolicy::Optional),
     ("GET", "/openapi.json", AccessPolicy::Public),
     ("GET", "/inspector/runs", READ),
     ("GET", "/inspector/runs/{id}", READ),
+    // Frames are shown whole to those alone who may read `/runs/{id}/frames`.
+    ("GET", "/inspector/runs/{id}/frames", READ),
+    ("GET", "/inspector/runs/{id}/why", READ),
     ("GET", "/inspector/inbox", READ),
     ("GET", "/inspector/{file}", AccessPolicy::Public),
     ("GET", "/health", AccessPolicy::Public),

@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
+use super::inspector::why;
 use super::policy::{self, AccessPolicy};
 use super::{trace, wire};
 use ktsu_schema::Schema;
@@ -190,6 +191,8 @@ pub(super) fn refine(document: &mut Value) {
     trace["x-exclusive"] = groups.collect();
     let (name, needed) = trace::REQUIRED_TOGETHER;
     trace["x-needs"] = json!({name: needed});
+    let page = &mut document["paths"]["/inspector/runs/{id}/why"]["get"];
+    page["x-exclusive"] = json!([why::EXCLUSIVE]);
     for (method, path, policy) in policy::TABLE {
         let route = document["paths"].get_mut(path);
         if let Some(operation) = route.and_then(|route| route.get_mut(method.to_lowercase())) {

@@ -223,20 +223,26 @@ fn refused(error: TraceError, run: &RunTarget, of: &TraceQuery) -> ProblemDetail
     }
 }
 
-/// The command line has no bound: it works on a machine of its own.
+/// The same for an answer that takes too much work, with the command that has no such bound.
 fn too_large(run: &RunTarget, of: &TraceQuery) -> ProblemDetails {
-    let words =
-        "the answer takes more work than a request may cause; the command line has no such bound";
-    let name = match run.scope.as_str() {
-        "" => run.stream.name().to_owned(),
-        scope => format!("{}/{scope}", run.stream.name()),
-    };
     let asked = match (&of.of, &of.why_not, of.frame) {
         (Some(_), _, _) => " --of PATH".to_owned(),
         (None, Some(_), _) => " --why-not STEP".to_owned(),
         (None, None, Some(frame)) => format!(" {frame}"),
         (None, None, None) => String::new(),
     };
-    let hint = format!("where the ledger is: ktsu trace {name}{asked}");
+    too_much_work(run, "trace", &asked)
+}
+
+/// The error for an answer that takes too much work. The command line has no bound: it works on a
+/// machine of its own.
+pub(super) fn too_much_work(run: &RunTarget, command: &str, asked: &str) -> ProblemDetails {
+    let words =
+        "the answer takes more work than a request may cause; the command line has no such bound";
+    let name = match run.scope.as_str() {
+        "" => run.stream.name().to_owned(),
+        scope => format!("{}/{scope}", run.stream.name()),
+    };
+    let hint = format!("where the ledger is: ktsu {command} {name}{asked}");
     ProblemDetails::new(ErrorCode::TraceTooLarge, words).with_hint(hint)
 }

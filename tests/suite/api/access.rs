@@ -11,12 +11,12 @@ use super::describe::{Case, Described};
 use crate::support::sink::Reply;
 use crate::support::{Client, KitDir, Lab, Sink, guarded};
 
-const ROLES: [&str; 6] = [
+pub(super) const ROLES: [&str; 6] = [
     "viewer", "operator", "approver", "auditor", "admin", "runtime",
 ];
 
 /// A principal of each role, named after it.
-fn environment() -> String {
+pub(super) fn environment() -> String {
     let mut text = "egress: {allow: [127.0.0.1]}\nvariables:\n".to_owned();
     for role in ROLES {
         text.push_str(&format!("  T_{role}: {}\n", token(role)));
@@ -29,11 +29,11 @@ fn environment() -> String {
     text
 }
 
-fn token(role: &str) -> String {
+pub(super) fn token(role: &str) -> String {
     format!("token-of-{role}")
 }
 
-fn kit() -> KitDir {
+pub(super) fn kit() -> KitDir {
     KitDir::new(&[
         (
             "hello",
@@ -52,7 +52,7 @@ pipeline: []
     ])
 }
 
-const HOOK: (&str, &str) = ("HOOK", "s3cr3t-hook");
+pub(super) const HOOK: (&str, &str) = ("HOOK", "s3cr3t-hook");
 
 /// Who may call a route, and what it then answers to an empty body.
 enum Row {
@@ -86,7 +86,9 @@ fn row(method: &str, route: &str) -> Option<Row> {
             | "/runs/{id}/skeleton"
             | "/inspector/runs"
             | "/inspector/inbox"
-            | "/inspector/runs/{id}",
+            | "/inspector/runs/{id}"
+            | "/inspector/runs/{id}/frames"
+            | "/inspector/runs/{id}/why",
         ) => Row::Roles(readers, 200),
         ("GET", "/diff") => Row::Roles(readers, 400),
         ("GET", "/runs/{id}/world") => Row::Roles(readers, 409),

@@ -192,7 +192,10 @@ fn route_of(path: &str) -> String {
     if let Some(rest) = path.strip_prefix("/inspector/") {
         return match rest.strip_prefix("runs") {
             Some("") => path.to_owned(),
-            Some(run) if run.starts_with('/') => "/inspector/runs/{id}".to_owned(),
+            Some(run) if run.starts_with('/') => match run[1..].split_once('/') {
+                Some((_, page)) => format!("/inspector/runs/{{id}}/{page}"),
+                None => "/inspector/runs/{id}".to_owned(),
+            },
             None if rest == "inbox" => path.to_owned(),
             _ => "/inspector/{file}".to_owned(),
         };
@@ -227,7 +230,7 @@ async fn parameters_say_what_they_take_and_whether_they_are_needed() {
             }
         }
     }
-    assert_eq!(found, 78);
+    assert_eq!(found, 85);
     let attempt = |below| ["run", "step", "token"].map(|name| (below, name));
     let mut expected = BTreeSet::from([
         ("/runs/{id}/steps/{step}/resume/link", "token"),

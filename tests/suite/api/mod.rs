@@ -8,6 +8,7 @@ mod compared;
 mod describe;
 mod evals;
 mod follow;
+mod frames_page;
 mod hold;
 mod home;
 mod idempotency;

@@ -7,10 +7,10 @@ use crate::support::client::Answer;
 use crate::support::model::{self, KEY, Model, Said};
 use crate::support::{KitDir, Lab};
 
-const BROWSER: &str = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
+pub(super) const BROWSER: &str = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
 
 /// Texts that would run, load or hide something if they were markup.
-const HOSTILE: [&str; 8] = [
+pub(super) const HOSTILE: [&str; 8] = [
     "<script>alert(1)</script>",
     "\"><img src=x onerror=alert(1)>",
     "'><svg onload=alert(1)>",
@@ -39,6 +39,25 @@ pub(super) async fn all(api: &Described, run: &str) {
     let shown = api.get(&page).await;
     assert_eq!(shown.status, 200);
     assert_eq!(api.get(&format!("{page}?idle=x")).await.status, 400);
+    for (below, status) in [
+        ("frames", 200),
+        ("frames?frame=1", 200),
+        ("frames?from=x", 400),
+        ("why", 200),
+        ("why?of=output", 200),
+        ("why?not=absent", 200),
+        ("why?of=", 400),
+        ("why?of=output&not=greet", 400),
+    ] {
+        let answer = api.get(&format!("{page}/{below}")).await;
+        assert_eq!(answer.status, status, "{below}");
+    }
+    for run in ["absent", run.get(..8).unwrap()] {
+        for below in ["frames", "why"] {
+            let path = format!("/inspector/runs/{run}/{below}");
+            assert!([404, 409].contains(&api.get(&path).await.status), "{path}");
+        }
+    }
     assert_eq!(api.get("/inspector/runs/absent").await.status, 404);
     let several = format!("/inspector/runs/{}", run.get(..8).unwrap());
     assert_eq!(api.get(&several).await.status, 409);
@@ -63,7 +82,7 @@ fn header<'a>(answer: &'a Answer, name: &str) -> &'a str {
 }
 
 /// A page loads its style sheet, runs nothing, and says so to the browser.
-fn is_harmless(page: &Answer) {
+pub(super) fn is_harmless(page: &Answer) {
     assert_eq!(page.kind(), "text/html; charset=utf-8");
     let policy = header(page, "content-security-policy");
     assert!(

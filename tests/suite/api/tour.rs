@@ -292,6 +292,8 @@ async fn foreign(api: &Described, run: &str) {
             ("POST", "/invoke/hello".to_owned()),
             ("GET", format!("/runs/{run}")),
             ("GET", format!("/inspector/runs/{run}")),
+            ("GET", format!("/inspector/runs/{run}/frames")),
+            ("GET", format!("/inspector/runs/{run}/why")),
             ("GET", format!("/runs/{run}/envelope")),
             ("GET", format!("/runs/{run}/frames")),
             ("GET", format!("/runs/{run}/trace")),

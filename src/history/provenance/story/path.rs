@@ -143,7 +143,10 @@ fn in_step(envelope: &Tracked, position: u32, rest: &[String]) -> Option<String>
                 // An item of a fan-out, by its name: `read.2.field`.
                 let item = first.bytes().all(|byte| byte.is_ascii_digit());
                 let results = format!("{output}/results/{first}");
-                item.then(|| pointer(&results, below)).flatten()
+                // Where too many others failed, the step has no results, and the item has its own.
+                let own = format!("{step}/items/{first}/output");
+                item.then(|| pointer(&results, below).or_else(|| pointer(&own, below)))
+                    .flatten()
             }),
         None => pointer(&output, rest).or_else(|| pointer(&step, &["status".to_owned()])),
     }

@@ -1,0 +1,118 @@
+//! `GET /inspector/runs/{id}/frames`: the page of the frames of a run.
+
+use axum::extract::State;
+use axum::http::Method;
+use axum::response::Response;
+use ktsu_history::frame_window::{self, FrameWanted, FrameWindowError};
+use ktsu_history::work_meter::WorkMeter;
+use ktsu_inspector::FramesPage;
+use ktsu_ledger::store::Reader;
+use ktsu_orchestrator::{Orchestrator, ReadKind};
+use ktsu_projections::index::RunRow;
+use ktsu_server::ProblemDetails;
+
+use super::super::parameter::{MAX_NUMBER, Parameter, ParameterKind};
+use super::super::query::{Query, QueryParameters, RawQuery};
+use super::super::trace::too_much_work;
+use super::super::{RunTarget, no_such_run, policy};
+use super::{answer, name_of, signed_in};
+use crate::access::{Caller, TraceWork, forbidden};
+
+/// The frames that a page shows.
+#[derive(Debug)]
+pub(in crate::routes) struct FramesPageQuery(FrameWanted);
+
+impl QueryParameters for FramesPageQuery {
+    const PARAMETERS: &'static [Parameter] = &[
+        Parameter::new(
+            "type",
+            ParameterKind::Any,
+            "Only frames whose type begins like this; all if it is empty, as in the form of the page.",
+        ),
+        Parameter::new(
+            "step",
+            ParameterKind::Any,
+            "Only frames about this step or item, or inside it: `call/inner`, `classify.8`; all if it is empty.",
+        ),
+        Parameter::new(
+            "actor",
+            ParameterKind::Any,
+            "Only frames of this actor; all if it is empty.",
+        ),
+        Parameter::new(
+            "from",
+            ParameterKind::Number(0..=MAX_NUMBER),
+            "The number from which on frames are shown, 500 at the most. If absent, those around `frame`, or \
+             the first ones.",
+        ),
+        Parameter::new(
+            "frame",
+            ParameterKind::Number(0..=MAX_NUMBER),
+            "The frame that is shown whole beside the others.",
+        ),
+    ];
+
+    fn read(given: &RawQuery) -> Result<Self, ProblemDetails> {
+        Ok(Self(FrameWanted {
+            kind: given.owned("type").unwrap_or_default(),
+            step: given.owned("step").unwrap_or_default(),
+            actor: given.owned("actor").unwrap_or_default(),
+            from: given.number("from"),
+            frame: given.number("frame"),
+        }))
+    }
+}
+
+/// The page of the frames of a run, for people.
+#[utoipa::path(get, path = "/inspector/runs/{id}/frames", operation_id = "frames_page",
+    params(RunTarget, Query::<FramesPageQuery>),
+    responses((status = 200, body = String, content_type = "text/html")))]
+pub(in crate::routes) async fn frames(
+    State(orchestrator): State<Orchestrator>,
+    caller: Caller,
+    TraceWork(most): TraceWork,
+    run: RunTarget,
+    Query(FramesPageQuery(wanted)): Query<FramesPageQuery>,
+) -> Result<Response, ProblemDetails> {
+    let read = orchestrator
+        .readers()
+        .with_kind(ReadKind::Search, move |reader| {
+            read_page(reader, &run, wanted, &caller, most)
+        });
+    let page = read.await?;
+    Ok(answer(ktsu_inspector::frames_page(&page)))
+}
+
+fn read_page(
+    reader: &dyn Reader,
+    run: &RunTarget,
+    wanted: FrameWanted,
+    caller: &Caller,
+    most: u64,
+) -> Result<FramesPage, ProblemDetails> {
+    let mut meter = WorkMeter::limited_to(most);
+    let read = frame_window::window(reader, &run.stream, &run.scope, &wanted, &mut meter);
+    let window = read.map_err(|error| match error {
+        FrameWindowError::Store(error) => error.into(),
+        FrameWindowError::TooLarge(_) => too_much_work(run, "frames", ""),
+    })?;
+    let mut window = window.ok_or_else(no_such_run)?;
+    // What is recorded has parts of the definition and all payloads, which not every reader may see.
+    let whole = policy::of(&Method::GET, "/runs/{id}/frames");
+    let closed = whole.filter(|whole| !caller.may(*whole));
+    if let (Some(_), Some(opened)) = (closed, &mut window.opened) {
+        opened.json.clear();
+        opened.hash.clear();
+        opened.external.clear();
+    }
+    let row = reader.row(&run.stream).ok().flatten();
+    let row = row.and_then(|row| serde_json::from_str::<RunRow>(row.row.as_str()).ok());
+    Ok(FramesPage {
+        by: signed_in(caller),
+        run_id: name_of(run),
+        branch_of: row.and_then(|row| row.parent_run_id.zip(row.fork_position)),
+        wanted,
+        window,
+        closed: closed.map(|policy| forbidden(policy).detail),
+    })
+}
