@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::body::Body;
 use axum::extract::{FromRequestParts, MatchedPath, Request};
@@ -20,6 +21,7 @@ use parking_lot::RwLock;
 
 use super::judges::JudgeModels;
 use super::routes::policy::{self, AccessPolicy};
+use super::sessions::BrowserSessions;
 use super::streams::StreamLimits;
 use ktsu_codes::ErrorCode;
 use ktsu_contract::TOKEN_HEADER;
@@ -29,6 +31,7 @@ use ktsu_environment::principals::{LOCAL, PrincipalRole};
 use ktsu_orchestrator::References;
 use ktsu_server::ProblemDetails;
 use ktsu_server::body::BodyLimit;
+use ktsu_server::origin::PAGES;
 
 /// The word in frames for a caller that showed no token.
 const UNAUTHENTICATED: &str = "none";
@@ -78,6 +81,8 @@ pub struct Access {
     pub streams: StreamLimits,
     /// The models that checks may ask.
     pub models: JudgeModels,
+    /// The sessions of browsers.
+    pub sessions: BrowserSessions,
 }
 
 /// The caller of a request; an axum extractor. Fails if the policy of the route provides no caller.
@@ -89,6 +94,8 @@ pub struct Caller {
     pub is_admin: bool,
     /// True if it may steer what others started.
     pub may_operate: bool,
+    /// True if a session of a browser shows who it is.
+    pub by_session: bool,
     roles: BTreeSet<PrincipalRole>,
 }
 
@@ -102,8 +109,14 @@ impl Caller {
             },
             is_admin: true,
             may_operate: true,
+            by_session: false,
             roles: BTreeSet::from([PrincipalRole::Admin]),
         }
+    }
+
+    /// Its roles, by the words of the environment file.
+    pub fn roles(&self) -> impl Iterator<Item = &'static str> {
+        self.roles.iter().map(|role| role.as_str())
     }
 
     /// Returns `true` if it has a role, by the word of the environment file.
@@ -149,6 +162,7 @@ impl Caller {
             may_operate: [PrincipalRole::Operator, PrincipalRole::Admin]
                 .iter()
                 .any(|role| known.roles.contains(role)),
+            by_session: false,
             roles: known.roles.clone(),
         }
     }
@@ -177,6 +191,10 @@ pub struct LocalInvocation {
     pub references: Option<Arc<References>>,
 }
 
+/// A request that a form of a page makes: cookies count for it. No request of another process has it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FromForm;
+
 /// The most work that the answer to a trace may take, in units of about a microsecond.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TraceWork(pub(crate) u64);
@@ -197,7 +215,10 @@ pub async fn authorize(access: Access, mut request: Request<Body>, next: Next) -
     let Some(policy) = policy::of(request.method(), path) else {
         return not_allowed(path);
     };
-    match access.caller(policy, request.headers()) {
+    let counts_cookies =
+        path.starts_with(PAGES) || request.extensions().get::<FromForm>().is_some();
+    let cookies = counts_cookies.then_some(&access.sessions);
+    match access.caller(policy, request.headers(), cookies) {
         Ok(Some(mut caller)) => {
             if let Some(ScriptedCaller(id)) = request.extensions_mut().remove() {
                 caller.principal = Principal {
@@ -230,7 +251,7 @@ fn not_allowed(path: &str) -> Response {
 }
 
 impl Access {
-    /// The caller, if the route needs one.
+    /// The caller, if the route needs one; `cookies` where those count.
     ///
     /// # Errors
     /// The caller is unknown, or has none of the roles.
@@ -238,6 +259,7 @@ impl Access {
         &self,
         policy: AccessPolicy,
         headers: &HeaderMap,
+        cookies: Option<&BrowserSessions>,
     ) -> Result<Option<Caller>, ProblemDetails> {
         let roles = match policy {
             AccessPolicy::Public | AccessPolicy::Attempt => return Ok(None),
@@ -248,15 +270,19 @@ impl Access {
         if principals.is_empty() {
             return Ok(Some(Caller::local()));
         }
-        let Some(token) = token(headers)? else {
-            return match self.within {
-                true => Ok(Some(Caller::local())),
-                false => Err(unauthorized()),
-            };
+        let by_cookie = || cookies?.principal(headers, &principals, Instant::now());
+        let token = token(headers)?;
+        let known = match token {
+            Some(token) => principals.authenticate(token),
+            None if self.within => return Ok(Some(Caller::local())),
+            None => by_cookie(),
         };
-        let known = principals.authenticate(token).ok_or_else(unauthorized)?;
+        let known = known.ok_or_else(unauthorized)?;
         if roles.iter().any(|role| known.roles.contains(role)) {
-            return Ok(Some(Caller::of(known)));
+            return Ok(Some(Caller {
+                by_session: token.is_none(),
+                ..Caller::of(known)
+            }));
         }
         Err(forbidden(policy))
     }

@@ -6,5 +6,6 @@ pub mod ids;
 pub mod judges;
 mod problems;
 pub mod routes;
+pub mod sessions;
 mod stream_opener;
 pub mod streams;

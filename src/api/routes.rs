@@ -9,6 +9,8 @@ mod command;
 mod diff;
 mod evals;
 mod events;
+mod form_fields;
+mod forms;
 mod frames;
 mod health;
 mod hold;
@@ -109,15 +111,19 @@ pub fn router_for(orchestrator: Orchestrator, access: Access) -> Router {
         .layer(from_fn(move |request, next| {
             refer_to_owner(standby.clone(), request, next)
         }))
+        .layer(from_fn(forms::as_json))
         .layer(Extension(access.models.clone()))
+        .layer(Extension(access.clone()))
         .layer(from_fn(move |request, next| {
             access::authorize(access.clone(), request, next)
         }))
-        .layer(from_fn(inspector::failures_as_pages));
+        .layer(from_fn(inspector::failed::failures_as_pages));
     let router = ktsu_server::guarded_as(router, names);
     // `R/call` may be written with raw slashes; the routes below know one segment a run.
     let inner = tower::util::MapRequest::new(router, paths::join_scopes);
-    Router::new().fallback_service(inner)
+    Router::new()
+        .fallback_service(inner)
+        .layer(from_fn(forms::as_requests))
 }
 
 /// Answers at a standby what reads, and refers what changes something to the owner of the ledger, where that is
@@ -183,6 +189,8 @@ fn documented_router() -> OpenApiRouter<Orchestrator> {
         .routes(routes!(inspector::frames::frames))
         .routes(routes!(inspector::why::why))
         .routes(routes!(inspector::inbox))
+        .routes(routes!(inspector::sign_in::page, inspector::sign_in::begin))
+        .routes(routes!(inspector::sign_in::end))
         .routes(routes!(inspector::asset))
         .routes(routes!(health::health))
         .routes(routes!(metrics::metrics))

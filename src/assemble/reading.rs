@@ -20,6 +20,7 @@ use super::{OpenEngineError, Setup, delivery, values};
 use ktsu_api::access::{Access, PrincipalsInForce};
 use ktsu_api::judges::JudgeModels;
 use ktsu_api::routes;
+use ktsu_api::sessions::BrowserSessions;
 use ktsu_api::streams::StreamLimits;
 use ktsu_damage::{self as damage, Damage, DamageReportingReader};
 use ktsu_egress as egress;
@@ -66,6 +67,8 @@ pub async fn open(setup: Setup) -> Result<ReadOnlyEngine, OpenEngineError> {
     let file = setup.environment.as_ref();
     let limits = file.map(|file| file.limits.clone()).unwrap_or_default();
     let damage = search(&setup.ledger)?;
+    let sessions =
+        BrowserSessions::of_ledger(&setup.ledger.to_string(), setup.certificates.is_some());
     let certificates = setup.certificates.clone();
     let asks_tokens = !principals.is_empty();
     let listener = listen(setup.listen, asks_tokens, certificates.as_ref()).await?;
@@ -121,6 +124,7 @@ pub async fn open(setup: Setup) -> Result<ReadOnlyEngine, OpenEngineError> {
     let most = server_limits(limits.connections);
     let in_force = PrincipalsInForce::from(principals);
     let access = |within, streams| Access {
+        sessions: sessions.clone(),
         models: JudgeModels::default(),
         principals: in_force.clone(),
         within,

@@ -31,6 +31,7 @@ use super::setup::{Agents, Setup};
 use super::{delivery, disk_full, key, ledger, ledger_status, notary, values};
 use ktsu_api::access::{Access, PrincipalsInForce};
 use ktsu_api::routes;
+use ktsu_api::sessions::BrowserSessions;
 use ktsu_api::streams::StreamLimits;
 use ktsu_damage::Damage;
 use ktsu_egress as egress;
@@ -505,8 +506,11 @@ fn routers(
     agents: &Workers,
     in_force: &PrincipalsInForce,
 ) -> Routers {
-    let limits = values.limits();
+    let (limits, setup) = (values.limits(), &values.setup);
+    let sessions =
+        BrowserSessions::of_ledger(&setup.ledger.to_string(), setup.certificates.is_some());
     let access = |within, streams| Access {
+        sessions: sessions.clone(),
         models: agents.models.clone(),
         principals: in_force.clone(),
         within,

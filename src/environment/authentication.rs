@@ -30,6 +30,13 @@ pub struct ResolvedPrincipal {
     secrets: BTreeMap<String, Secret>,
 }
 
+impl ResolvedPrincipal {
+    /// The digest of its token.
+    pub fn token_digest(&self) -> Hash {
+        Hash::of(self.token.expose().as_bytes())
+    }
+}
+
 /// Everybody who may ask. Without principals nobody is asked who they are.
 #[derive(Debug, Clone, Default)]
 pub struct Principals {
@@ -109,6 +116,12 @@ impl Principals {
         }
         let place = bool::from(any).then_some(found)?;
         self.known.get(usize::try_from(place).ok()?)
+    }
+
+    /// The principal whose token has this digest.
+    pub fn with_digest(&self, digest: &Hash) -> Option<&ResolvedPrincipal> {
+        let mut known = self.known.iter();
+        known.find(|known| known.digest == *digest.as_bytes())
     }
 
     /// The token of the first principal with a role: what a service shows of itself.

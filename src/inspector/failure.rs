@@ -18,6 +18,8 @@ pub struct FailurePage {
     pub detail: String,
     /// What to do next.
     pub hint: Option<String>,
+    /// The page from which a form was sent, below `/inspector/`.
+    pub back: Option<String>,
 }
 
 /// The page of a failure.
@@ -28,7 +30,12 @@ pub fn failure_page(failure: &FailurePage) -> String {
             h1 { (Verbatim(&failure.title)) }
             p class="dim" { (Verbatim(&failure.detail)) }
             @if let Some(hint) = &failure.hint { p { (Verbatim(hint)) } }
-            p { a href=(place.link("runs")) { "All runs" } }
+            p {
+                @match &failure.back {
+                    Some(back) => a class="button" href=(place.link(back)) { "Back" },
+                    None => a href=(place.link("runs")) { "All runs" },
+                }
+            }
         }
     };
     page(place, Section::None, &failure.title, &failure.by, &body)

@@ -34,38 +34,48 @@ pub fn asset(name: &str) -> Option<Asset> {
 /// The principal that looks at a page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SignedIn {
-    /// Its name.
+    /// Its name; empty if none is known.
     pub name: String,
+    /// True if it has a session, which it may end.
+    pub by_session: bool,
+}
+
+impl SignedIn {
+    /// On pages that are shown to everybody.
+    pub fn nobody() -> Self {
+        Self {
+            name: String::new(),
+            by_session: false,
+        }
+    }
 }
 
 /// The place of a page below `/inspector/`, from which its links begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PagePlace {
-    /// `/inspector/runs`.
-    Top,
-    /// `/inspector/runs/ID`.
-    Below,
-    /// `/inspector/runs/ID/PAGE`.
-    Within,
+pub struct PagePlace {
+    /// How many folders it is below that.
+    depth: usize,
 }
 
 impl PagePlace {
+    /// `/inspector/runs`.
+    pub(crate) const TOP: Self = Self { depth: 0 };
+    /// `/inspector/runs/ID`.
+    pub(crate) const BELOW: Self = Self { depth: 1 };
+    /// `/inspector/runs/ID/PAGE`.
+    pub(crate) const WITHIN: Self = Self { depth: 2 };
+
     /// The place of the page at a path.
     pub fn of(path: &str) -> Self {
-        match path.strip_prefix("/inspector/runs/") {
-            Some(run) if run.contains('/') => Self::Within,
-            Some(_) => Self::Below,
-            None => Self::Top,
+        let below = path.strip_prefix("/inspector/").unwrap_or_default();
+        Self {
+            depth: below.matches('/').count(),
         }
     }
 
     /// A link to something below `/inspector/`: relative, so that pages work behind any prefix.
-    pub(crate) fn link(self, to: &str) -> String {
-        match self {
-            Self::Top => to.to_owned(),
-            Self::Below => format!("../{to}"),
-            Self::Within => format!("../../{to}"),
-        }
+    pub fn link(self, to: &str) -> String {
+        format!("{}{to}", "../".repeat(self.depth))
     }
 }
 
@@ -143,6 +153,9 @@ pub(crate) fn page(
                         a href=(place.link("inbox")) aria-current=[current(Section::Inbox)] { "Inbox" }
                     }
                     span class="who" { (Verbatim(&by.name)) }
+                    @if by.by_session {
+                        form method="post" action=(place.link("sign-out")) { button class="link" { "Sign out" } }
+                    }
                 }
                 main id="main" { (body) }
                 footer { "All times are UTC." }

@@ -33,7 +33,7 @@ pub struct FramesPage {
     pub closed: Option<String>,
 }
 
-const PLACE: PagePlace = PagePlace::Within;
+const PLACE: PagePlace = PagePlace::WITHIN;
 
 /// The page of the frames of a run.
 pub fn frames_page(shown: &FramesPage) -> String {

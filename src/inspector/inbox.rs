@@ -7,6 +7,7 @@ use ktsu_projections::person_requests::PersonRequest;
 use ktsu_projections::step_name::path_in;
 use maud::{Markup, html};
 
+use crate::decide::{Permissions, question_form};
 use crate::frame::{PagePlace, Section, SignedIn, page, query, segment};
 use crate::run::value;
 use crate::text::Verbatim;
@@ -17,13 +18,15 @@ use crate::units::{counted, moment};
 pub struct InboxPage {
     /// The principal that looks at it.
     pub by: SignedIn,
+    /// What it may do.
+    pub may: Permissions,
     /// The questions, the oldest first.
     pub requests: Vec<PersonRequest>,
     /// Where the next page begins.
     pub next: Option<String>,
 }
 
-const PLACE: PagePlace = PagePlace::Top;
+const PLACE: PagePlace = PagePlace::TOP;
 
 /// The page of what waits for people.
 pub fn inbox_page(inbox: &InboxPage) -> String {
@@ -38,7 +41,7 @@ pub fn inbox_page(inbox: &InboxPage) -> String {
         @if inbox.requests.is_empty() {
             div class="empty" { p { "Nothing waits for people." } }
         }
-        @for request in &inbox.requests { (entry(request)) }
+        @for request in &inbox.requests { (entry(inbox, request)) }
         @if let Some(next) = &inbox.next {
             nav class="pages" aria-label="More questions" {
                 a class="button" href={ "inbox" (query(&[("cursor", next)])) } { "Newer" }
@@ -48,7 +51,7 @@ pub fn inbox_page(inbox: &InboxPage) -> String {
     page(PLACE, Section::Inbox, "Inbox", &inbox.by, &body)
 }
 
-fn entry(request: &PersonRequest) -> Markup {
+fn entry(inbox: &InboxPage, request: &PersonRequest) -> Markup {
     let (run, scope) = request
         .run_id()
         .split_once('/')
@@ -69,7 +72,10 @@ fn entry(request: &PersonRequest) -> Markup {
                 }
             }
             (content(request))
-            (how(request))
+            @match inbox.may.answers(request) {
+                true => (question_form(PLACE, request, "inbox")),
+                false => (how(request)),
+            }
         }
     }
 }
@@ -112,7 +118,7 @@ fn content(request: &PersonRequest) -> Markup {
     }
 }
 
-/// How it is decided: no page does it yet.
+/// How it is decided by those who may.
 fn how(request: &PersonRequest) -> Markup {
     let id = request.id();
     html! {

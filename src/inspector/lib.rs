@@ -3,6 +3,7 @@
 //! A page is a pure function of what it shows and of its address, which is its whole state. Pages load
 //! one style sheet and run no script; everything from data is text ([`text::Verbatim`]).
 
+mod decide;
 mod failure;
 mod frame;
 mod frames;
@@ -10,18 +11,21 @@ mod inbox;
 mod run;
 mod runs;
 mod scale;
+mod sign_in;
 mod status;
 pub mod text;
 pub mod timeline;
 mod units;
 mod why;
 
+pub use decide::Permissions;
 pub use failure::{FailurePage, failure_page};
 pub use frame::{Asset, PagePlace, SignedIn, asset};
 pub use frames::{FramesPage, frames_page};
 pub use inbox::{InboxPage, inbox_page};
 pub use run::{RunPage, ShownStep, run_page};
 pub use runs::{RunsPage, RunsView, runs_page};
+pub use sign_in::{SignInPage, sign_in_page};
 pub use why::{WhyAnswer, WhyPage, why_page};
 
 /// The policy of every page: nothing runs, and nothing is loaded but what the engine serves.

@@ -3,6 +3,7 @@
 use ktsu_history::skeleton::{RunSkeleton, StepSpan};
 use maud::{Markup, html};
 
+use crate::decide::{Permissions, run_forms};
 use crate::frame::{
     PagePlace, RunTab, Section, SignedIn, frame_link, page, query, root_of, run_tabs, segment,
 };
@@ -21,6 +22,8 @@ const OFFER_IDLE: f64 = 50.0;
 pub struct RunPage {
     /// The principal that looks at it.
     pub by: SignedIn,
+    /// What it may do.
+    pub may: Permissions,
     /// The run.
     pub run: RunSkeleton,
     /// How its time line is looked at.
@@ -46,7 +49,7 @@ pub struct ShownStep {
     pub skip_reason: Option<String>,
 }
 
-const PLACE: PagePlace = PagePlace::Below;
+const PLACE: PagePlace = PagePlace::BELOW;
 
 /// The page of a run.
 pub fn run_page(shown: &RunPage) -> String {
@@ -109,7 +112,10 @@ fn head(shown: &RunPage) -> Markup {
                 div { dt { (Verbatim(&run.principal)) } dd { (moment(run.created_at)) } }
                 div { dt { (counted(run.frames, "frame")) } dd { (counted(totals.tool_calls, "tool call")) } }
                 @if run.waiting > 0 {
-                    div { dt { (counted(run.waiting as u64, "question")) } dd { "waiting for people" } }
+                    div {
+                        dt { a href=(PLACE.link("inbox")) { (counted(run.waiting as u64, "question")) } }
+                        dd { "waiting for people" }
+                    }
                 }
                 @if let Some(branch) = &run.branch {
                     div {
@@ -121,6 +127,7 @@ fn head(shown: &RunPage) -> Markup {
                     }
                 }
             }
+            @if shown.may.operate { (run_forms(PLACE, run)) }
             @if let Some(paused) = &run.paused { p class="note" { "Paused " (Verbatim(paused)) } }
             @if let Some(cancelled) = &run.cancelled { p class="note" { "Stopped " (Verbatim(cancelled)) } }
             @if let Some(error) = &shown.error { p class="note error" { (Verbatim(error)) } }

@@ -34,7 +34,7 @@ pub struct RunsPage {
     pub is_later: bool,
 }
 
-const PLACE: PagePlace = PagePlace::Top;
+const PLACE: PagePlace = PagePlace::TOP;
 
 /// The page of all runs.
 pub fn runs_page(runs: &RunsPage) -> String {

@@ -58,7 +58,7 @@ pub enum WhyAnswer {
     },
 }
 
-const PLACE: PagePlace = PagePlace::Within;
+const PLACE: PagePlace = PagePlace::WITHIN;
 
 /// The page of reasons.
 pub fn why_page(shown: &WhyPage) -> String {

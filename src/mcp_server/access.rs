@@ -109,7 +109,7 @@ impl ToolPrincipals {
         if let Some(token) = caller.token() {
             headers.insert(TOKEN_HEADER, token.clone());
         }
-        let known = access.caller(policy_of(route)?, &headers)?;
+        let known = access.caller(policy_of(route)?, &headers, None)?;
         let may_operate = known.is_some_and(|caller: Caller| caller.may_operate);
         Ok(Admission { may_operate })
     }

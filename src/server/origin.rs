@@ -13,10 +13,13 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use axum::extract::Request;
-use axum::http::{HeaderMap, HeaderName, header};
+use axum::http::{HeaderMap, HeaderName, Method, header};
 
 use crate::ProblemDetails;
 use ktsu_codes::ErrorCode;
+
+/// The paths of pages for people begin with it. A link of another site may lead to them.
+pub const PAGES: &str = "/inspector/";
 
 /// The host names that requests may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,8 +51,7 @@ fn check_same_site(request: Request) -> Result<Request, ProblemDetails> {
         let named = origin.split_once("://").map(|(_, host)| host.as_bytes());
         named.is_some_and(|named| asked.is_some_and(|asked| asked.eq_ignore_ascii_case(named)))
     };
-    let site = HeaderName::from_static("sec-fetch-site");
-    if all(headers, &header::ORIGIN, own) && all(headers, &site, |site| site != "cross-site") {
+    if all(headers, &header::ORIGIN, own) && (is_of_site(headers) || follows_link(&request)) {
         return Ok(request);
     }
     let words = "the request comes from a page of another site";
@@ -71,11 +73,47 @@ fn check_loopback(request: Request) -> Result<Request, ProblemDetails> {
     if !all(request.headers(), &header::ORIGIN, is_loopback_origin) {
         return refused("the request comes from a page of another site");
     }
-    let site = HeaderName::from_static("sec-fetch-site");
-    if !all(request.headers(), &site, |site| site != "cross-site") {
+    if !is_of_site(request.headers()) && !follows_link(&request) {
         return refused("the request comes from another site");
     }
     Ok(request)
+}
+
+/// Returns `true` unless a browser says that a page of another site sends it.
+fn is_of_site(headers: &HeaderMap) -> bool {
+    let site = HeaderName::from_static("sec-fetch-site");
+    all(headers, &site, |site| site != "cross-site")
+}
+
+/// Returns `true` if a browser shows a page in a tab of its own: what is there is read by its user alone.
+fn follows_link(request: &Request) -> bool {
+    let is = |name: &'static str, value: &str| {
+        let found = request.headers().get(name);
+        found.is_some_and(|found| found.as_bytes() == value.as_bytes())
+    };
+    request.method() == Method::GET
+        && request.uri().path().starts_with(PAGES)
+        && is("sec-fetch-mode", "navigate")
+        && is("sec-fetch-dest", "document")
+}
+
+/// Checks that a form was sent by a page of this service.
+///
+/// # Errors
+/// [`ErrorCode::ForeignOrigin`]. A form of a page of another port of the same machine is refused, too.
+pub fn check_form_origin(headers: &HeaderMap) -> Result<(), ProblemDetails> {
+    let asked = headers.get(header::HOST).map(|host| host.as_bytes());
+    let origin = headers.get(header::ORIGIN).map(|origin| origin.as_bytes());
+    let named = origin.and_then(|origin| {
+        let after = origin.windows(3).position(|part| part == b"://")?;
+        origin.get(after + 3..)
+    });
+    if named.is_some() && named == asked {
+        return Ok(());
+    }
+    let words = "the form does not come from a page of this service";
+    Err(ProblemDetails::new(ErrorCode::ForeignOrigin, words)
+        .with_hint("a proxy in front has to pass on the header Host as the browser sends it"))
 }
 
 /// Returns `true` if every value of a header passes; one that is no text does not.
@@ -158,6 +196,69 @@ mod tests {
         for site in ["same-origin", "same-site", "none"] {
             assert_eq!(code("/", &[("sec-fetch-site", site)]).await, None);
         }
+    }
+
+    #[tokio::test]
+    async fn a_link_of_another_site_leads_to_a_page_and_nothing_else_comes_from_there() {
+        let link = [
+            ("host", "localhost:5050"),
+            ("sec-fetch-site", "cross-site"),
+            ("sec-fetch-mode", "navigate"),
+            ("sec-fetch-dest", "document"),
+        ];
+        let judged = async |method: &str, path: &str, change: Option<(&str, &str)>| {
+            let mut codes = Vec::new();
+            for names in [AllowedHosts::Loopback, AllowedHosts::Any] {
+                let mut request = Request::builder().method(method).uri(path);
+                for (name, value) in link {
+                    let changed = change.filter(|(changed, _)| *changed == name);
+                    request = request.header(name, changed.map_or(value, |(_, value)| value));
+                }
+                let judged = check_origin(names, request.body(Body::empty()).unwrap()).await;
+                codes.push(judged.err().map(|problem| problem.code));
+            }
+            codes
+        };
+        let foreign = Some(ErrorCode::ForeignOrigin);
+        assert_eq!(judged("GET", "/inspector/runs", None).await, [None, None]);
+        for (method, path, change) in [
+            ("POST", "/inspector/do/runs/r/cancel", None),
+            ("GET", "/runs", None),
+            ("GET", "/inspector/runs", Some(("sec-fetch-dest", "iframe"))),
+            (
+                "GET",
+                "/inspector/runs",
+                Some(("sec-fetch-mode", "no-cors")),
+            ),
+        ] {
+            let codes = judged(method, path, change).await;
+            assert_eq!(codes, [foreign, foreign], "{method} {path} {change:?}");
+        }
+        let rebound = judged("GET", "/inspector/runs", Some(("host", "evil.example"))).await;
+        assert_eq!(rebound, [foreign, None], "by name, not by link");
+    }
+
+    #[test]
+    fn a_form_has_to_come_from_a_page_of_this_very_port() {
+        let of = |headers: &[(&'static str, &'static str)]| {
+            let headers = headers
+                .iter()
+                .map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap()));
+            check_form_origin(&headers.collect()).is_ok()
+        };
+        let host = ("host", "localhost:5050");
+        assert!(of(&[host, ("origin", "http://localhost:5050")]));
+        assert!(!of(&[host]));
+        for origin in [
+            "http://localhost:3000",
+            "null",
+            "",
+            "http://",
+            "http://evil.example",
+        ] {
+            assert!(!of(&[host, ("origin", origin)]), "{origin}");
+        }
+        assert!(!of(&[("origin", "http://localhost:5050")]));
     }
 
     #[tokio::test]

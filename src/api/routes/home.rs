@@ -29,6 +29,8 @@ use ktsu_orchestrator::{LedgerRole, Orchestrator};
 const DOCUMENTATION: &str = "docs/http.md";
 /// The first page of the inspector.
 const INSPECTOR: &str = "/inspector/runs";
+/// What browsers sign in and out with.
+const SIGNING: &str = "/inspector/sign-";
 /// What pages of the inspector load.
 const PAGE_FILES: &str = "/inspector/{file}";
 const HOW: &str = "Authorization: Bearer TOKEN, or Ktsu-Token: TOKEN; tokens are set under principals \
@@ -105,7 +107,7 @@ fn is_shown(
     only_reads: bool,
 ) -> bool {
     let may = match policy {
-        AccessPolicy::Public if path == PAGE_FILES => false,
+        AccessPolicy::Public if path == PAGE_FILES || path.starts_with(SIGNING) => false,
         AccessPolicy::Public => true,
         AccessPolicy::Optional | AccessPolicy::Attempt => false,
         AccessPolicy::Roles(roles) if roles.contains(&PrincipalRole::Runtime) => false,

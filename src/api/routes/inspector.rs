@@ -1,17 +1,16 @@
 //! `GET /inspector/…`: the pages of the inspector.
 
+pub(super) mod failed;
 pub(super) mod frames;
+mod shown;
+pub(super) mod sign_in;
 pub(super) mod why;
 
-use axum::extract::{Path, Request, State};
-use axum::http::{HeaderName, HeaderValue, StatusCode, header};
-use axum::middleware::Next;
-use axum::response::{Html, IntoResponse as _, Response};
+use axum::extract::{Path, State};
+use axum::http::{Method, header};
+use axum::response::{IntoResponse as _, Response};
 use ktsu_inspector::timeline::TimelineView;
-use ktsu_inspector::{
-    CONTENT_SECURITY_POLICY, FailurePage, InboxPage, PagePlace, RunPage, RunsPage, RunsView,
-    ShownStep, SignedIn,
-};
+use ktsu_inspector::{InboxPage, Permissions, RunPage, RunsPage, RunsView, ShownStep, SignedIn};
 use ktsu_ledger::CanonicalJson;
 use ktsu_ledger::store::{Cursor, Filter};
 use ktsu_projections::envelope::{EnvelopeFold, ErrorView};
@@ -19,8 +18,9 @@ use ktsu_projections::index::RunRow;
 use ktsu_projections::step_name::{StepName, scoped_run};
 use serde_json::Value;
 
-use super::home::prefers_html;
+use self::shown::answer;
 use super::parameter::{Parameter, ParameterKind};
+use super::policy;
 use super::query::{NoParameters, Query, QueryParameters, RawQuery};
 use super::runs::STATUSES;
 use super::{RunTarget, no_such_run};
@@ -30,7 +30,7 @@ use ktsu_codes::ErrorCode;
 use ktsu_history::RunReadError;
 use ktsu_history::approvals::{self, PendingCursor};
 use ktsu_history::skeleton;
-use ktsu_orchestrator::{Orchestrator, ReadKind};
+use ktsu_orchestrator::{LedgerRole, Orchestrator, ReadKind};
 use ktsu_run_index::listed_kinds;
 use ktsu_server::ProblemDetails;
 
@@ -40,8 +40,6 @@ const PAGE: usize = 50;
 const FEW_ITEMS: usize = 12;
 /// The most items of a step that have a row each.
 const ALL_ITEMS: usize = 2_000;
-/// The most bytes of a problem document that is shown as a page.
-const MAX_PROBLEM: usize = 64 * 1024;
 /// How long a browser keeps a file, whose content never changes under its name.
 const FOR_EVER: &str = "public, max-age=31536000, immutable";
 
@@ -149,6 +147,7 @@ pub(super) async fn inbox(
     let (requests, next) = read.await?;
     let shown = InboxPage {
         by: signed_in(&caller),
+        may: permissions(&orchestrator, &caller),
         requests,
         next: next.map(|next| next.to_string()),
     };
@@ -198,6 +197,7 @@ pub(super) async fn run(
     Query(RunPageQuery(view)): Query<RunPageQuery>,
 ) -> Result<Response, ProblemDetails> {
     let by = signed_in(&caller);
+    let may = permissions(&orchestrator, &caller);
     let read = orchestrator
         .readers()
         .with_kind(ReadKind::Run, move |reader| {
@@ -208,6 +208,7 @@ pub(super) async fn run(
                 let selected = view.selected.as_deref();
                 let shown = RunPage {
                     by,
+                    may,
                     run: skeleton::skeleton(&fold, &frames, &run.scope, items)?,
                     step: selected.and_then(|path| step(&fold, path)),
                     view,
@@ -260,6 +261,23 @@ fn name_of(run: &RunTarget) -> String {
 fn signed_in(caller: &Caller) -> SignedIn {
     SignedIn {
         name: caller.principal.id.clone(),
+        by_session: caller.by_session,
+    }
+}
+
+/// What a caller may do with the forms of pages: what the routes permit that they are for.
+fn permissions(orchestrator: &Orchestrator, caller: &Caller) -> Permissions {
+    let is_owner = matches!(orchestrator.role(), LedgerRole::Owner);
+    let may = |path| {
+        let policy = policy::of(&Method::POST, path);
+        is_owner && policy.is_some_and(|policy| caller.may(policy))
+    };
+    Permissions {
+        roles: caller.roles().map(str::to_owned).collect(),
+        is_admin: caller.is_admin,
+        approve: may("/runs/{id}/steps/{step}/approval/decide"),
+        review: may("/runs/{id}/steps/{step}/review/decide"),
+        operate: may("/runs/{id}/pause"),
     }
 }
 
@@ -277,57 +295,4 @@ pub(super) async fn asset(
         (header::CACHE_CONTROL, FOR_EVER),
     ];
     Ok((headers, asset.text).into_response())
-}
-
-/// A page, with what browsers have to know of it.
-fn answer(page: String) -> Response {
-    let mut response = Html(page).into_response();
-    let headers = response.headers_mut();
-    for (name, value) in [
-        (header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY),
-        (header::REFERRER_POLICY, "same-origin"),
-        (
-            HeaderName::from_static("cross-origin-opener-policy"),
-            "same-origin",
-        ),
-    ] {
-        headers.insert(name, HeaderValue::from_static(value));
-    }
-    response
-}
-
-/// Answers a browser that asks for a page with a page, also where there is none to show.
-pub(super) async fn failures_as_pages(request: Request, next: Next) -> Response {
-    let path = request.uri().path();
-    let is_page = path.starts_with("/inspector/") && prefers_html(request.headers());
-    let place = PagePlace::of(path);
-    let response = next.run(request).await;
-    let problem = HeaderValue::from_static("application/problem+json");
-    if !is_page || response.headers().get(header::CONTENT_TYPE) != Some(&problem) {
-        return response;
-    }
-    let (parts, body) = response.into_parts();
-    let body = axum::body::to_bytes(body, MAX_PROBLEM).await;
-    let problem: Value = serde_json::from_slice(&body.unwrap_or_default()).unwrap_or_default();
-    let said = |member: &str| problem[member].as_str().unwrap_or_default().to_owned();
-    let page = ktsu_inspector::failure_page(&FailurePage {
-        by: SignedIn {
-            name: String::new(),
-        },
-        place,
-        title: said("title"),
-        detail: said("detail"),
-        hint: Some(said("hint")).filter(|hint| !hint.is_empty()),
-    });
-    let mut shown = answer(page);
-    *shown.status_mut() = parts.status;
-    // Some browsers show their own page for a status without a body of its own; ours has one.
-    if parts.status == StatusCode::UNAUTHORIZED
-        && let Some(asks) = parts.headers.get(header::WWW_AUTHENTICATE)
-    {
-        shown
-            .headers_mut()
-            .insert(header::WWW_AUTHENTICATE, asks.clone());
-    }
-    shown
 }

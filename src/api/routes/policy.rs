@@ -33,7 +33,7 @@ const HOLD: AccessPolicy = AccessPolicy::Roles(&[Auditor, Admin]);
 const ADMINISTER: AccessPolicy = AccessPolicy::Roles(&[Admin]);
 
 /// Method and path as they are registered.
-pub const TABLE: [(&str, &str, AccessPolicy); 59] = [
+pub const TABLE: [(&str, &str, AccessPolicy); 62] = [
     ("GET", "/", AccessPolicy::Optional),
     ("GET", "/openapi.json", AccessPolicy::Public),
     ("GET", "/inspector/runs", READ),
@@ -42,6 +42,9 @@ pub const TABLE: [(&str, &str, AccessPolicy); 59] = [
     ("GET", "/inspector/runs/{id}/frames", READ),
     ("GET", "/inspector/runs/{id}/why", READ),
     ("GET", "/inspector/inbox", READ),
+    ("GET", "/inspector/sign-in", AccessPolicy::Public),
+    ("POST", "/inspector/sign-in", AccessPolicy::Public),
+    ("POST", "/inspector/sign-out", AccessPolicy::Public),
     ("GET", "/inspector/{file}", AccessPolicy::Public),
     ("GET", "/health", AccessPolicy::Public),
     ("GET", "/metrics", RECORD),
@@ -124,7 +127,9 @@ pub fn of(method: &Method, path: &str) -> Option<AccessPolicy> {
 
 /// Returns `true` if a route changes nothing, so that every engine of a ledger can answer it.
 pub fn only_reads(method: &str, path: &str) -> bool {
-    matches!(method, "GET" | "HEAD") || path == "/runs/{id}/replay"
+    matches!(method, "GET" | "HEAD")
+        || path == "/runs/{id}/replay"
+        || path.starts_with("/inspector/sign-")
 }
 
 /// The methods of a route, as `Allow` names them; `GET` is there for `HEAD`, too.

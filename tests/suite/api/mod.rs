@@ -23,6 +23,7 @@ mod recompute;
 mod reports;
 mod reviews;
 mod secrets;
+mod signed_in;
 mod signing;
 mod skeleton;
 mod steer;

@@ -22,11 +22,11 @@ pub(super) const HOSTILE: [&str; 8] = [
 ];
 
 /// The elements that pages have.
-const TAGS: [&str; 41] = [
+const TAGS: [&str; 44] = [
     "article", "!DOCTYPE", "a", "aside", "body", "button", "code", "dd", "div", "dl", "dt",
     "footer", "form", "h1", "h2", "h3", "head", "header", "html", "input", "label", "link", "main",
     "meta", "nav", "option", "p", "pre", "rect", "section", "select", "span", "svg", "table",
-    "tbody", "td", "text", "th", "thead", "title", "tr",
+    "tbody", "td", "text", "th", "thead", "title", "tr", "details", "summary", "textarea",
 ];
 
 /// Visits what is described of the pages.
@@ -35,6 +35,11 @@ pub(super) async fn all(api: &Described, run: &str) {
     assert_eq!(api.get("/inspector/runs?colour=red").await.status, 400);
     assert_eq!(api.get("/inspector/inbox").await.status, 200);
     assert_eq!(api.get("/inspector/inbox?cursor=x").await.status, 400);
+    let signing = api.get("/inspector/sign-in").await;
+    assert_eq!(
+        signing.status, 303,
+        "without principals, there is nothing to sign in to"
+    );
     let page = format!("/inspector/runs/{run}");
     let shown = api.get(&page).await;
     assert_eq!(shown.status, 200);

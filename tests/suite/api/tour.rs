@@ -35,6 +35,7 @@ async fn every_described_answer_is_given_and_fits_its_description() {
     seen.extend(super::subscriptions::all(&api).await);
     seen.extend(super::posts::all(&api).await);
     seen.extend(super::access::all(&api).await);
+    seen.extend(super::signed_in::all(&api).await);
     let described = api.described();
     let missing: Vec<&Case> = described.difference(&seen).collect();
     assert!(missing.is_empty(), "described, but never seen: {missing:?}");
@@ -288,6 +289,7 @@ async fn foreign(api: &Described, run: &str) {
             ("GET", "/runs".to_owned()),
             ("GET", "/inspector/runs".to_owned()),
             ("GET", "/inspector/inbox".to_owned()),
+            ("GET", "/inspector/sign-in".to_owned()),
             ("GET", "/inspector/style-0.css".to_owned()),
             ("POST", "/invoke/hello".to_owned()),
             ("GET", format!("/runs/{run}")),

@@ -1,0 +1,92 @@
+//! Forms of pages: `POST /inspector/do/PATH` is `POST PATH` with its fields as the members of the body.
+//!
+//! ```text
+//! form ─▶ of a page of this service? 403 ─▶ the route PATH: its policy, its handler ─▶ 303 back, or a page that says why not
+//! ```
+//!
+//! So who may send a form, and what it does, is decided where it is for programs.
+
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::{Method, Uri, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+use ktsu_inspector::PagePlace;
+use serde_json::Value;
+
+use super::form_fields::{read, see_other};
+use super::inspector::failed::{FailureOf, as_page};
+use crate::access::FromForm;
+use ktsu_codes::ErrorCode;
+use ktsu_server::ProblemDetails;
+use ktsu_server::body::{self, BodyLimit, MAX_BODY};
+use ktsu_server::origin;
+
+/// The paths of forms begin with it.
+const FORMS: &str = "/inspector/do";
+
+/// The page that is shown after a form, below `/inspector/`; an extension of responses.
+#[derive(Debug, Clone)]
+struct Back(String);
+
+/// Makes a form of a page a request of its route, and the answer to it a page.
+pub(super) async fn as_requests(mut request: Request, next: Next) -> Response {
+    let Some(uri) = target(&request) else {
+        return next.run(request).await;
+    };
+    let place = PagePlace::of(request.uri().path());
+    if let Err(problem) = origin::check_form_origin(request.headers()) {
+        let failure = FailureOf::form(place, None);
+        return as_page(problem.into_response(), failure).await;
+    }
+    *request.uri_mut() = uri;
+    request.extensions_mut().insert(FromForm);
+    let mut response = next.run(request).await;
+    let back = response.extensions_mut().remove::<Back>();
+    let back = back.map_or_else(|| "inbox".to_owned(), |Back(back)| back);
+    match response.status() {
+        status if status.is_success() => see_other(place, &back),
+        status if status.is_redirection() => {
+            let words = "this engine is a standby: decide at the owner of the ledger";
+            let owner = response.headers().get(header::LOCATION);
+            let owner = owner.and_then(|location| location.to_str().ok()?.parse::<Uri>().ok());
+            let owner =
+                owner.and_then(|uri| Some(format!("{}://{}", uri.scheme()?, uri.authority()?)));
+            let problem = ProblemDetails::new(ErrorCode::Unavailable, words);
+            let problem = problem.with_hint(owner.unwrap_or_default());
+            as_page(problem.into_response(), FailureOf::form(place, Some(back))).await
+        }
+        _ => as_page(response, FailureOf::form(place, Some(back))).await,
+    }
+}
+
+/// The address of the route that a form is for.
+fn target(request: &Request) -> Option<Uri> {
+    let path = request.uri().path().strip_prefix(FORMS)?;
+    let is_form = request.method() == Method::POST && path.starts_with("/runs/");
+    is_form.then(|| path.parse().ok()).flatten()
+}
+
+/// Reads a form once its sender may send it, and hands its fields on as JSON.
+pub(super) async fn as_json(request: Request, next: Next) -> Response {
+    if request.extensions().get::<FromForm>().is_none() {
+        return next.run(request).await;
+    }
+    let limit = request.extensions().get::<BodyLimit>();
+    let limit = limit.map_or(MAX_BODY, |limit| limit.0.min(MAX_BODY));
+    let (parts, body) = request.into_parts();
+    let fields = match body::read_at_most(body, limit).await {
+        Ok(bytes) => bytes,
+        Err(problem) => return problem.into_response(),
+    };
+    let (members, back) = match read(&fields) {
+        Ok(read) => read,
+        Err(problem) => return problem.into_response(),
+    };
+    let json = Value::Object(members).to_string();
+    let mut response = next.run(Request::from_parts(parts, Body::from(json))).await;
+    if let Some(back) = back {
+        response.extensions_mut().insert(Back(back));
+    }
+    response
+}

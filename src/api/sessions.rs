@@ -1,0 +1,272 @@
+//! Sessions of browsers, which show no token by themselves: a cookie names one that began with a token.
+//!
+//! A session lasts as long as this process, its principal's token, and [`LIFETIME`] at most. Cookies count for
+//! pages and their forms alone.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::http::{HeaderMap, HeaderValue, header};
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use ktsu_environment::Principals;
+use ktsu_environment::authentication::ResolvedPrincipal;
+use ktsu_ledger::Hash;
+use parking_lot::Mutex;
+
+/// The longest time from signing in to the end.
+pub const LIFETIME: Duration = Duration::from_secs(12 * 60 * 60);
+/// The longest time without a request.
+pub const IDLE: Duration = Duration::from_secs(2 * 60 * 60);
+/// The most sessions at once; another one ends that which was idle for longest.
+pub const MAX_SESSIONS: usize = 1_000;
+
+/// The bytes of the secret in a cookie.
+const SECRET_BYTES: usize = 32;
+
+/// The sessions of an engine. Clones share them.
+#[derive(Debug, Clone)]
+pub struct BrowserSessions(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    /// The name of the cookie: cookies of a host are sent to all its ports, so each ledger has a name of its own.
+    name: String,
+    /// True if the cookie is sent only over encrypted connections.
+    is_encrypted: bool,
+    /// By the hash of the secret, which is nowhere but in the browser.
+    open: Mutex<HashMap<Hash, BrowserSession>>,
+}
+
+#[derive(Debug)]
+struct BrowserSession {
+    /// The digest of the token that it began with.
+    token: Hash,
+    began: Instant,
+    used: Instant,
+}
+
+impl BrowserSession {
+    fn is_over(&self, now: Instant) -> bool {
+        now.duration_since(self.began) >= LIFETIME || now.duration_since(self.used) >= IDLE
+    }
+}
+
+impl Default for BrowserSessions {
+    fn default() -> Self {
+        Self::of_ledger("", false)
+    }
+}
+
+impl BrowserSessions {
+    /// Those of an engine of a ledger; `is_encrypted` if it listens with certificates.
+    pub fn of_ledger(ledger: &str, is_encrypted: bool) -> Self {
+        let hash = Hash::of(ledger.as_bytes()).to_string();
+        let digits = hash.chars().filter(char::is_ascii_hexdigit).rev().take(8);
+        Self(Arc::new(Inner {
+            name: format!("ktsu-{}", digits.collect::<String>()),
+            is_encrypted,
+            open: Mutex::default(),
+        }))
+    }
+
+    /// Begins one, of a principal that has shown its token; gives the value of `Set-Cookie`.
+    ///
+    /// # Errors
+    /// The system gives no random bytes.
+    pub fn begin(&self, by: &ResolvedPrincipal, now: Instant) -> Result<HeaderValue, String> {
+        let mut secret = [0; SECRET_BYTES];
+        getrandom::fill(&mut secret).map_err(|error| error.to_string())?;
+        let session = BrowserSession {
+            token: by.token_digest(),
+            began: now,
+            used: now,
+        };
+        let mut open = self.0.open.lock();
+        open.retain(|_, session| !session.is_over(now));
+        if open.len() >= MAX_SESSIONS {
+            let idle = open.iter().min_by_key(|(_, session)| session.used);
+            if let Some(idle) = idle.map(|(name, _)| *name) {
+                open.remove(&idle);
+            }
+        }
+        open.insert(Hash::of(&secret), session);
+        Ok(self.cookie(&BASE64_URL_SAFE_NO_PAD.encode(secret), LIFETIME))
+    }
+
+    /// The principal whose session a request belongs to, if its token is still in force.
+    pub fn principal<'p>(
+        &self,
+        headers: &HeaderMap,
+        principals: &'p Principals,
+        now: Instant,
+    ) -> Option<&'p ResolvedPrincipal> {
+        let name = self.named(headers)?;
+        let mut open = self.0.open.lock();
+        let session = open.get_mut(&name).filter(|session| !session.is_over(now));
+        let Some(known) = session.and_then(|session| {
+            session.used = now;
+            principals.with_digest(&session.token)
+        }) else {
+            open.remove(&name);
+            return None;
+        };
+        Some(known)
+    }
+
+    /// Ends the session of a request, if it has one; gives the value of `Set-Cookie`.
+    pub fn end(&self, headers: &HeaderMap) -> HeaderValue {
+        if let Some(name) = self.named(headers) {
+            self.0.open.lock().remove(&name);
+        }
+        self.cookie("", Duration::ZERO)
+    }
+
+    /// The hash of the secret that a request shows.
+    fn named(&self, headers: &HeaderMap) -> Option<Hash> {
+        let all = headers.get_all(header::COOKIE).iter();
+        let mut pairs = all
+            .filter_map(|value| value.to_str().ok())
+            .flat_map(|value| value.split(';'))
+            .filter_map(|pair| pair.trim().split_once('='));
+        let (_, secret) = pairs.find(|(name, _)| *name == self.0.name)?;
+        let secret = BASE64_URL_SAFE_NO_PAD.decode(secret).ok()?;
+        (secret.len() == SECRET_BYTES).then(|| Hash::of(&secret))
+    }
+
+    /// Without a path: it counts below `…/inspector/`, where it was set, whatever a proxy puts before that.
+    fn cookie(&self, secret: &str, lifetime: Duration) -> HeaderValue {
+        let secure = if self.0.is_encrypted { "; Secure" } else { "" };
+        let (name, seconds) = (&self.0.name, lifetime.as_secs());
+        let cookie = format!("{name}={secret}; Max-Age={seconds}; HttpOnly; SameSite=Lax{secure}");
+        // It consists of digits, letters and punctuation.
+        HeaderValue::try_from(cookie).unwrap_or(HeaderValue::from_static(""))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use ktsu_environment::Environment;
+
+    fn principals(names: &[&str]) -> Principals {
+        let listed = names.iter().map(|name| {
+            let (variable, token) = (name.to_uppercase(), format!("token-of-{name}"));
+            let row =
+                format!("  - {{name: {name}, token: {{env: {variable}}}, roles: [viewer]}}\n");
+            (row, (variable, token))
+        });
+        let (rows, tokens): (String, BTreeMap<_, _>) = listed.unzip();
+        let text = format!("principals:\n{rows}");
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("env.yaml");
+        std::fs::write(&path, text).unwrap();
+        let file = Environment::load(&path).unwrap();
+        Principals::resolve(Some(&file), &tokens).unwrap()
+    }
+
+    fn showing(cookie: &HeaderValue) -> HeaderMap {
+        let pair = cookie.to_str().unwrap().split(';').next().unwrap();
+        let cookies = format!("theme=dark; {pair}; other=1");
+        HeaderMap::from_iter([(header::COOKIE, HeaderValue::try_from(cookies).unwrap())])
+    }
+
+    fn name_of(
+        sessions: &BrowserSessions,
+        cookie: &HeaderMap,
+        known: &Principals,
+        at: Instant,
+    ) -> String {
+        let found = sessions.principal(cookie, known, at);
+        found.map_or_else(String::new, |one| one.name.clone())
+    }
+
+    #[test]
+    fn a_session_is_of_its_principal_until_it_ends_or_is_idle_or_old() {
+        let (sessions, known) = (
+            BrowserSessions::of_ledger("a.db", true),
+            principals(&["ada", "vic"]),
+        );
+        let begun = Instant::now();
+        let ada = known.authenticate(b"token-of-ada").unwrap();
+        let cookie = sessions.begin(ada, begun).unwrap();
+        let text = cookie.to_str().unwrap();
+        assert!(
+            text.ends_with("; Max-Age=43200; HttpOnly; SameSite=Lax; Secure"),
+            "{text}"
+        );
+        let shown = showing(&cookie);
+        let who = |at| name_of(&sessions, &shown, &known, at);
+        assert_eq!(who(begun), "ada");
+        // Used every hour, it still ends.
+        let after = |hours: u64| begun + Duration::from_secs(hours * 3_600);
+        assert!((1..12).all(|hours| who(after(hours)) == "ada"));
+        assert_eq!(who(after(12)), "");
+        let idle = showing(&sessions.begin(ada, begun).unwrap());
+        assert_eq!(name_of(&sessions, &idle, &known, after(2)), "");
+        let ended = showing(&sessions.begin(ada, begun).unwrap());
+        let emptied = sessions.end(&ended);
+        assert!(emptied.to_str().unwrap().contains("=; Max-Age=0"));
+        assert_eq!(name_of(&sessions, &ended, &known, begun), "");
+    }
+
+    #[test]
+    fn a_session_ends_with_the_token_that_it_began_with() {
+        let (sessions, known) = (BrowserSessions::default(), principals(&["ada"]));
+        let now = Instant::now();
+        let ada = known.authenticate(b"token-of-ada").unwrap();
+        let shown = showing(&sessions.begin(ada, now).unwrap());
+        assert_eq!(name_of(&sessions, &shown, &principals(&["vic"]), now), "");
+        assert_eq!(
+            name_of(&sessions, &shown, &known, now),
+            "",
+            "nor does it come back"
+        );
+    }
+
+    #[test]
+    fn another_cookie_is_of_no_session() {
+        let (sessions, known) = (
+            BrowserSessions::of_ledger("a.db", false),
+            principals(&["ada"]),
+        );
+        let now = Instant::now();
+        let ada = known.authenticate(b"token-of-ada").unwrap();
+        let cookie = sessions.begin(ada, now).unwrap();
+        let elsewhere = BrowserSessions::of_ledger("b.db", false);
+        assert_eq!(name_of(&elsewhere, &showing(&cookie), &known, now), "");
+        let name = cookie
+            .to_str()
+            .unwrap()
+            .split('=')
+            .next()
+            .unwrap()
+            .to_owned();
+        for secret in ["", "AAAA", "%00", &"A".repeat(43), &"A".repeat(10_000)] {
+            let made_up = HeaderValue::try_from(format!("{name}={secret}")).unwrap();
+            assert_eq!(name_of(&sessions, &showing(&made_up), &known, now), "");
+        }
+    }
+
+    #[test]
+    fn one_session_too_many_ends_that_which_was_idle_for_longest() {
+        let (sessions, known) = (BrowserSessions::default(), principals(&["ada"]));
+        let begun = Instant::now();
+        let ada = known.authenticate(b"token-of-ada").unwrap();
+        let after = |seconds: usize| begun + Duration::from_secs(seconds as u64);
+        let shown: Vec<_> = (0..=MAX_SESSIONS)
+            .map(|at| showing(&sessions.begin(ada, after(at)).unwrap()))
+            .collect();
+        assert_eq!(
+            name_of(&sessions, &shown[0], &known, after(MAX_SESSIONS)),
+            ""
+        );
+        assert_eq!(
+            name_of(&sessions, &shown[1], &known, after(MAX_SESSIONS)),
+            "ada"
+        );
+    }
+}
