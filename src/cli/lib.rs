@@ -32,6 +32,7 @@ mod frames;
 mod hold;
 mod init;
 mod input;
+mod inspect;
 mod interventions;
 mod invoke;
 mod layout;
@@ -164,6 +165,8 @@ enum Command {
     Runs(runs::Arguments),
     /// Shows what followed from what in a run, or where a frame or a value comes from
     Trace(trace::Arguments),
+    /// Opens the pages of a ledger in a browser, without an engine: runs, time lines, frames, what waits
+    Inspect(inspect::Arguments),
     /// Makes a branch of a run: shares its frames up to a point, then continues differently
     Fork(interventions::ForkArguments),
     /// Posts events to the world of a run; a complete run continues with them
@@ -368,6 +371,7 @@ fn dispatch(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Workflow(arguments) => tree::run(&common, &arguments),
         Command::Runs(arguments) => runs::run(&common, arguments),
         Command::Trace(arguments) => trace::run(&common, &arguments),
+        Command::Inspect(arguments) => in_runtime(inspect::run(&common, arguments)),
         Command::Fork(arguments) => in_runtime(interventions::fork(&common, arguments)),
         Command::Post(arguments) => in_runtime(posts::run(&common, arguments)),
         Command::Overlay(arguments) => in_runtime(interventions::overlay(&common, arguments)),

@@ -29,6 +29,7 @@ mod evidence;
 mod failing;
 mod guidance;
 mod init;
+mod inspecting;
 mod judging;
 mod lock;
 mod locking_tools;
