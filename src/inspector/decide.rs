@@ -127,3 +127,30 @@ pub(crate) fn run_forms(place: PagePlace, run: &RunSkeleton) -> Markup {
         }
     }
 }
+
+/// The form that makes a branch of a run, which shares its frames up to one of them.
+pub(crate) fn fork_form(place: PagePlace, run_id: &str, last: u64) -> Markup {
+    html! {
+        details class="action" {
+            summary class="button" { "Fork after this frame…" }
+            form class="decide" method="post" action=(action(place, &format!("/runs/{}/fork", segment(run_id)))) {
+                input type="hidden" name="_back" value={ "runs/" (segment(run_id)) "/frames?frame=" (last) };
+                input type="hidden" name="_next" value="runs/{run_id}";
+                input type="hidden" name="at_frame:json" value=(last);
+                label for="set" {
+                    "Values to change, as JSON by path: " code { "{\"params.NAME\": 1, \"step.ID.output.FIELD\": 2}" }
+                }
+                textarea id="set" name="set:json" rows="3" spellcheck="false" {}
+                label for="effects" { "Webhooks and messages of the branch" }
+                select id="effects" name="effects" {
+                    option value="suppress" { "are not sent" }
+                    option value="execute" { "are sent" }
+                }
+                label class="choice" { input type="checkbox" name="go:json" value="true"; " Continue at once" }
+                label for="reason-fork" { "Reason" }
+                input id="reason-fork" name="reason" maxlength=(MAX_REASON) autocomplete="off";
+                span class="buttons" { button class="primary" { "Make the branch" } }
+            }
+        }
+    }
+}

@@ -6,6 +6,7 @@ use ktsu_history::json_text;
 use ktsu_projections::step_name::path_in;
 use maud::{Markup, html};
 
+use crate::decide::{Permissions, fork_form};
 use crate::frame::{
     PagePlace, RunTab, Section, SignedIn, frame_link, page, query, root_of, run_tabs, segment,
 };
@@ -21,6 +22,8 @@ const MAX_WORDS: usize = 160;
 pub struct FramesPage {
     /// The principal that looks at it.
     pub by: SignedIn,
+    /// What it may do.
+    pub may: Permissions,
     /// The run, the branch, or the inline child as `R/call`.
     pub run_id: String,
     /// Of a branch: its parent, and the number of frames that it shares with it.
@@ -346,6 +349,8 @@ fn panel(shown: &FramesPage, opened: &OpenedFrame) -> Markup {
     };
     html! {
         h2 { "Frame " (node.seq) " " span class="id" { (Verbatim(&node.kind)) } }
+        // A child is forked with its run.
+        @if shown.may.operate && !shown.run_id.contains('/') { (fork_form(PLACE, &shown.run_id, node.seq)) }
         p class="dim" {
             (exact_moment(node.at)) " UTC, by " (Verbatim(&node.actor))
             @if node.step.is_some() { ", about " (place_of(shown, &opened.row)) }

@@ -9,20 +9,37 @@ use super::command::invalid;
 use ktsu_server::ProblemDetails;
 use ktsu_server::body;
 
-/// The field that says which page is shown next.
+/// The field that says which page the form is on.
 const BACK: &str = "_back";
+/// The field that says which page is shown after it, if another one.
+const NEXT: &str = "_next";
+/// In the address of the page that is shown next: the run that was made.
+pub(super) const NEW_RUN: &str = "{run_id}";
+/// The page of a form that does not say which it is.
+pub(super) const FIRST: &str = "inbox";
 /// The names of fields that hold JSON end with it.
 const JSON: &str = ":json";
 
-/// The members of a form, and the page that is shown next.
-pub(super) fn read(form: &[u8]) -> Result<(Map<String, Value>, Option<String>), ProblemDetails> {
-    let (mut members, mut back) = (Map::new(), None);
+/// The pages around a form, below `/inspector/`; an extension of responses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct FormPages {
+    /// The one that it is on.
+    pub(super) back: String,
+    /// The one that is shown after it.
+    pub(super) next: String,
+}
+
+/// The members of a form, and the pages around it.
+pub(super) fn read(form: &[u8]) -> Result<(Map<String, Value>, FormPages), ProblemDetails> {
+    let (mut members, mut back, mut next) = (Map::new(), None, None);
     for (name, value) in url::form_urlencoded::parse(form) {
         if value.is_empty() {
             continue;
         }
-        if name == BACK {
-            back = Some(value.into_owned()).filter(|back| is_inside(back));
+        let pages = [(BACK, &mut back), (NEXT, &mut next)];
+        if let Some((_, page)) = pages.into_iter().find(|(field, _)| name == *field) {
+            let is_page = |page: &String| is_inside(&page.replace(NEW_RUN, "R"));
+            *page = Some(value.into_owned()).filter(is_page);
             continue;
         }
         // What browsers send of a text of several lines.
@@ -41,7 +58,9 @@ pub(super) fn read(form: &[u8]) -> Result<(Map<String, Value>, Option<String>), 
             return Err(invalid(&format!("{name} is there twice")));
         }
     }
-    Ok((members, back))
+    let back = back.unwrap_or_else(|| FIRST.to_owned());
+    let next = next.unwrap_or_else(|| back.clone());
+    Ok((members, FormPages { back, next }))
 }
 
 /// Returns `true` if a link leads to a page below `/inspector/`, from there.
@@ -68,12 +87,20 @@ mod tests {
 
     #[test]
     fn fields_are_members_and_those_of_json_are_values() {
-        let form = b"decision=approved&reason=a%0D%0Ab+c&digest=&data%3Ajson=%7B%22a%22%3A%5B1%2Cnull%5D%7D&_back=inbox";
-        let (members, back) = read(form).unwrap();
+        let form = b"decision=approved&reason=a%0D%0Ab+c&digest=&data%3Ajson=%7B%22a%22%3A%5B1%2Cnull%5D%7D&_back=runs%2Fr&_next=inbox";
+        let (members, pages) = read(form).unwrap();
         let expected =
             json!({"decision": "approved", "reason": "a\nb c", "data": {"a": [1, null]}});
         assert_eq!(Value::Object(members), expected);
-        assert_eq!(back.as_deref(), Some("inbox"));
+        assert_eq!(
+            (pages.back.as_str(), pages.next.as_str()),
+            ("runs/r", "inbox")
+        );
+        let (_, pages) = read(b"_back=%2F%2Fevil.example&_next=runs%2F%7Brun_id%7D").unwrap();
+        assert_eq!(
+            (pages.back.as_str(), pages.next.as_str()),
+            ("inbox", "runs/{run_id}")
+        );
     }
 
     #[test]

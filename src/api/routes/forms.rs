@@ -14,7 +14,7 @@ use axum::response::{IntoResponse as _, Response};
 use ktsu_inspector::PagePlace;
 use serde_json::Value;
 
-use super::form_fields::{read, see_other};
+use super::form_fields::{FIRST, FormPages, NEW_RUN, read, see_other};
 use super::inspector::failed::{FailureOf, as_page};
 use crate::access::FromForm;
 use ktsu_codes::ErrorCode;
@@ -25,9 +25,8 @@ use ktsu_server::origin;
 /// The paths of forms begin with it.
 const FORMS: &str = "/inspector/do";
 
-/// The page that is shown after a form, below `/inspector/`; an extension of responses.
-#[derive(Debug, Clone)]
-struct Back(String);
+/// The most bytes of an answer that is looked at.
+const MAX_ANSWER: usize = 64 * 1024;
 
 /// Makes a form of a page a request of its route, and the answer to it a page.
 pub(super) async fn as_requests(mut request: Request, next: Next) -> Response {
@@ -42,10 +41,13 @@ pub(super) async fn as_requests(mut request: Request, next: Next) -> Response {
     *request.uri_mut() = uri;
     request.extensions_mut().insert(FromForm);
     let mut response = next.run(request).await;
-    let back = response.extensions_mut().remove::<Back>();
-    let back = back.map_or_else(|| "inbox".to_owned(), |Back(back)| back);
+    let pages = response.extensions_mut().remove::<FormPages>();
+    let (back, next) = match pages {
+        Some(FormPages { back, next }) => (back, next),
+        None => (FIRST.to_owned(), FIRST.to_owned()),
+    };
     match response.status() {
-        status if status.is_success() => see_other(place, &back),
+        status if status.is_success() => see_other(place, &after(&next, response).await),
         status if status.is_redirection() => {
             let words = "this engine is a standby: decide at the owner of the ledger";
             let owner = response.headers().get(header::LOCATION);
@@ -58,6 +60,16 @@ pub(super) async fn as_requests(mut request: Request, next: Next) -> Response {
         }
         _ => as_page(response, FailureOf::form(place, Some(back))).await,
     }
+}
+
+/// The page that is shown after an answer, which may be about what was made.
+async fn after(next: &str, response: Response) -> String {
+    if !next.contains(NEW_RUN) {
+        return next.to_owned();
+    }
+    let body = axum::body::to_bytes(response.into_body(), MAX_ANSWER).await;
+    let made: Value = serde_json::from_slice(&body.unwrap_or_default()).unwrap_or_default();
+    next.replace(NEW_RUN, made["run_id"].as_str().unwrap_or_default())
 }
 
 /// The address of the route that a form is for.
@@ -79,14 +91,12 @@ pub(super) async fn as_json(request: Request, next: Next) -> Response {
         Ok(bytes) => bytes,
         Err(problem) => return problem.into_response(),
     };
-    let (members, back) = match read(&fields) {
+    let (members, pages) = match read(&fields) {
         Ok(read) => read,
         Err(problem) => return problem.into_response(),
     };
     let json = Value::Object(members).to_string();
     let mut response = next.run(Request::from_parts(parts, Body::from(json))).await;
-    if let Some(back) = back {
-        response.extensions_mut().insert(Back(back));
-    }
+    response.extensions_mut().insert(pages);
     response
 }

@@ -409,6 +409,47 @@ async fn a_run_is_paused_resumed_and_cancelled_from_its_page() {
     );
 }
 
+#[tokio::test]
+async fn a_branch_is_made_after_a_frame_with_other_values_and_its_page_is_shown() {
+    let (_kit, lab) = lab().await;
+    let admin = Client::showing(&lab.engine.url, &token("admin"));
+    let ended = admin.run("hello", json!({})).await;
+    let run = ended["run_id"].as_str().unwrap();
+    let operator = Browser::signed_in(&lab, "operator").await;
+    let frames = admin.frames(run).await;
+    let is_done = |frame: &&Value| frame["type"] == "step.completed";
+    let done = frames.iter().find(is_done).unwrap()["seq"]
+        .as_u64()
+        .unwrap();
+    let page = format!("/inspector/runs/{run}/frames?frame={done}");
+    is_harmless(&operator.get(&page).await);
+    let refused = operator
+        .submit(&page, "/fork", &[("set:json", "{\"nothing\": 1}")])
+        .await;
+    assert_eq!(refused.status, 422, "{}", refused.text());
+    let back = format!("href=\"../../../runs/{run}/frames?frame={done}\">Back</a>");
+    assert!(refused.text().contains(&back), "{}", refused.text());
+    let fill = [
+        ("set:json", "{\"step.greet.output.result\": [{\"a\": 2}]}"),
+        ("effects", "suppress"),
+        ("go:json", "true"),
+        ("reason", "what if"),
+    ];
+    let made = operator.submit(&page, "/fork", &fill).await;
+    assert_eq!(made.status, 303, "{}", made.text());
+    let next = made.headers["location"].to_str().unwrap();
+    let branch = next.strip_prefix("../../../runs/").unwrap();
+    let ended = envelope(&lab, branch).await;
+    assert_eq!(ended["status"], "complete", "{ended:#}");
+    let text = operator
+        .get(&format!("/inspector/runs/{branch}"))
+        .await
+        .text();
+    assert!(text.contains("a branch") && text.contains(run), "{text}");
+    let viewer = Browser::signed_in(&lab, "viewer").await;
+    assert!(!viewer.get(&page).await.text().contains("/fork\""));
+}
+
 /// What pages offer is what the table of policies lets a role do, and the server does no more.
 #[tokio::test]
 async fn each_role_is_offered_what_it_may_do_and_nothing_else() {

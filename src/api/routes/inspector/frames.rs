@@ -5,7 +5,7 @@ use axum::http::Method;
 use axum::response::Response;
 use ktsu_history::frame_window::{self, FrameWanted, FrameWindowError};
 use ktsu_history::work_meter::WorkMeter;
-use ktsu_inspector::FramesPage;
+use ktsu_inspector::{FramesPage, Permissions};
 use ktsu_ledger::store::Reader;
 use ktsu_orchestrator::{Orchestrator, ReadKind};
 use ktsu_projections::index::RunRow;
@@ -15,7 +15,7 @@ use super::super::parameter::{MAX_NUMBER, Parameter, ParameterKind};
 use super::super::query::{Query, QueryParameters, RawQuery};
 use super::super::trace::too_much_work;
 use super::super::{RunTarget, no_such_run, policy};
-use super::{answer, name_of, signed_in};
+use super::{answer, name_of, permissions, signed_in};
 use crate::access::{Caller, TraceWork, forbidden};
 
 /// The frames that a page shows.
@@ -74,12 +74,13 @@ pub(in crate::routes) async fn frames(
     run: RunTarget,
     Query(FramesPageQuery(wanted)): Query<FramesPageQuery>,
 ) -> Result<Response, ProblemDetails> {
+    let may = permissions(&orchestrator, &caller);
     let read = orchestrator
         .readers()
         .with_kind(ReadKind::Search, move |reader| {
             read_page(reader, &run, wanted, &caller, most)
         });
-    let page = read.await?;
+    let page = FramesPage { may, ..read.await? };
     Ok(answer(ktsu_inspector::frames_page(&page)))
 }
 
@@ -109,6 +110,7 @@ fn read_page(
     let row = row.and_then(|row| serde_json::from_str::<RunRow>(row.row.as_str()).ok());
     Ok(FramesPage {
         by: signed_in(caller),
+        may: Permissions::default(),
         run_id: name_of(run),
         branch_of: row.and_then(|row| row.parent_run_id.zip(row.fork_position)),
         wanted,
