@@ -271,7 +271,11 @@ impl Access {
             return Ok(Some(Caller::local()));
         }
         let by_cookie = || cookies?.principal(headers, &principals, Instant::now());
-        let token = token(headers)?;
+        // A proxy in front may ask browsers for something of its own.
+        let token = match cookies {
+            Some(_) if shows_other_scheme(headers) => None,
+            Some(_) | None => token(headers)?,
+        };
         let known = match token {
             Some(token) => principals.authenticate(token),
             None if self.within => return Ok(Some(Caller::local())),
@@ -344,6 +348,16 @@ pub fn token(headers: &HeaderMap) -> Result<Option<&[u8]>, ProblemDetails> {
         return Err(unauthorized());
     }
     Ok(Some(token))
+}
+
+/// Returns `true` if what a request shows is no token of a principal, by its scheme.
+fn shows_other_scheme(headers: &HeaderMap) -> bool {
+    let mut shown = headers.get_all(header::AUTHORIZATION).iter();
+    let scheme = |value: &HeaderValue| {
+        let scheme = value.as_bytes().split(|byte| *byte == b' ').next();
+        scheme.is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"bearer"))
+    };
+    !headers.contains_key(&TOKEN_HEADER) && !shown.any(scheme)
 }
 
 /// The one value of a header; several would leave open which one counts.

@@ -67,8 +67,7 @@ pub async fn open(setup: Setup) -> Result<ReadOnlyEngine, OpenEngineError> {
     let file = setup.environment.as_ref();
     let limits = file.map(|file| file.limits.clone()).unwrap_or_default();
     let damage = search(&setup.ledger)?;
-    let sessions =
-        BrowserSessions::of_ledger(&setup.ledger.to_string(), setup.certificates.is_some());
+    let sessions = BrowserSessions::new(setup.certificates.is_some());
     let certificates = setup.certificates.clone();
     let asks_tokens = !principals.is_empty();
     let listener = listen(setup.listen, asks_tokens, certificates.as_ref()).await?;

@@ -507,8 +507,7 @@ fn routers(
     in_force: &PrincipalsInForce,
 ) -> Routers {
     let (limits, setup) = (values.limits(), &values.setup);
-    let sessions =
-        BrowserSessions::of_ledger(&setup.ledger.to_string(), setup.certificates.is_some());
+    let sessions = BrowserSessions::new(setup.certificates.is_some());
     let access = |within, streams| Access {
         sessions: sessions.clone(),
         models: agents.models.clone(),

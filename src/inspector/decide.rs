@@ -70,10 +70,17 @@ pub(crate) fn question_form(place: PagePlace, request: &PersonRequest, back: &st
                     textarea id={ "data-" (id) } name="data:json" rows="4" required spellcheck="false" {}
                 }
             }
-            label for=(reason) { "Reason" }
-            input id=(reason) name="reason" maxlength=(MAX_REASON) autocomplete="off";
+            (reason_field(&reason))
             span class="buttons" { (buttons(request)) }
         }
+    }
+}
+
+/// A text of several lines: in one of a single line, Enter would press the first button of the form.
+fn reason_field(id: &str) -> Markup {
+    html! {
+        label for=(id) { "Reason" }
+        textarea id=(id) name="reason" rows="2" maxlength=(MAX_REASON) {}
     }
 }
 
@@ -108,8 +115,7 @@ pub(crate) fn run_forms(place: PagePlace, run: &RunSkeleton) -> Markup {
                 summary class={ "button " (class) } { (shown) "…" }
                 form class="decide" method="post" action=(action(place, &format!("/runs/{id}/{verb}"))) {
                     input type="hidden" name="_back" value={ "runs/" (id) };
-                    label for=(reason) { "Reason" }
-                    input id=(reason) name="reason" maxlength=(MAX_REASON) autocomplete="off";
+                    (reason_field(&reason))
                     span class="buttons" { button class=(if class.is_empty() { "primary" } else { class }) { (sure) } }
                 }
             }
@@ -147,8 +153,7 @@ pub(crate) fn fork_form(place: PagePlace, run_id: &str, last: u64) -> Markup {
                     option value="execute" { "are sent" }
                 }
                 label class="choice" { input type="checkbox" name="go:json" value="true"; " Continue at once" }
-                label for="reason-fork" { "Reason" }
-                input id="reason-fork" name="reason" maxlength=(MAX_REASON) autocomplete="off";
+                (reason_field("reason-fork"))
                 span class="buttons" { button class="primary" { "Make the branch" } }
             }
         }

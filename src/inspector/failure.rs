@@ -20,6 +20,8 @@ pub struct FailurePage {
     pub hint: Option<String>,
     /// The page from which a form was sent, below `/inspector/`.
     pub back: Option<String>,
+    /// True if another principal might be shown it.
+    pub may_sign_in: bool,
 }
 
 /// The page of a failure.
@@ -35,6 +37,7 @@ pub fn failure_page(failure: &FailurePage) -> String {
                     Some(back) => a class="button" href=(place.link(back)) { "Back" },
                     None => a href=(place.link("runs")) { "All runs" },
                 }
+                @if failure.may_sign_in { " " a href=(place.link("sign-in")) { "Sign in as another principal" } }
             }
         }
     };

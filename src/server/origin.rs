@@ -102,13 +102,17 @@ fn follows_link(request: &Request) -> bool {
 /// # Errors
 /// [`ErrorCode::ForeignOrigin`]. A form of a page of another port of the same machine is refused, too.
 pub fn check_form_origin(headers: &HeaderMap) -> Result<(), ProblemDetails> {
-    let asked = headers.get(header::HOST).map(|host| host.as_bytes());
-    let origin = headers.get(header::ORIGIN).map(|origin| origin.as_bytes());
+    let only = |name: HeaderName| {
+        let mut values = headers.get_all(name).iter();
+        let value = values.next().and_then(|value| value.to_str().ok());
+        value.filter(|value| !value.is_empty() && values.next().is_none())
+    };
+    let origin = only(header::ORIGIN);
     let named = origin.and_then(|origin| {
-        let after = origin.windows(3).position(|part| part == b"://")?;
-        origin.get(after + 3..)
+        let (scheme, host) = origin.split_once("://")?;
+        matches!(scheme, "http" | "https").then_some(host)
     });
-    if named.is_some() && named == asked {
+    if named.is_some() && named == only(header::HOST) {
         return Ok(());
     }
     let words = "the form does not come from a page of this service";

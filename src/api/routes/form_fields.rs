@@ -68,7 +68,10 @@ pub(super) fn is_inside(link: &str) -> bool {
     let path = link.split(['?', '#']).next().unwrap_or_default();
     let is_plain =
         |byte: u8| byte.is_ascii_alphanumeric() || b"-._~%/?&=+#!$'()*,;@".contains(&byte);
+    // Browsers read an encoded dot as a dot.
+    let is_encoded = path.to_ascii_lowercase().contains("%2e");
     link.bytes().all(is_plain)
+        && !is_encoded
         && !path.is_empty()
         && path.split('/').all(|part| !matches!(part, "" | "." | ".."))
 }
@@ -77,7 +80,11 @@ pub(super) fn is_inside(link: &str) -> bool {
 pub(super) fn see_other(place: PagePlace, to: &str) -> Response {
     let location = HeaderValue::try_from(place.link(to));
     let location = location.unwrap_or(HeaderValue::from_static("runs"));
-    (StatusCode::SEE_OTHER, [(header::LOCATION, location)]).into_response()
+    let headers = [
+        (header::LOCATION, location),
+        (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
+    ];
+    (StatusCode::SEE_OTHER, headers).into_response()
 }
 
 #[cfg(test)]
@@ -135,6 +142,8 @@ mod tests {
             "a//b",
             "runs\\x",
             "javascript:alert(1)",
+            "%2e%2e/metrics",
+            "runs/.%2E/x",
             "runs\r\nset-cookie: a",
             "?x",
             "runs/..",

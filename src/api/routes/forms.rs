@@ -14,7 +14,7 @@ use axum::response::{IntoResponse as _, Response};
 use ktsu_inspector::PagePlace;
 use serde_json::Value;
 
-use super::form_fields::{FIRST, FormPages, NEW_RUN, read, see_other};
+use super::form_fields::{FIRST, FormPages, NEW_RUN, is_inside, read, see_other};
 use super::inspector::failed::{FailureOf, as_page};
 use crate::access::FromForm;
 use ktsu_codes::ErrorCode;
@@ -25,6 +25,16 @@ use ktsu_server::origin;
 /// The paths of forms begin with it.
 const FORMS: &str = "/inspector/do";
 
+/// The ends of the paths that pages have forms for.
+const FORM_ROUTES: [&str; 7] = [
+    "/approval/decide",
+    "/review/decide",
+    "/resume",
+    "/pause",
+    "/cancel",
+    "/fork",
+    "/retry",
+];
 /// The most bytes of an answer that is looked at.
 const MAX_ANSWER: usize = 64 * 1024;
 
@@ -47,7 +57,7 @@ pub(super) async fn as_requests(mut request: Request, next: Next) -> Response {
         None => (FIRST.to_owned(), FIRST.to_owned()),
     };
     match response.status() {
-        status if status.is_success() => see_other(place, &after(&next, response).await),
+        status if status.is_success() => see_other(place, &after(next, &back, response).await),
         status if status.is_redirection() => {
             let words = "this engine is a standby: decide at the owner of the ledger";
             let owner = response.headers().get(header::LOCATION);
@@ -63,19 +73,23 @@ pub(super) async fn as_requests(mut request: Request, next: Next) -> Response {
 }
 
 /// The page that is shown after an answer, which may be about what was made.
-async fn after(next: &str, response: Response) -> String {
+async fn after(next: String, back: &str, response: Response) -> String {
     if !next.contains(NEW_RUN) {
-        return next.to_owned();
+        return next;
     }
     let body = axum::body::to_bytes(response.into_body(), MAX_ANSWER).await;
     let made: Value = serde_json::from_slice(&body.unwrap_or_default()).unwrap_or_default();
-    next.replace(NEW_RUN, made["run_id"].as_str().unwrap_or_default())
+    let made = made["run_id"].as_str().map(|id| next.replace(NEW_RUN, id));
+    made.filter(|next| is_inside(next))
+        .unwrap_or_else(|| back.to_owned())
 }
 
 /// The address of the route that a form is for.
 fn target(request: &Request) -> Option<Uri> {
     let path = request.uri().path().strip_prefix(FORMS)?;
-    let is_form = request.method() == Method::POST && path.starts_with("/runs/");
+    let is_route = FORM_ROUTES.iter().any(|route| path.ends_with(route));
+    let is_form = request.method() == Method::POST && request.uri().query().is_none();
+    let is_form = is_form && is_route && path.starts_with("/runs/");
     is_form.then(|| path.parse().ok()).flatten()
 }
 

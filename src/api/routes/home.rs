@@ -27,8 +27,6 @@ use ktsu_orchestrator::{LedgerRole, Orchestrator};
 
 /// The page that describes the routes.
 const DOCUMENTATION: &str = "docs/http.md";
-/// The first page of the inspector.
-const INSPECTOR: &str = "/inspector/runs";
 /// What browsers sign in and out with.
 const SIGNING: &str = "/inspector/sign-";
 /// What pages of the inspector load.
@@ -175,9 +173,7 @@ fn html(home: &wire::Home) -> String {
                         (None, None) => {}
                     }
                 }
-                @if home.routes.iter().any(|route| route.path == INSPECTOR) {
-                    p { a href="inspector/runs" { "Inspector" } ": runs, and what happened in them." }
-                }
+                p { a href="inspector/runs" { "Inspector" } ": runs, and what happened in them." }
                 @if !home.workflows.is_empty() {
                     h2 { "Workflows" }
                     table {

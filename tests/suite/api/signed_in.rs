@@ -247,6 +247,16 @@ async fn a_cookie_counts_for_pages_alone_and_until_one_signs_out() {
         "{}",
         page.text()
     );
+    let of_proxy = [
+        ("accept", BROWSER),
+        ("cookie", viewer.cookie.as_str()),
+        ("authorization", "Basic dTpw"),
+    ];
+    let behind = viewer
+        .client
+        .send("GET", "/inspector/runs", &of_proxy, "")
+        .await;
+    assert_eq!(behind.status, 200, "what a proxy asks for is no token");
     for program in ["/runs", "/approvals", "/metrics"] {
         assert_eq!(viewer.get(program).await.status, 401, "{program}");
     }
@@ -297,6 +307,13 @@ async fn a_form_of_another_site_or_of_another_port_changes_nothing() {
         200,
         "still signed in"
     );
+    for path in [
+        format!("/inspector/do/runs/{run}/hold"),
+        format!("/inspector/do/runs/{run}/pause?reason=x"),
+    ] {
+        let none = admin.post(&path, "").await;
+        assert_eq!(none.status, 404, "{path} is the form of no page");
+    }
     let stranger = Browser::of(&lab).post(&path, "decision=approved").await;
     assert_eq!(stranger.status, 401);
     assert!(stranger.text().contains("Sign in"), "{}", stranger.text());
@@ -314,6 +331,21 @@ async fn an_outcome_is_decided_by_a_form_with_a_reason_and_who_comes_second_hear
     ];
     let page = first.get("/inspector/inbox").await;
     is_harmless(&page);
+    // Enter in a field of one line would press the first button, which approves.
+    let forms = page.text();
+    let form = forms.split("class=\"decide\"").nth(1).unwrap();
+    let fields = form
+        .split("</form>")
+        .next()
+        .unwrap()
+        .split("<input ")
+        .skip(1);
+    assert!(
+        fields
+            .into_iter()
+            .all(|field| field.starts_with("type=\"hidden\"")),
+        "{form}"
+    );
     let late = second.get("/inspector/inbox").await.text();
     let form = form_of(&late, "/review/decide").unwrap();
     let decided = first

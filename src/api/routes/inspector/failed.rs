@@ -76,6 +76,7 @@ pub(in crate::routes) async fn as_page(response: Response, failure: FailureOf) -
         detail: said("detail"),
         hint: Some(said("hint")).filter(|hint| !hint.is_empty()),
         back,
+        may_sign_in: problem["code"] == "forbidden",
     });
     let mut shown = answer(page);
     *shown.status_mut() = parts.status;

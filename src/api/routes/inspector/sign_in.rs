@@ -80,7 +80,8 @@ pub(in crate::routes) async fn begin(
     request: Request,
 ) -> Result<Response, ProblemDetails> {
     check_form_origin(request.headers())?;
-    let form = body::read_at_most(request.into_body(), MAX_FORM).await?;
+    let (asking, body) = request.into_parts();
+    let form = body::read_at_most(body, MAX_FORM).await?;
     let (fields, _) = read(&form)?;
     let text = |name: &str| fields.get(name).and_then(|value| value.as_str());
     let (place, to) = (PagePlace::of(PLACE), page_after(text("to")));
@@ -98,7 +99,9 @@ pub(in crate::routes) async fn begin(
         *refused.status_mut() = StatusCode::UNAUTHORIZED;
         return Ok(refused);
     };
-    let begun = access.sessions.begin(known, Instant::now());
+    let begun = access
+        .sessions
+        .begin(known, &asking.headers, Instant::now());
     let cookie = begun.map_err(|why| ProblemDetails::new(ErrorCode::Internal, why))?;
     let mut response = see_other(place, &to);
     response.headers_mut().insert(header::SET_COOKIE, cookie);

@@ -89,6 +89,10 @@ fn read_page(
         not: String::new(),
         answer: None,
     };
+    // The form alone needs no frame.
+    if matches!(asked, WhyQuery::Nothing) && run.scope.is_empty() {
+        return Ok(page);
+    }
     let frames = ktsu_history::frames(reader, &run.stream)?;
     if !frames
         .iter()
