@@ -20,7 +20,7 @@ use ktsu_ledger::event::Principal;
 use parking_lot::RwLock;
 
 use super::judges::JudgeModels;
-use super::routes::policy::{self, AccessPolicy};
+use super::routes::policy::{self, AccessPolicy, SIGNING};
 use super::sessions::BrowserSessions;
 use super::streams::StreamLimits;
 use ktsu_codes::ErrorCode;
@@ -217,6 +217,7 @@ pub async fn authorize(access: Access, mut request: Request<Body>, next: Next) -
     };
     let counts_cookies =
         path.starts_with(PAGES) || request.extensions().get::<FromForm>().is_some();
+    let is_signing = path.starts_with(SIGNING);
     let cookies = counts_cookies.then_some(&access.sessions);
     match access.caller(policy, request.headers(), cookies) {
         Ok(Some(mut caller)) => {
@@ -230,6 +231,9 @@ pub async fn authorize(access: Access, mut request: Request<Body>, next: Next) -
         }
         Ok(None) => {}
         Err(problem) => return problem.into_response(),
+    }
+    if is_signing {
+        request.extensions_mut().insert(access.clone());
     }
     request.extensions_mut().insert(access.streams);
     if let Some(limit) = access.body_bytes {

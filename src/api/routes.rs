@@ -113,7 +113,6 @@ pub fn router_for(orchestrator: Orchestrator, access: Access) -> Router {
         }))
         .layer(from_fn(forms::as_json))
         .layer(Extension(access.models.clone()))
-        .layer(Extension(access.clone()))
         .layer(from_fn(move |request, next| {
             access::authorize(access.clone(), request, next)
         }))

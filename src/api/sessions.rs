@@ -199,6 +199,11 @@ mod tests {
         Principals::resolve(Some(&file), &tokens).unwrap()
     }
 
+    fn of<'p>(known: &'p Principals, name: &str) -> &'p ResolvedPrincipal {
+        let token = format!("token-of-{name}");
+        known.authenticate(token.as_bytes()).unwrap()
+    }
+
     fn none() -> HeaderMap {
         HeaderMap::new()
     }
@@ -223,7 +228,7 @@ mod tests {
     fn a_session_is_of_its_principal_until_it_ends_or_is_idle_or_old() {
         let (sessions, known) = (BrowserSessions::new(true), principals(&["ada", "vic"]));
         let begun = Instant::now();
-        let ada = known.authenticate(b"token-of-ada").unwrap();
+        let ada = of(&known, "ada");
         let cookie = sessions.begin(ada, &none(), begun).unwrap();
         let text = cookie.to_str().unwrap();
         assert!(
@@ -249,7 +254,7 @@ mod tests {
     fn a_session_ends_with_the_token_that_it_began_with() {
         let (sessions, known) = (BrowserSessions::default(), principals(&["ada"]));
         let now = Instant::now();
-        let ada = known.authenticate(b"token-of-ada").unwrap();
+        let ada = of(&known, "ada");
         let shown = showing(&sessions.begin(ada, &none(), now).unwrap());
         assert_eq!(name_of(&sessions, &shown, &principals(&["vic"]), now), "");
         assert_eq!(
@@ -263,7 +268,7 @@ mod tests {
     fn another_cookie_is_of_no_session() {
         let (sessions, known) = (BrowserSessions::new(false), principals(&["ada"]));
         let now = Instant::now();
-        let ada = known.authenticate(b"token-of-ada").unwrap();
+        let ada = of(&known, "ada");
         let cookie = sessions.begin(ada, &none(), now).unwrap();
         let elsewhere = BrowserSessions::new(false);
         assert_eq!(name_of(&elsewhere, &showing(&cookie), &known, now), "");
@@ -284,11 +289,7 @@ mod tests {
     fn one_session_too_many_ends_that_of_the_same_principal_which_was_idle_for_longest() {
         let (sessions, known) = (BrowserSessions::default(), principals(&["ada", "vic"]));
         let begun = Instant::now();
-        let [ada, vic] = ["ada", "vic"].map(|name| {
-            known
-                .authenticate(format!("token-of-{name}").as_bytes())
-                .unwrap()
-        });
+        let [ada, vic] = ["ada", "vic"].map(|name| of(&known, name));
         let after = |seconds: usize| begun + Duration::from_secs(seconds as u64);
         let of_ada = showing(&sessions.begin(ada, &none(), begun).unwrap());
         let shown: Vec<_> = (0..=MAX_SESSIONS_OF_ONE)
@@ -305,11 +306,7 @@ mod tests {
     fn signing_in_again_ends_the_session_before_and_two_sessions_at_once_are_none() {
         let (sessions, known) = (BrowserSessions::default(), principals(&["ada", "vic"]));
         let now = Instant::now();
-        let [ada, vic] = ["ada", "vic"].map(|name| {
-            known
-                .authenticate(format!("token-of-{name}").as_bytes())
-                .unwrap()
-        });
+        let [ada, vic] = ["ada", "vic"].map(|name| of(&known, name));
         let first = showing(&sessions.begin(ada, &none(), now).unwrap());
         let second = showing(&sessions.begin(vic, &first, now).unwrap());
         assert_eq!(name_of(&sessions, &first, &known, now), "");
@@ -322,7 +319,7 @@ mod tests {
     #[test]
     fn behind_a_proxy_that_encrypts_the_cookie_is_sent_encrypted_alone() {
         let (sessions, known) = (BrowserSessions::default(), principals(&["ada"]));
-        let ada = known.authenticate(b"token-of-ada").unwrap();
+        let ada = of(&known, "ada");
         for (origin, is_secure) in [
             ("https://ktsu.example", true),
             ("http://127.0.0.1:1", false),

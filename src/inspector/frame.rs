@@ -42,7 +42,7 @@ pub struct SignedIn {
 
 impl SignedIn {
     /// On pages that are shown to everybody.
-    pub fn nobody() -> Self {
+    pub fn unknown() -> Self {
         Self {
             name: String::new(),
             by_session: false,

@@ -36,5 +36,5 @@ pub fn sign_in_page(shown: &SignInPage) -> String {
             button { "Sign in" }
         }
     };
-    page(place, Section::None, "Sign in", &SignedIn::nobody(), &body)
+    page(place, Section::None, "Sign in", &SignedIn::unknown(), &body)
 }

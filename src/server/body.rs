@@ -5,6 +5,7 @@
 
 use axum::body::{Body, Bytes, HttpBody as _};
 use axum::extract::{FromRequest, Request};
+use axum::http::Extensions;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 pub use ktsu_ledger::canonical::deeper_than;
 use ktsu_ledger::canonical::{JsonError, MAX_DEPTH, parse_strict};
@@ -29,7 +30,8 @@ impl<S: Send + Sync> FromRequest<S> for JsonObject {
     type Rejection = ProblemDetails;
 
     async fn from_request(request: Request, _state: &S) -> Result<Self, ProblemDetails> {
-        object(&limited(request).await?).map(Self)
+        let (parts, body) = request.into_parts();
+        object(&limited(&parts.extensions, body).await?).map(Self)
     }
 }
 
@@ -41,15 +43,16 @@ impl<S: Send + Sync> FromRequest<S> for JsonBody {
     type Rejection = ProblemDetails;
 
     async fn from_request(request: Request, _state: &S) -> Result<Self, ProblemDetails> {
-        value(&limited(request).await?).map(Self)
+        let (parts, body) = request.into_parts();
+        value(&limited(&parts.extensions, body).await?).map(Self)
     }
 }
 
-/// The bytes of a body, as many as its sender may send.
-async fn limited(request: Request) -> Result<Bytes, ProblemDetails> {
-    let limit = request.extensions().get::<BodyLimit>();
+/// The bytes of a body, as many as its sender may send by the extensions of the request.
+pub async fn limited(of: &Extensions, body: Body) -> Result<Bytes, ProblemDetails> {
+    let limit = of.get::<BodyLimit>();
     let limit = limit.map_or(MAX_BODY, |limit| limit.0.min(MAX_BODY));
-    read_at_most(request.into_body(), limit).await
+    read_at_most(body, limit).await
 }
 
 /// The bytes of a body, at most [`MAX_BODY`].

@@ -19,7 +19,7 @@ use super::inspector::failed::{FailureOf, as_page};
 use crate::access::FromForm;
 use ktsu_codes::ErrorCode;
 use ktsu_server::ProblemDetails;
-use ktsu_server::body::{self, BodyLimit, MAX_BODY};
+use ktsu_server::body;
 use ktsu_server::origin;
 
 /// The paths of forms begin with it.
@@ -98,10 +98,8 @@ pub(super) async fn as_json(request: Request, next: Next) -> Response {
     if request.extensions().get::<FromForm>().is_none() {
         return next.run(request).await;
     }
-    let limit = request.extensions().get::<BodyLimit>();
-    let limit = limit.map_or(MAX_BODY, |limit| limit.0.min(MAX_BODY));
     let (parts, body) = request.into_parts();
-    let fields = match body::read_at_most(body, limit).await {
+    let fields = match body::limited(&parts.extensions, body).await {
         Ok(bytes) => bytes,
         Err(problem) => return problem.into_response(),
     };

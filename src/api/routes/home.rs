@@ -16,7 +16,7 @@ use maud::{PreEscaped, html};
 use sha2::{Digest as _, Sha256};
 
 use super::media_ranges::MediaRanges;
-use super::policy::{self, AccessPolicy};
+use super::policy::{self, AccessPolicy, SIGNING};
 use super::query::{NoParameters, Query};
 use super::{openapi_document, wire};
 use crate::access::Caller;
@@ -27,8 +27,6 @@ use ktsu_orchestrator::{LedgerRole, Orchestrator};
 
 /// The page that describes the routes.
 const DOCUMENTATION: &str = "docs/http.md";
-/// What browsers sign in and out with.
-const SIGNING: &str = "/inspector/sign-";
 /// What pages of the inspector load.
 const PAGE_FILES: &str = "/inspector/{file}";
 const HOW: &str = "Authorization: Bearer TOKEN, or Ktsu-Token: TOKEN; tokens are set under principals \

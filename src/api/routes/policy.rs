@@ -32,6 +32,9 @@ const REVIEW: AccessPolicy = AccessPolicy::Roles(&[Operator, Approver, Admin]);
 const HOLD: AccessPolicy = AccessPolicy::Roles(&[Auditor, Admin]);
 const ADMINISTER: AccessPolicy = AccessPolicy::Roles(&[Admin]);
 
+/// The paths by which browsers sign in and out begin with it.
+pub const SIGNING: &str = "/inspector/sign-";
+
 /// Method and path as they are registered.
 pub const TABLE: [(&str, &str, AccessPolicy); 62] = [
     ("GET", "/", AccessPolicy::Optional),
@@ -127,9 +130,7 @@ pub fn of(method: &Method, path: &str) -> Option<AccessPolicy> {
 
 /// Returns `true` if a route changes nothing, so that every engine of a ledger can answer it.
 pub fn only_reads(method: &str, path: &str) -> bool {
-    matches!(method, "GET" | "HEAD")
-        || path == "/runs/{id}/replay"
-        || path.starts_with("/inspector/sign-")
+    matches!(method, "GET" | "HEAD") || path == "/runs/{id}/replay" || path.starts_with(SIGNING)
 }
 
 /// The methods of a route, as `Allow` names them; `GET` is there for `HEAD`, too.

@@ -218,7 +218,7 @@ async fn a_page_that_asks_for_a_principal_has_the_form_to_sign_in_and_continues_
         page.text()
     );
     let wrong = stranger
-        .post("/inspector/sign-in", "token=token-of-nobody&to=inbox")
+        .post("/inspector/sign-in", "token=token-of-none&to=inbox")
         .await;
     assert_eq!(wrong.status, 401);
     assert!(

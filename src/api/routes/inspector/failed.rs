@@ -70,7 +70,7 @@ pub(in crate::routes) async fn as_page(response: Response, failure: FailureOf) -
     let problem: Value = serde_json::from_slice(&body.unwrap_or_default()).unwrap_or_default();
     let said = |member: &str| problem[member].as_str().unwrap_or_default().to_owned();
     let page = ktsu_inspector::failure_page(&FailurePage {
-        by: SignedIn::nobody(),
+        by: SignedIn::unknown(),
         place,
         title: said("title"),
         detail: said("detail"),

@@ -49,7 +49,7 @@ fn page_after(given: Option<&str>) -> String {
 /// The page on which a principal signs in.
 #[utoipa::path(get, path = "/inspector/sign-in", params(Query::<SignInQuery>), responses(
     (status = 200, body = String, content_type = "text/html"),
-    (status = 303, description = "No principals are configured: nobody has to sign in"),
+    (status = 303, description = "No principals are configured, so there is nothing to sign in to"),
 ))]
 pub(in crate::routes) async fn page(
     Extension(access): Extension<Access>,
