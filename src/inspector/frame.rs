@@ -1,35 +1,9 @@
 //! What all pages share: the head, the navigation, the style sheet.
 
-use std::sync::LazyLock;
-
 use maud::{DOCTYPE, Markup, html};
 
+use crate::assets::style;
 use crate::text::Verbatim;
-
-const STYLE: &str = include_str!("style.css");
-
-/// The name of the style sheet, which changes with its content.
-static STYLE_NAME: LazyLock<String> = LazyLock::new(|| {
-    let hash = blake3::hash(STYLE.as_bytes()).to_hex();
-    format!("style-{}.css", hash.get(..16).unwrap_or_default())
-});
-
-/// A file that pages load.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Asset {
-    /// Its media type.
-    pub media_type: &'static str,
-    /// Its content, which never changes under its name.
-    pub text: &'static str,
-}
-
-/// The file of a name, if there is one.
-pub fn asset(name: &str) -> Option<Asset> {
-    (name == STYLE_NAME.as_str()).then_some(Asset {
-        media_type: "text/css; charset=utf-8",
-        text: STYLE,
-    })
-}
 
 /// The principal that looks at a page.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -142,7 +116,7 @@ pub(crate) fn page(
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
                 title { (Verbatim(title)) " · ktsu" }
-                link rel="stylesheet" href=(place.link(&STYLE_NAME));
+                link rel="stylesheet" href=(place.link(&style().name));
             }
             body {
                 a class="skip" href="#main" { "To the content" }

@@ -3,6 +3,7 @@
 //! A page is a pure function of what it shows and of its address, which is its whole state. Pages load
 //! one style sheet and run no script; everything from data is text ([`text::Verbatim`]).
 
+mod assets;
 mod decide;
 mod failure;
 mod frame;
@@ -18,9 +19,10 @@ pub mod timeline;
 mod units;
 mod why;
 
+pub use assets::{Asset, asset};
 pub use decide::Permissions;
 pub use failure::{FailurePage, failure_page};
-pub use frame::{Asset, PagePlace, SignedIn, asset};
+pub use frame::{PagePlace, SignedIn};
 pub use frames::{FramesPage, frames_page};
 pub use inbox::{InboxPage, inbox_page};
 pub use run::{RunPage, ShownStep, run_page};

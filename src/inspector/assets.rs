@@ -1,0 +1,40 @@
+//! Files that pages load. Their names change with their content, so browsers may keep them for ever.
+
+use std::sync::LazyLock;
+
+/// A file that pages load.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asset {
+    /// Its name, below `/inspector/`.
+    pub name: String,
+    /// Its media type.
+    pub media_type: &'static str,
+    /// Its content, which never changes under its name.
+    pub text: &'static str,
+}
+
+/// The style sheet of all pages, in parts.
+const STYLE: &str = concat!(include_str!("style/base.css"));
+
+static STYLE_SHEET: LazyLock<Asset> =
+    LazyLock::new(|| asset_of("style", "css", "text/css; charset=utf-8", STYLE));
+
+fn asset_of(stem: &str, ending: &str, media_type: &'static str, text: &'static str) -> Asset {
+    let hash = blake3::hash(text.as_bytes()).to_hex();
+    let hash = hash.get(..16).unwrap_or_default();
+    Asset {
+        name: format!("{stem}-{hash}.{ending}"),
+        media_type,
+        text,
+    }
+}
+
+/// The style sheet.
+pub(crate) fn style() -> &'static Asset {
+    &STYLE_SHEET
+}
+
+/// The file of a name, if there is one.
+pub fn asset(name: &str) -> Option<&'static Asset> {
+    [style()].into_iter().find(|asset| asset.name == name)
+}
