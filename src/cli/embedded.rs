@@ -22,7 +22,7 @@ use super::output::{
     is_live, is_terminal, line, note, note_commands, note_dim, note_sheet, print_failure,
 };
 use super::signals::{Signals, drain_and_close};
-use super::{Common, Failure, json, text};
+use super::{Common, Failure, json, pages, text};
 use ktsu_assemble::{Engine, LedgerPlace, Setup};
 use ktsu_environment::Environment;
 use ktsu_eval::Answers;
@@ -48,6 +48,8 @@ pub(super) struct EmbeddedRun {
     pub(super) answers: Option<Arc<Answers>>,
     /// None: memory.
     pub(super) ledger: Option<LedgerLocation>,
+    /// True if the page of the run is opened, and served until the command is stopped.
+    pub(super) open: bool,
 }
 
 /// Runs it, shows it, and gives the exit code.
@@ -90,7 +92,8 @@ pub(super) async fn run(common: &Common, job: EmbeddedRun) -> Result<ExitCode, F
             text::count(count, "unfinished run")
         ));
     }
-    let outcome = run_and_follow(&engine, &job, token, &mut signals).await;
+    let url = engine.url.clone();
+    let outcome = run_and_follow(common, &engine, &job, (token, &mut signals)).await;
     let received = receiver.map(|receiver| {
         let mut kept = receiver.deliveries();
         for one in &mut kept {
@@ -111,15 +114,46 @@ pub(super) async fn run(common: &Common, job: EmbeddedRun) -> Result<ExitCode, F
     if let Some((count, kept)) = received.filter(|(count, _)| *count > 0) {
         was_received_here(count, &kept);
     }
-    finish(common, &run_id, &envelope, job.ledger.as_ref())
+    let code = finish(common, &run_id, &envelope, job.ledger.as_ref());
+    if let (true, Some(place)) = (job.open, job.ledger) {
+        let page = (url.as_str(), run_id.as_str());
+        serve_pages(place, job.environment, page, &mut signals).await;
+    }
+    code
+}
+
+/// Serves the pages of a ledger that this process owned until now, at the same address, until the command
+/// is stopped. From here on others may own the ledger.
+async fn serve_pages(
+    place: LedgerLocation,
+    environment: Option<Environment>,
+    (url, run_id): (&str, &str),
+    signals: &mut Signals,
+) {
+    let port = url.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
+    match pages::serve(place.ledger, environment, port.unwrap_or_default()).await {
+        Ok(reading) => {
+            note_dim(&format!(
+                "{}  remains until Ctrl-C",
+                pages::address(&reading.url, Some(run_id))
+            ));
+            signals.next().await;
+            signals.unless_again(reading.close()).await;
+        }
+        // The run has its verdict all the same.
+        Err(failure) => note(&format!(
+            "warning: the pages are no longer served: {}",
+            text::clean(failure.message())
+        )),
+    }
 }
 
 /// The run's id and envelope; nothing if it was interrupted.
 async fn run_and_follow(
+    common: &Common,
     engine: &Engine,
     job: &EmbeddedRun,
-    token: Option<HeaderValue>,
-    signals: &mut Signals,
+    (token, signals): (Option<HeaderValue>, &mut Signals),
 ) -> Result<Option<(String, String)>, Failure> {
     let peer = peer_of(engine, token);
     let asked = StartRequest {
@@ -143,6 +177,14 @@ async fn run_and_follow(
             note_dim(&note_sheet().fit(&workflow));
             note_dim(&format!("  as {run_id}"));
         }
+    }
+    if job.open {
+        let page = pages::address(&engine.url, Some(&run_id));
+        match common.json {
+            true => pages::print_address(&page),
+            false => note(&page),
+        }
+        pages::browse(common, &page);
     }
     let watch = Watch {
         flag: job.ledger.as_ref().map_or("", |place| place.flag.as_str()),

@@ -119,6 +119,7 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
             environment,
             answers: None,
             ledger: Some(place),
+            open: false,
         },
     )
     .await

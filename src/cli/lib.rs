@@ -45,6 +45,7 @@ mod mcp;
 mod origin;
 mod output;
 mod owner;
+mod pages;
 mod port_forward;
 mod posts;
 mod program_limits;

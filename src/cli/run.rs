@@ -59,6 +59,9 @@ pub(super) struct Arguments {
     /// Refuses a kit that differs from its ktsu.lock.yaml
     #[arg(long)]
     locked: bool,
+    /// Opens the page of the run in a browser, and serves it until Ctrl-C, also after the end of the run
+    #[arg(long, conflicts_with = "ephemeral")]
+    open: bool,
     /// Prints only the answer and errors
     #[arg(long, short)]
     pub(super) quiet: bool,
@@ -90,6 +93,7 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
         environment,
         answers,
         ledger,
+        open: arguments.open,
     };
     let ended = embedded::run(common, job).await;
     ended.map_err(|failure| about_example(failure, &kit, &workflow, arguments.input.as_deref()))
