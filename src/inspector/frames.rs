@@ -10,9 +10,9 @@ use crate::decide::{Permissions, fork_form};
 use crate::frame::{
     PagePlace, RunTab, Section, SignedIn, frame_link, page, query, root_of, run_tabs, segment,
 };
-use crate::run::value;
 use crate::text::{Verbatim, beginning};
 use crate::units::{counted, exact_moment};
+use crate::value::value;
 
 /// The most characters of what a frame says in its row.
 const MAX_WORDS: usize = 160;

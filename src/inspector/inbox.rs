@@ -9,9 +9,9 @@ use maud::{Markup, html};
 
 use crate::decide::{Permissions, question_form};
 use crate::frame::{PagePlace, Section, SignedIn, page, query, segment};
-use crate::run::value;
 use crate::text::Verbatim;
 use crate::units::{counted, moment};
+use crate::value::value;
 
 /// What waits for people.
 #[derive(Debug, Clone, PartialEq, Eq)]

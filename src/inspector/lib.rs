@@ -14,9 +14,11 @@ mod runs;
 mod scale;
 mod sign_in;
 mod status;
+mod step_panel;
 pub mod text;
 pub mod timeline;
 mod units;
+mod value;
 mod why;
 
 pub use assets::{Asset, asset};
@@ -25,9 +27,10 @@ pub use failure::{FailurePage, failure_page};
 pub use frame::{PagePlace, SignedIn};
 pub use frames::{FramesPage, frames_page};
 pub use inbox::{InboxPage, inbox_page};
-pub use run::{RunPage, ShownStep, run_page};
+pub use run::{RunPage, run_page};
 pub use runs::{RunsPage, RunsView, runs_page};
 pub use sign_in::{SignInPage, sign_in_page};
+pub use step_panel::ShownStep;
 pub use why::{WhyAnswer, WhyPage, why_page};
 
 /// The policy of every page: nothing runs, and nothing is loaded but what the engine serves.

@@ -1,19 +1,17 @@
 //! The page of a run: what it is, how it ended, its time line, and the step that is selected.
 
-use ktsu_history::skeleton::{RunSkeleton, StepSpan};
+use ktsu_history::skeleton::RunSkeleton;
 use maud::{Markup, html};
 
 use crate::decide::{Permissions, run_forms};
-use crate::frame::{
-    PagePlace, RunTab, Section, SignedIn, frame_link, page, query, root_of, run_tabs, segment,
-};
-use crate::status::{badge, class_of_call};
+use crate::frame::{PagePlace, RunTab, Section, SignedIn, page, query, run_tabs, segment};
+use crate::status::badge;
+use crate::step_panel::{ShownStep, StepPanel, step_panel};
 use crate::text::{Verbatim, beginning};
 use crate::timeline::{TimelineBar, TimelineDrawing, TimelineRow, TimelineView, layout};
 use crate::units::{cost, counted, duration, moment};
+use crate::value::value;
 
-/// The most characters of a value on the page; the API has all of it.
-const MAX_VALUE: usize = 16 * 1024;
 /// From this share of idle time on, in percent, it is offered to compress it.
 const OFFER_IDLE: f64 = 50.0;
 
@@ -36,19 +34,6 @@ pub struct RunPage {
     pub step: Option<ShownStep>,
 }
 
-/// The content of a step, of which the skeleton has the times.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ShownStep {
-    /// Its output, as JSON.
-    pub output: Option<String>,
-    /// Its output before reserved fields were taken out of it, as JSON.
-    pub raw_output: Option<String>,
-    /// The error with which it failed, in words.
-    pub error: Option<String>,
-    /// The reason why it was skipped.
-    pub skip_reason: Option<String>,
-}
-
 const PLACE: PagePlace = PagePlace::BELOW;
 
 /// The page of a run.
@@ -61,7 +46,7 @@ pub fn run_page(shown: &RunPage) -> String {
             section aria-label="Time line" { (timeline(shown, &drawing)) }
             aside aria-label="Details" {
                 @match (&shown.view.selected, &shown.step) {
-                    (Some(path), Some(content)) => (step_panel(shown, path, content)),
+                    (Some(path), Some(content)) => (step_panel(&panel(shown, path, content))),
                     (Some(path), None) => {
                         p class="error" { "The run has no step " (Verbatim(path)) "." }
                         (run_panel(shown))
@@ -250,21 +235,19 @@ fn rect(bar: &TimelineBar, y: u32, height: u32) -> Markup {
     html! { rect class=(bar.class) x=(bar.x) y=(y) width=(bar.width) height=(height) {} }
 }
 
-/// A step or an item, unless it is among those that are summed up.
-fn find<'s>(steps: &'s [StepSpan], path: &str) -> Option<&'s StepSpan> {
-    for step in steps {
-        if step.path == path {
-            return Some(step);
-        }
-        let in_children = step
-            .children
-            .iter()
-            .find_map(|child| find(&child.steps, path));
-        if let Some(found) = find(&step.items, path).or(in_children) {
-            return Some(found);
-        }
+/// The panel of the step that is selected; it closes to the same view without a selection.
+fn panel<'p>(shown: &'p RunPage, path: &'p str, content: &'p ShownStep) -> StepPanel<'p> {
+    let none = TimelineView {
+        selected: None,
+        ..shown.view.clone()
+    };
+    StepPanel {
+        place: PLACE,
+        run: &shown.run,
+        path,
+        content,
+        close: link(shown, &none),
     }
-    None
 }
 
 fn run_panel(shown: &RunPage) -> Markup {
@@ -275,108 +258,5 @@ fn run_panel(shown: &RunPage) -> Markup {
             None => p class="dim" { "The run has no output." },
         }
         p class="dim" { "Select a step to see what it gave and what it called." }
-    }
-}
-
-fn step_panel(shown: &RunPage, path: &str, content: &ShownStep) -> Markup {
-    let none = TimelineView {
-        selected: None,
-        ..shown.view.clone()
-    };
-    let span = find(&shown.run.steps, path);
-    html! {
-        h2 {
-            (Verbatim(path)) " "
-            @if let Some(step) = span { (badge(step.status.as_str())) }
-        }
-        @if let Some(step) = span { (about(shown, step)) }
-        @if let Some(error) = &content.error { h3 { "Error" } p class="error" { (Verbatim(error)) } }
-        @if let Some(reason) = &content.skip_reason { h3 { "Why it was skipped" } p { (Verbatim(reason)) } }
-        @if let Some(output) = &content.output { h3 { "Output" } (value(output)) }
-        (reasons(shown, path, span, content))
-        @if let Some(raw) = &content.raw_output { h3 { "Output of the agent" } (value(raw)) }
-        @if let Some(step) = span.filter(|step| !step.calls.is_empty()) {
-            (calls(shown, step))
-        }
-        p { a href=(link(shown, &none)) { "Close" } }
-    }
-}
-
-/// Links to where the output came from, and to why there is none.
-fn reasons(shown: &RunPage, path: &str, span: Option<&StepSpan>, content: &ShownStep) -> Markup {
-    let run = segment(root_of(&shown.run.run_id));
-    let to = |name: &str, value: &str| {
-        let query = query(&[(name, value)]);
-        PLACE.link(&format!("runs/{run}/why{query}"))
-    };
-    let status = span.map_or("", |step| step.status.as_str());
-    let words = match status {
-        _ if content.skip_reason.is_some() => Some("Why it did not run"),
-        "skipped" | "pending" => Some("Why it did not run"),
-        "" | "complete" => None,
-        _ => Some("Why it is not complete"),
-    };
-    html! {
-        @if content.output.is_some() {
-            p { a href=(to("of", &format!("step.{path}"))) { "Where the output came from" } }
-        }
-        @if let Some(words) = words { p { a href=(to("not", path)) { (words) } } }
-    }
-}
-
-/// What a step is, and where it comes in the run.
-fn about(shown: &RunPage, step: &StepSpan) -> Markup {
-    html! {
-        p class="dim" {
-            (Verbatim(&step.kind))
-            @if step.attempt > 1 { ", attempt " (step.attempt) }
-            @if let Some(seq) = step.frame { ", from frame " (frame(shown, seq)) " on" }
-            @if !step.after.is_empty() { ", after " (Verbatim(step.after.join(", "))) }
-        }
-    }
-}
-
-/// A link to a frame of the run.
-fn frame(shown: &RunPage, seq: u64) -> Markup {
-    html! { a href=(frame_link(PLACE, root_of(&shown.run.run_id), seq)) { (seq) } }
-}
-
-fn calls(shown: &RunPage, step: &StepSpan) -> Markup {
-    let earlier = step.earlier_calls;
-    html! {
-        h3 { "Calls, and questions to people" }
-        @if earlier > 0 { p class="dim" { (counted(earlier as u64, "earlier one")) " left out" } }
-        table class="calls" {
-            tbody {
-                @for call in &step.calls {
-                    tr {
-                        td { span class={ "dot " (class_of_call(call)) } aria-hidden="true" {} (call.kind.as_words()) }
-                        td class="id" { (Verbatim(&call.name)) }
-                        td class="number" {
-                            @match call.until_ms {
-                                Some(until) => (duration(until.saturating_sub(call.from_ms))),
-                                None => "open",
-                            }
-                        }
-                        td class="number" { (cost(call.cost_micro_usd)) }
-                        td class="number dim" {
-                            "frame " (frame(shown, call.frame))
-                            @if let Some(result) = call.result { "–" (frame(shown, result)) }
-                        }
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// A value, as JSON. What is left out of a long one is said.
-pub(crate) fn value(json: &str) -> Markup {
-    let (shown, left_out) = beginning(json, MAX_VALUE);
-    html! {
-        pre tabindex="0" { (Verbatim(shown)) }
-        @if left_out > 0 {
-            p class="dim" { (counted(left_out as u64, "character")) " more; the API has all of it" }
-        }
     }
 }
