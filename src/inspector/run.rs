@@ -220,8 +220,10 @@ fn track(drawing: &TimelineDrawing, row: &TimelineRow) -> Markup {
     let bars = row.bar.iter().chain(&row.calls);
     let words: Vec<&str> = bars.map(|bar| bar.words.as_str()).take(20).collect();
     html! {
-        svg viewBox="0 0 1000 24" preserveAspectRatio="none" role="img" {
-            title { (Verbatim(words.join("; "))) }
+        @let is_empty = words.is_empty();
+        svg viewBox="0 0 1000 24" preserveAspectRatio="none" role=[(!is_empty).then_some("img")]
+            aria-hidden=[is_empty.then_some("true")] {
+            @if !is_empty { title { (Verbatim(words.join("; "))) } }
             @for (x, width, _) in &drawing.gaps {
                 rect class="gap" x=(x) y="0" width=(width) height="24" {}
             }
