@@ -1,0 +1,99 @@
+// Engines: `ktsu start` on a ledger of its own.
+
+import { spawn } from 'node:child_process'
+import { createWriteStream } from 'node:fs'
+import { mkdtemp } from 'node:fs/promises'
+import { join } from 'node:path'
+import { createInterface } from 'node:readline'
+
+/** How long anything is waited for: only a broken test waits so long. */
+export const PATIENCE_MS = 30_000
+
+/** Starts programs in a folder, and ends all of them. */
+export class Engines {
+    #started = []
+
+    constructor(ktsu, folder) {
+        this.ktsu = ktsu
+        this.folder = folder
+    }
+
+    /** An engine with a kit; `token` is shown with every request of `Engine`. */
+    async start({ kit, env, variables = {}, token }) {
+        const folder = await mkdtemp(join(this.folder, 'engine-'))
+        const given = ['start', '--kit', kit, '--env', env, '--port', '0', '--ledger', join(folder, 'ledger.db'), '--json']
+        const environment = { PATH: process.env.PATH, HOME: folder, KTSU_DRAIN: '1s', ...variables }
+        const child = spawn(this.ktsu, given, { cwd: folder, env: environment, stdio: ['ignore', 'pipe', 'pipe'] })
+        const ended = new Promise((resolve) => child.once('exit', resolve))
+        this.#started.push({ child, ended })
+        child.stderr.pipe(createWriteStream(join(folder, 'log')))
+        const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]()
+        const first = await lines.next()
+        if (first.done) throw new Error(`the engine of ${kit} did not start: see ${folder}/log`)
+        return new Engine(JSON.parse(first.value).url, token)
+    }
+
+    /** Ends what was started, by its process id. */
+    async end() {
+        for (const { child } of this.#started) child.kill('SIGKILL')
+        await Promise.all(this.#started.map(({ ended }) => ended))
+    }
+}
+
+/** The API of an engine. */
+export class Engine {
+    constructor(url, token) {
+        this.url = url
+        this.token = token
+    }
+
+    get pages() {
+        return `${this.url}/inspector`
+    }
+
+    async request(method, path, body) {
+        const headers = this.token ? { authorization: `Bearer ${this.token}` } : {}
+        const sent = body === undefined ? undefined : JSON.stringify(body)
+        const response = await fetch(this.url + path, { method, headers, body: sent })
+        const text = await response.text()
+        if (!response.ok) throw new Error(`${method} ${path}: ${response.status} ${text.slice(0, 300)}`)
+        return JSON.parse(text)
+    }
+
+    get(path) {
+        return this.request('GET', path)
+    }
+
+    post(path, body) {
+        return this.request('POST', path, body)
+    }
+
+    /** Runs a workflow to its end; gives the envelope. */
+    async run(workflow, params) {
+        return this.post(`/invoke/${workflow}?wait=60`, params)
+    }
+
+    /** Starts a workflow and returns once so many questions of it wait for people. */
+    async waiting(workflow, params, count = 1) {
+        const { run_id } = await this.post(`/invoke/${workflow}`, params)
+        const asked = () => this.get('/approvals').then((all) => all.filter((one) => one.run_id === run_id))
+        return { run: run_id, asked: await until(`${count} questions of ${workflow}`, asked, (all) => all.length >= count) }
+    }
+
+    /** Every frame of a run. */
+    async frames(run) {
+        const { frames } = await this.get(`/runs/${run}/frames?limit=10000&expand=true`)
+        return frames
+    }
+}
+
+/** Asks again until an answer is right. */
+export async function until(what, ask, isRight) {
+    const end = Date.now() + PATIENCE_MS
+    for (;;) {
+        const answer = await ask()
+        if (isRight(answer)) return answer
+        if (Date.now() > end) throw new Error(`waited in vain for ${what}: ${JSON.stringify(answer)?.slice(0, 300)}`)
+        await new Promise((resolve) => setTimeout(resolve, 20))
+    }
+}

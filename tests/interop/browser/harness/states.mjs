@@ -1,0 +1,72 @@
+// Engines whose pages are in every state that there is, and the addresses of these pages.
+
+import { asLocal, asPeople, tokenOf } from './people.mjs'
+import { until } from './engine.mjs'
+
+/** Runs in every state: what each page shows is in its name. */
+export async function everyState(stage) {
+    const [engine, empty, people] = await Promise.all([asLocal(stage), asLocal(stage), asPeople(stage)])
+    const say = (count, mode) => Array.from({ length: count }, (_, n) => ({ mode, text: `text ${n}` }))
+    const items = [...say(24, 'says'), ...say(2, 'skips'), ...say(2, 'breaks'), ...say(1, 'flags')]
+    const [complete, failed, calls, reviewed, suspended, paused, cancelled, ofPeople] = await Promise.all([
+        engine.run('texts', { items }),
+        engine.run('fails', { text: 'a text that is no kind' }),
+        engine.waiting('calls', { items: ['one', 'two'] }, 2),
+        engine.waiting('reviewed', { text: 'is this right?' }),
+        engine.waiting('suspended', { text: 'the data are missing' }),
+        engine.waiting('reviewed', { text: 'later' }),
+        engine.waiting('suspended', { text: 'never' }),
+        people.waiting('calls', { items: ['one'] }),
+    ])
+    await engine.post(`/runs/${paused.run}/pause`, { reason: 'until tomorrow' })
+    await engine.post(`/runs/${cancelled.run}/cancel`, { reason: 'not needed any more' })
+    const fork = { at_frame: 8, reason: 'what if' }
+    const { run_id: branch } = await engine.post(`/runs/${complete.run_id}/fork`, fork)
+    const frames = await engine.frames(complete.run_id)
+    const request = frames.find((frame) => frame.type === 'llm.request').seq
+    await until('the cancelled run', () => engine.get(`/runs/${cancelled.run}`), (it) => it.run.status === 'cancelled')
+
+    const at = (name, path, status = 200) => ({ name, url: `${engine.pages}/${path}`, status })
+    const run = `runs/${complete.run_id}`
+    return [
+        at('runs', 'runs'),
+        at('runs of a filter that has none', 'runs?workflow=absent'),
+        { name: 'no runs', url: `${empty.pages}/runs`, status: 200 },
+        { name: 'an empty inbox', url: `${empty.pages}/inbox`, status: 200 },
+        at('inbox', 'inbox'),
+        at('a complete run', run),
+        at('all items of a run', `${run}?items=all`),
+        at('an item that is skipped', `${run}?step=each.25`),
+        at('an item that failed', `${run}?step=each.27`),
+        at('a step that is absent', `${run}?step=absent`),
+        at('a failed run', `runs/${failed.run_id}?step=first`),
+        at('a run that waits for approvals', `runs/${calls.run}?step=each.0`),
+        at('a run that waits for a review', `runs/${reviewed.run}?idle=compress`),
+        at('a run that waits for data', `runs/${suspended.run}`),
+        at('a paused run', `runs/${paused.run}`),
+        at('a cancelled run', `runs/${cancelled.run}`),
+        at('a branch', `runs/${branch}`),
+        at('frames', `${run}/frames?type=step.`),
+        at('frames of a filter that has none', `${run}/frames?step=absent`),
+        at('a frame', `${run}/frames?step=each.0&frame=${request}`),
+        at('a frame that is absent', `${run}/frames?type=run.&frame=99999`),
+        at('why, not asked yet', `${run}/why`),
+        at('where a value came from', `${run}/why?of=output`),
+        at('why a step did not run', `runs/${failed.run_id}/why?not=child`),
+        at('why, of what is absent', `${run}/why?of=absent`),
+        at('a run that is absent', 'runs/absent', 404),
+        at('an address that is none', 'runs?colour=red', 400),
+        { name: 'sign in', url: `${people.pages}/sign-in`, status: 200 },
+        { name: 'inbox of a viewer', url: `${people.pages}/inbox`, status: 200, as: tokenOf('vera') },
+        { name: 'run of an admin', url: `${people.pages}/runs/${ofPeople.run}`, status: 200, as: tokenOf('root') },
+    ]
+}
+
+/** Opens a page in its state, with all that is folded open. */
+export async function show(visitor, state) {
+    await visitor.context.setExtraHTTPHeaders(state.as ? { 'ktsu-token': state.as } : {})
+    const status = await visitor.open(state.url)
+    if (status !== state.status) throw new Error(`${state.name}: ${status} instead of ${state.status}`)
+    const folded = visitor.page.locator('details:not([open]) > summary')
+    while ((await folded.count()) > 0) await folded.first().click()
+}

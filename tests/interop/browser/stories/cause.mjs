@@ -1,0 +1,65 @@
+// From a run that went wrong to the cause, and to a branch that goes right: README's story, in a browser.
+
+import assert from 'node:assert/strict'
+import { readFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { Keyboard, Mouse } from '../harness/actors.mjs'
+import { until } from '../harness/engine.mjs'
+import { receiver } from '../harness/servers.mjs'
+
+export const stories = [
+    ['a run that paged no one leads to its cause and to a branch that does, by mouse alone', (stage) => story(stage, Mouse)],
+    ['a run that paged no one leads to its cause and to a branch that does, by keyboard alone', (stage) => story(stage, Keyboard)],
+]
+
+async function story({ engines, browser, repository }, Actor) {
+    const hooks = await receiver()
+    const engine = await engines.start({
+        kit: join(repository, 'kits/triage'),
+        env: join(repository, 'environments/local.env.yaml'),
+        variables: { RECEIVER_URL: hooks.url },
+    })
+    const ticket = JSON.parse(await readFile(join(repository, 'kits/triage/examples/ticket.json'), 'utf8'))
+    const { run_id: run } = await engine.run('ticket', ticket)
+    assert.deepEqual(hooks.received.map((hook) => hook.path), ['/queues/security'])
+
+    const person = await browser.visitor(engine.url)
+    const { page } = person
+    const actor = new Actor(page)
+    await person.open(`${engine.pages}/runs`)
+    const link = (name) => page.getByRole('main').getByRole('link', { name, exact: true })
+    const shows = (text) => page.getByText(text, { exact: false }).first().waitFor()
+
+    await actor.write(page.getByLabel('Workflow'), 'ticket')
+    await actor.press(page.getByRole('button', { name: 'Show' }))
+    await actor.press(link(run))
+    await actor.press(link('page'))
+    await actor.press(link('Why it did not run'))
+    await shows('its condition step.sort.urgency == `1` is false')
+    await shows('reply of sort: urgency')
+    // The frame that skipped it, and the one before, which was the last in which it could still run.
+    await actor.press(page.getByRole('region', { name: 'Answer' }).getByRole('link', { name: /^\d+$/ }).first())
+    const panel = page.getByRole('complementary', { name: 'Frame' })
+    await panel.getByRole('heading', { name: 'step.skipped' }).waitFor()
+    await actor.press(panel.getByRole('link', { name: /^\d+$/ }).first())
+    await panel.getByRole('heading', { name: 'step.completed' }).waitFor()
+    await actor.press(panel.locator('summary'))
+    await actor.write(panel.getByLabel('Values to change'), '{"step.sort.output.urgency": 1}')
+    await actor.choose(panel.getByLabel('Webhooks'), 'are sent')
+    await actor.tick(panel.getByLabel('Continue at once'))
+    await actor.write(panel.getByLabel('Reason'), 'a sign-in that no one can explain is urgent')
+    await actor.press(panel.getByRole('button', { name: 'Make the branch' }))
+
+    await page.waitForURL(/\/runs\/branch_/)
+    const branch = page.url().match(/branch_[0-9a-f]+/)[0]
+    await until('the end of the branch', () => engine.get(`/runs/${branch}`), (it) => it.run.status === 'complete')
+    const sent = hooks.received.map((hook) => hook.path).sort()
+    assert.deepEqual(sent, ['/pages/on-call', '/queues/security', '/queues/security'])
+    await actor.press(link('page'))
+    await page.getByRole('heading', { name: /page.*complete/ }).waitFor()
+    await actor.press(link(run))
+    await actor.press(link('page'))
+    await page.getByRole('heading', { name: /page.*skipped/ }).waitFor()
+    await person.leave()
+    hooks.close()
+}
