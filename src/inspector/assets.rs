@@ -14,7 +14,10 @@ pub struct Asset {
 }
 
 /// The style sheet of all pages, in parts.
-const STYLE: &str = concat!(include_str!("style/base.css"));
+const STYLE: &str = concat!(
+    include_str!("style/base.css"),
+    include_str!("style/narrow.css")
+);
 
 static STYLE_SHEET: LazyLock<Asset> =
     LazyLock::new(|| asset_of("style", "css", "text/css; charset=utf-8", STYLE));

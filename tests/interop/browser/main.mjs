@@ -1,21 +1,11 @@
 // Runs the stories one after another, and prints a line for each, as test runners do.
 
-import { dirname, join } from 'node:path'
-import { fileURLToPath } from 'node:url'
-import { Browser } from './harness/browser.mjs'
-import { Engines } from './harness/engine.mjs'
+import { openStage } from './harness/stage.mjs'
 
-const PARTS = ['cause', 'race', 'sites', 'access']
+const PARTS = ['cause', 'race', 'sites', 'access', 'hostile', 'large']
 
 const [extent, ktsu, folder, scratch, ...names] = process.argv.slice(2)
-const here = dirname(fileURLToPath(import.meta.url))
-const stage = {
-    isWhole: extent === '--all',
-    repository: join(here, '../../..'),
-    kit: join(here, 'kit'),
-    engines: new Engines(ktsu, scratch),
-    browser: await Browser.start(folder),
-}
+const stage = await openStage({ ktsu, folder, scratch, isWhole: extent === '--all' })
 
 /** The most stories at once: each waits for a server or the browser most of the time. */
 const AT_ONCE = 2
@@ -34,8 +24,7 @@ const begun = performance.now()
 try {
     await Promise.all(Array.from({ length: AT_ONCE }, playStories))
 } finally {
-    await stage.browser.end()
-    await stage.engines.end()
+    await stage.close()
 }
 const seconds = ((performance.now() - begun) / 1000).toFixed(1)
 console.log(`\nbrowser result: ${failed ? 'FAILED' : 'ok'}. ${passed} passed; ${failed} failed; in ${seconds} s`)

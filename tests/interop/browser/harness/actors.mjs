@@ -1,4 +1,5 @@
-// Hands of people who use a page: with a pointer alone, or with keys alone. Both follow links, press buttons and fill in fields that a person finds by their names.
+// Hands of people who use a page: with a pointer alone, or with keys alone. Both follow links, press buttons
+// and fill in fields that a person finds by their names.
 
 import assert from 'node:assert/strict'
 
@@ -78,7 +79,7 @@ export class Keyboard {
 export function focused() {
     const element = document.activeElement
     if (!element || element === document.body) return { what: 'the page', isSeen: true, isPage: true }
-    const what = element.outerHTML.slice(0, 160)
+    const what = element.cloneNode().outerHTML.slice(0, 160)
     const style = getComputedStyle(element)
     const isMarked = style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) >= 1
     const box = element.getClientRects()[0]

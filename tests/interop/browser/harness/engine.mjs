@@ -16,6 +16,9 @@ export class Engines {
     constructor(ktsu, folder) {
         this.ktsu = ktsu
         this.folder = folder
+        // However this test ends, they end with it.
+        for (const signal of ['SIGINT', 'SIGTERM']) process.once(signal, () => process.exit(1))
+        process.once('exit', () => this.#kill())
     }
 
     /** An engine with a kit; `token` is shown with every request of `Engine`. */
@@ -35,8 +38,12 @@ export class Engines {
 
     /** Ends what was started, by its process id. */
     async end() {
-        for (const { child } of this.#started) child.kill('SIGKILL')
+        this.#kill()
         await Promise.all(this.#started.map(({ ended }) => ended))
+    }
+
+    #kill() {
+        for (const { child } of this.#started) child.kill('SIGKILL')
     }
 }
 
@@ -73,11 +80,17 @@ export class Engine {
         return this.post(`/invoke/${workflow}?wait=60`, params)
     }
 
-    /** Starts a workflow and returns once so many questions of it wait for people. */
+    /** Starts a workflow; gives the run once so many questions of it wait for people. */
     async waiting(workflow, params, count = 1) {
         const { run_id } = await this.post(`/invoke/${workflow}`, params)
-        const asked = () => this.get('/approvals').then((all) => all.filter((one) => one.run_id === run_id))
-        return { run: run_id, asked: await until(`${count} questions of ${workflow}`, asked, (all) => all.length >= count) }
+        const asks = () => this.get(`/runs/${run_id}/skeleton?items=0`)
+        await until(`${count} questions of ${workflow}`, asks, (skeleton) => skeleton.waiting >= count)
+        return run_id
+    }
+
+    /** What waits for people. */
+    asked() {
+        return this.get('/approvals')
     }
 
     /** Every frame of a run. */
@@ -88,8 +101,8 @@ export class Engine {
 }
 
 /** Asks again until an answer is right. */
-export async function until(what, ask, isRight) {
-    const end = Date.now() + PATIENCE_MS
+export async function until(what, ask, isRight, patience = PATIENCE_MS) {
+    const end = Date.now() + patience
     for (;;) {
         const answer = await ask()
         if (isRight(answer)) return answer

@@ -1,5 +1,8 @@
 // Engines whose pages are in every state that there is, and the addresses of these pages.
 
+import { readFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { receiver } from './servers.mjs'
 import { asLocal, asPeople, tokenOf } from './people.mjs'
 import { until } from './engine.mjs'
 
@@ -18,13 +21,13 @@ export async function everyState(stage) {
         engine.waiting('suspended', { text: 'never' }),
         people.waiting('calls', { items: ['one'] }),
     ])
-    await engine.post(`/runs/${paused.run}/pause`, { reason: 'until tomorrow' })
-    await engine.post(`/runs/${cancelled.run}/cancel`, { reason: 'not needed any more' })
+    await engine.post(`/runs/${paused}/pause`, { reason: 'until tomorrow' })
+    await engine.post(`/runs/${cancelled}/cancel`, { reason: 'not needed any more' })
     const fork = { at_frame: 8, reason: 'what if' }
     const { run_id: branch } = await engine.post(`/runs/${complete.run_id}/fork`, fork)
     const frames = await engine.frames(complete.run_id)
     const request = frames.find((frame) => frame.type === 'llm.request').seq
-    await until('the cancelled run', () => engine.get(`/runs/${cancelled.run}`), (it) => it.run.status === 'cancelled')
+    await until('the cancelled run', () => engine.get(`/runs/${cancelled}`), (it) => it.run.status === 'cancelled')
 
     const at = (name, path, status = 200) => ({ name, url: `${engine.pages}/${path}`, status })
     const run = `runs/${complete.run_id}`
@@ -40,11 +43,11 @@ export async function everyState(stage) {
         at('an item that failed', `${run}?step=each.27`),
         at('a step that is absent', `${run}?step=absent`),
         at('a failed run', `runs/${failed.run_id}?step=first`),
-        at('a run that waits for approvals', `runs/${calls.run}?step=each.0`),
-        at('a run that waits for a review', `runs/${reviewed.run}?idle=compress`),
-        at('a run that waits for data', `runs/${suspended.run}`),
-        at('a paused run', `runs/${paused.run}`),
-        at('a cancelled run', `runs/${cancelled.run}`),
+        at('a run that waits for approvals', `runs/${calls}?step=each.0`),
+        at('a run that waits for a review', `runs/${reviewed}?idle=compress`),
+        at('a run that waits for data', `runs/${suspended}`),
+        at('a paused run', `runs/${paused}`),
+        at('a cancelled run', `runs/${cancelled}`),
         at('a branch', `runs/${branch}`),
         at('frames', `${run}/frames?type=step.`),
         at('frames of a filter that has none', `${run}/frames?step=absent`),
@@ -58,7 +61,33 @@ export async function everyState(stage) {
         at('an address that is none', 'runs?colour=red', 400),
         { name: 'sign in', url: `${people.pages}/sign-in`, status: 200 },
         { name: 'inbox of a viewer', url: `${people.pages}/inbox`, status: 200, as: tokenOf('vera') },
-        { name: 'run of an admin', url: `${people.pages}/runs/${ofPeople.run}`, status: 200, as: tokenOf('root') },
+        { name: 'run of an admin', url: `${people.pages}/runs/${ofPeople}`, status: 200, as: tokenOf('root') },
+    ]
+}
+
+/** Pages of the example kits, as their readers see them. */
+export async function kitStates({ engines, repository }) {
+    const hooks = await receiver()
+    const kit = (name) => join(repository, 'kits', name)
+    const env = join(repository, 'environments/local.env.yaml')
+    const variables = { RECEIVER_URL: hooks.url }
+    const [triage, incidents] = await Promise.all([
+        engines.start({ kit: kit('triage'), env, variables }),
+        engines.start({ kit: kit('incidents'), env, variables }),
+    ])
+    const example = async (name) => JSON.parse(await readFile(join(kit('triage'), 'examples', `${name}.json`), 'utf8'))
+    const [night, ticket] = await Promise.all([
+        example('default').then((params) => triage.run('triage', params)),
+        example('ticket').then((params) => triage.run('ticket', params)),
+    ])
+    const alerts = JSON.parse(await readFile(join(kit('incidents'), 'examples/default.json'), 'utf8'))
+    await incidents.waiting('incidents', alerts)
+    hooks.close()
+    const wide = { width: 1200, colorScheme: 'light' }
+    return [
+        { name: 'triage', url: `${triage.pages}/runs/${night.run_id}?step=classify.8`, status: 200, look: wide },
+        { name: 'ticket', url: `${triage.pages}/runs/${ticket.run_id}/why?not=page`, status: 200, look: wide },
+        { name: 'incidents', url: `${incidents.pages}/inbox`, status: 200, look: { ...wide, colorScheme: 'dark' } },
     ]
 }
 

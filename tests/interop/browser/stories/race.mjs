@@ -10,7 +10,8 @@ export const stories = [
 
 async function race(stage) {
     const engine = await asPeople(stage)
-    const { run, asked } = await engine.waiting('calls', { items: ['the only one'] })
+    const run = await engine.waiting('calls', { items: ['the only one'] })
+    const [asked] = await engine.asked()
     const names = ['ada', 'bo']
     const people = await Promise.all(names.map((name) => signIn(stage, engine, name, 'inbox')))
     for (const { page } of people) await page.getByText('"the only one"').waitFor()
@@ -19,7 +20,7 @@ async function race(stage) {
     await Promise.all([press(people[0], 'Approve'), press(people[1], 'Reject')])
     for (const { page } of people) await page.waitForLoadState('load')
 
-    const decided = await engine.get(`/runs/${run}/steps/each.0/approval?approval_id=${asked[0].approval_id}`)
+    const decided = await engine.get(`/runs/${run}/steps/each.0/approval?approval_id=${asked.approval_id}`)
     const winner = names.indexOf(decided.votes[0].by.replace('principal:', ''))
     assert(winner >= 0, JSON.stringify(decided))
     const [first, second] = [people[winner], people[1 - winner]]

@@ -15,7 +15,7 @@ export const stories = [
 
 async function otherSites(stage) {
     const engine = await asPeople(stage)
-    const { run } = await engine.waiting('calls', { items: ['something'] })
+    const run = await engine.waiting('calls', { items: ['something'] })
     const admin = await signIn(stage, engine, 'root', `runs/${run}`)
     const { page } = admin
     const before = await engine.frames(run)
@@ -32,9 +32,9 @@ async function otherSites(stage) {
     const places = ['http://evil.example', 'http://localhost', 'http://127.0.0.1'].map((host) => `${host}:${other.port}/`)
     for (const place of places) {
         await admin.open(place)
-        for (const frame of page.frames().slice(1)) {
-            assert.equal(await frame.getByRole('heading').count(), 0, `${place} shows a page in a frame`)
-        }
+        // Those that are refused may be gone before one can look into them.
+        const inFrames = page.frames().slice(1).map((frame) => frame.locator('#main').count().catch(() => 0))
+        assert.deepEqual((await Promise.all(inFrames)).filter((count) => count > 0), [], `${place} shows a page in a frame`)
         await page.getByRole('link', { name: 'a link' }).click()
         await page.getByRole('heading', { name: run }).waitFor()
         for (const name of ['a form', 'a program', 'out']) {
@@ -59,7 +59,7 @@ async function otherSites(stage) {
 
 async function belowPrefix(stage) {
     const engine = await asPeople(stage)
-    const { run } = await engine.waiting('reviewed', { text: 'seen behind a prefix' })
+    const run = await engine.waiting('reviewed', { text: 'seen behind a prefix' })
     const front = await proxy(engine, '/desk/agents')
     const behind = { pages: `${front.url}/desk/agents/inspector`, url: front.url }
     const person = await signIn(stage, behind, 'root', `runs/${run}?step=judge`)
@@ -113,7 +113,7 @@ async function withoutScripts(stage) {
     await page.getByLabel('Reason').fill('found at last')
     await page.getByRole('button', { name: 'Give the data' }).click()
     await page.getByText('Nothing waits for people.').waitFor()
-    const ended = await until('the end of the run', () => engine.get(`/runs/${waiting.run}/envelope`), isComplete)
+    const ended = await until('the end of the run', () => engine.get(`/runs/${waiting}/envelope`), isComplete)
     assert.deepEqual(ended.output, { said: 'here they are' })
     await person.leave()
 }

@@ -1,0 +1,50 @@
+// A run of 100,000 frames. Only on request, on a quiet machine and with the release program: the times are asserted.
+
+import assert from 'node:assert/strict'
+import { until } from '../harness/engine.mjs'
+import { asLocal } from '../harness/people.mjs'
+
+export const stories = [
+    ['of 100,000 frames one sees the first rows, or those of any number, in 300 ms', large, true],
+]
+
+const ITEMS = 15_000
+/** In milliseconds. */
+const MOST_TO_PAINT = 300
+const MOST_ROWS = 500
+
+async function large(stage) {
+    const engine = await asLocal(stage)
+    const items = Array.from({ length: ITEMS }, (_, n) => ({ mode: 'says', text: `text ${n}` }))
+    const { run_id: run } = await engine.post('/invoke/texts', { items })
+    const state = () => engine.get(`/runs/${run}`)
+    const { run: ended } = await until('the end of the run', state, ({ run }) => run.status === 'complete', 600_000)
+    const { frames: last } = await engine.get(`/runs/${run}/frames?type=run.completed`)
+    const count = last[0].seq + 1
+    assert(count >= 100_000, `${count} frames`)
+
+    const person = await stage.browser.visitor(engine.url)
+    const { page } = person
+    const rows = () => page.locator('table.frames tbody tr').count()
+    const times = {}
+    const timed = async (name, url) => {
+        assert.equal(await person.open(url), 200)
+        const painted = await page.waitForFunction(() => performance.getEntriesByName('first-contentful-paint')[0]?.startTime)
+        times[name] = Math.round(await painted.jsonValue())
+        assert((await rows()) <= MOST_ROWS, `${await rows()} rows`)
+    }
+    const pages = `${engine.pages}/runs/${run}`
+    await timed('run', pages)
+    await timed('frames', `${pages}/frames`)
+    await timed('number 73512', `${pages}/frames?from=73512`)
+    await page.locator('#f73512').waitFor()
+    await timed('a frame', `${pages}/frames?frame=73512#f73512`)
+    await page.getByRole('heading', { name: 'Frame 73512' }).waitFor()
+    await page.locator('#f73512').waitFor()
+    await timed('of a type', `${pages}/frames?type=run.completed`)
+    await person.leave()
+    const words = JSON.stringify(times)
+    const tooLate = Object.entries(times).filter(([name, paint]) => name !== 'run' && paint > MOST_TO_PAINT)
+    assert.deepEqual(tooLate, [], `painted after: ${words}`)
+    return `${count} frames in ${ended.totals.duration_ms} ms, painted after ${words}`
+}
