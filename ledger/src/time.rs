@@ -72,6 +72,16 @@ impl fmt::Display for Timestamp {
 #[error("not a moment of the form 2026-11-20T20:07:11.123456Z")]
 pub struct ParseTimestampError;
 
+impl Timestamp {
+    /// The time that a text begins, down to whole fields: `2026-11` is the beginning of that month.
+    pub fn beginning(text: &str) -> Option<Self> {
+        const FIRST: &str = "1970-01-01T00:00:00.000000Z";
+        let is_whole = [4, 7, 10, 13, 16, 19, 27].contains(&text.len());
+        let rest = FIRST.get(text.len()..).filter(|_| is_whole)?;
+        format!("{text}{rest}").parse().ok()
+    }
+}
+
 impl FromStr for Timestamp {
     type Err = ParseTimestampError;
 

@@ -11,6 +11,10 @@ pub struct RunRow {
     /// Number of questions to people: about calls of tools and outcomes of steps, and for data.
     #[serde(default, skip_serializing_if = "crate::is_default")]
     pub approvals: u32,
+    /// The recorded cost of its model calls when it ended, in millionths of a US dollar; absent before, and in rows
+    /// of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost_micro_usd: Option<u64>,
     /// Time at which it was accepted.
     pub created_at: Timestamp,
     /// Time at which it ended.
@@ -31,6 +35,9 @@ pub struct RunRow {
     /// For a branch: what it was forked from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent_run_id: Option<String>,
+    /// The principal that started it, or forked it; absent in rows of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub principal: Option<String>,
     /// `run_…` or `branch_…`.
     pub run_id: String,
     /// See [`crate::run::RunStatus`].
@@ -48,6 +55,7 @@ impl RunRow {
         let fork = state.fork();
         Self {
             approvals: u32::try_from(state.count_asked()).unwrap_or(u32::MAX),
+            cost_micro_usd: Self::cost(state),
             created_at: fork.map_or(state.created().at, |fork| fork.at),
             fork_position: fork.map(|fork| fork.position),
             paused_at: state.paused().map(|pause| pause.at),
@@ -58,11 +66,20 @@ impl RunRow {
                 None => state.created().idempotency_digest.clone(),
                 Some(_) => None,
             },
+            principal: Some(match fork {
+                Some(fork) => fork.by.id.clone(),
+                None => state.created().principal.id.clone(),
+            }),
             run_id: state.stream().name().to_owned(),
             status: state.status().as_str().to_owned(),
             version: plan.version.clone(),
             workflow: plan.name.clone(),
         }
+    }
+
+    /// The recorded cost, once a run has ended: before, it changes too often for a row.
+    pub fn cost(state: &RunState) -> Option<u64> {
+        ended_at(state).map(|_| state.spend().cost_micro_usd)
     }
 
     /// The key by which a repeated request is looked up: the client's key, as one client uses it

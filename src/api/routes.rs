@@ -31,12 +31,14 @@ mod query;
 mod recompute;
 mod replay;
 mod reviews;
+mod run_list;
 mod runs;
 mod shape;
 mod skeleton;
 mod steer;
 mod steps;
 mod subscriptions;
+mod summaries;
 mod suspensions;
 mod tools;
 mod trace;
@@ -113,6 +115,7 @@ pub fn router_for(orchestrator: Orchestrator, access: Access) -> Router {
         }))
         .layer(from_fn(forms::as_json))
         .layer(Extension(access.models.clone()))
+        .layer(Extension(summaries::OpenQuestions::default()))
         .layer(from_fn(move |request, next| {
             access::authorize(access.clone(), request, next)
         }))
@@ -183,7 +186,9 @@ pub fn openapi_document() -> &'static Value {
 fn documented_router() -> OpenApiRouter<Orchestrator> {
     OpenApiRouter::with_openapi(Api::openapi())
         .routes(routes!(home::home))
-        .routes(routes!(inspector::runs))
+        .routes(routes!(inspector::runs::runs))
+        .routes(routes!(summaries::for_pages))
+        .routes(routes!(home::overview))
         .routes(routes!(inspector::run))
         .routes(routes!(inspector::frames::frames))
         .routes(routes!(inspector::why::why))
@@ -194,7 +199,9 @@ fn documented_router() -> OpenApiRouter<Orchestrator> {
         .routes(routes!(health::health))
         .routes(routes!(metrics::metrics))
         .routes(routes!(invoke::invoke))
-        .routes(routes!(runs::list))
+        .routes(routes!(run_list::list))
+        .routes(routes!(run_list::statistics))
+        .routes(routes!(summaries::summaries))
         .routes(routes!(runs::get_run))
         .routes(routes!(runs::envelope))
         .routes(routes!(runs::state))

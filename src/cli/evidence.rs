@@ -188,13 +188,9 @@ fn export(common: &Common, arguments: &ExportArguments) -> Result<ExitCode, Fail
 
 /// Checks that a text is the beginning of a time as frames write them, down to whole fields.
 fn is_time(given: &str) -> Result<(), Failure> {
-    const FIRST: &str = "1970-01-01T00:00:00.000000Z";
-    let whole = [4, 7, 10, 13, 16, 19, 27].contains(&given.len());
-    let rest = FIRST.get(given.len()..).filter(|_| whole);
-    let time = rest.map(|rest| format!("{given}{rest}").parse::<Timestamp>());
-    match time {
-        Some(Ok(_)) => Ok(()),
-        Some(Err(_)) | None => Err(Failure::could_not_run(format!("{given} is not a time"))
+    match Timestamp::beginning(given) {
+        Some(_) => Ok(()),
+        None => Err(Failure::could_not_run(format!("{given} is not a time"))
             .hint("give a time such as 2026, 2026-11-20 or 2026-11-20T10:00")),
     }
 }

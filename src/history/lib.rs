@@ -25,6 +25,7 @@ pub mod provenance;
 pub mod recompute;
 pub mod replay;
 pub mod report;
+pub mod run_list;
 pub mod skeleton;
 pub mod steering;
 pub mod steps;

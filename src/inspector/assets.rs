@@ -16,11 +16,18 @@ pub struct Asset {
 /// The style sheet of all pages, in parts.
 const STYLE: &str = concat!(
     include_str!("style/base.css"),
+    include_str!("style/live.css"),
     include_str!("style/narrow.css")
 );
+/// What keeps pages up to date.
+const LIVE: &str = include_str!("script/live.js");
 
-static STYLE_SHEET: LazyLock<Asset> =
-    LazyLock::new(|| asset_of("style", "css", "text/css; charset=utf-8", STYLE));
+static FILES: LazyLock<[Asset; 2]> = LazyLock::new(|| {
+    [
+        asset_of("style", "css", "text/css; charset=utf-8", STYLE),
+        asset_of("live", "js", "text/javascript; charset=utf-8", LIVE),
+    ]
+});
 
 fn asset_of(stem: &str, ending: &str, media_type: &'static str, text: &'static str) -> Asset {
     let hash = blake3::hash(text.as_bytes()).to_hex();
@@ -34,10 +41,17 @@ fn asset_of(stem: &str, ending: &str, media_type: &'static str, text: &'static s
 
 /// The style sheet.
 pub(crate) fn style() -> &'static Asset {
-    &STYLE_SHEET
+    let [style, _] = &*FILES;
+    style
+}
+
+/// The script that keeps pages up to date.
+pub(crate) fn live() -> &'static Asset {
+    let [_, live] = &*FILES;
+    live
 }
 
 /// The file of a name, if there is one.
 pub fn asset(name: &str) -> Option<&'static Asset> {
-    [style()].into_iter().find(|asset| asset.name == name)
+    FILES.iter().find(|asset| asset.name == name)
 }

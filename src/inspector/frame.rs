@@ -2,7 +2,7 @@
 
 use maud::{DOCTYPE, Markup, html};
 
-use crate::assets::style;
+use crate::assets::{live, style};
 use crate::text::Verbatim;
 
 /// The principal that looks at a page.
@@ -117,6 +117,7 @@ pub(crate) fn page(
                 meta name="color-scheme" content="light dark";
                 title { (Verbatim(title)) " · ktsu" }
                 link rel="stylesheet" href=(place.link(&style().name));
+                script type="module" src=(place.link(&live().name)) {}
             }
             body {
                 a class="skip" href="#main" { "To the content" }
@@ -124,7 +125,7 @@ pub(crate) fn page(
                     span class="brand" { "ktsu" }
                     nav aria-label="Pages" {
                         a href=(place.link("runs")) aria-current=[current(Section::Runs)] { "Runs" }
-                        a href=(place.link("inbox")) aria-current=[current(Section::Inbox)] { "Inbox" }
+                        a href=(place.link("inbox")) data-badge="" aria-current=[current(Section::Inbox)] { "Inbox" }
                     }
                     span class="who" { (Verbatim(&by.name)) }
                     @if by.by_session {
@@ -132,7 +133,7 @@ pub(crate) fn page(
                     }
                 }
                 main id="main" { (body) }
-                footer { "All times are UTC." }
+                footer { span data-state="" {} " All times are UTC. " a href=(place.link("api")) { "Workflows and routes" } }
             }
         }
     };

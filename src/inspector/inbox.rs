@@ -31,17 +31,19 @@ const PLACE: PagePlace = PagePlace::TOP;
 /// The page of what waits for people.
 pub fn inbox_page(inbox: &InboxPage) -> String {
     let body = html! {
-        div class="head" {
+        div data-live="inbox" data-part="head" class="head" {
             h1 { "Inbox" }
             p class="dim" {
                 @if inbox.next.is_some() { "The oldest " }
                 (counted(inbox.requests.len() as u64, "question")) " to people, the oldest first."
             }
         }
-        @if inbox.requests.is_empty() {
-            div class="empty" { p { "Nothing waits for people." } }
+        div data-part="requests" {
+            @if inbox.requests.is_empty() {
+                div class="empty" { p { "Nothing waits for people." } }
+            }
+            @for request in &inbox.requests { (entry(inbox, request)) }
         }
-        @for request in &inbox.requests { (entry(inbox, request)) }
         @if let Some(next) = &inbox.next {
             nav class="pages" aria-label="More questions" {
                 a class="button" href={ "inbox" (query(&[("cursor", next)])) } { "Newer" }

@@ -1,7 +1,7 @@
 //! The inspector: pages that show runs, drawn from what is recorded.
 //!
 //! A page is a pure function of what it shows and of its address, which is its whole state. Pages load
-//! one style sheet and run no script; everything from data is text ([`text::Verbatim`]).
+//! one style sheet, and a script without which they work, too; everything from data is text ([`text::Verbatim`]).
 
 mod assets;
 mod decide;
@@ -9,8 +9,11 @@ mod failure;
 mod frame;
 mod frames;
 mod inbox;
+mod overview;
 mod run;
 mod runs;
+mod runs_plot;
+mod runs_view;
 mod scale;
 mod sign_in;
 mod status;
@@ -27,12 +30,15 @@ pub use failure::{FailurePage, failure_page};
 pub use frame::{PagePlace, SignedIn};
 pub use frames::{FramesPage, frames_page};
 pub use inbox::{InboxPage, inbox_page};
+pub use overview::{OverviewPage, OverviewRoute, OverviewWorkflow, overview_page};
 pub use run::{RunPage, run_page};
-pub use runs::{RunsPage, RunsView, runs_page};
+pub use runs::{RunsPage, runs_page};
+pub use runs_view::RunsView;
 pub use sign_in::{SignInPage, sign_in_page};
 pub use step_panel::ShownStep;
 pub use why::{WhyAnswer, WhyPage, why_page};
 
-/// The policy of every page: nothing runs, and nothing is loaded but what the engine serves.
-pub const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'self'; form-action 'self'; \
-     base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'";
+/// The policy of every page: nothing runs and nothing is loaded but what the engine serves, and no text becomes markup.
+pub const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; \
+     connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'; \
+     require-trusted-types-for 'script'; trusted-types 'none'";

@@ -4,7 +4,7 @@ use ktsu_history::skeleton::RunSkeleton;
 use maud::{Markup, html};
 
 use crate::decide::{Permissions, run_forms};
-use crate::frame::{PagePlace, RunTab, Section, SignedIn, page, query, run_tabs, segment};
+use crate::frame::{PagePlace, RunTab, Section, SignedIn, page, query, root_of, run_tabs, segment};
 use crate::status::badge;
 use crate::step_panel::{ShownStep, StepPanel, step_panel};
 use crate::text::{Verbatim, beginning};
@@ -41,10 +41,10 @@ pub fn run_page(shown: &RunPage) -> String {
     let run = &shown.run;
     let drawing = layout(run, &shown.view);
     let body = html! {
-        (head(shown))
+        div data-live=(root_of(&run.run_id)) data-part="head" { (head(shown)) }
         div class="columns" {
-            section aria-label="Time line" { (timeline(shown, &drawing)) }
-            aside aria-label="Details" {
+            section data-part="timeline" aria-label="Time line" { (timeline(shown, &drawing)) }
+            aside data-part="details" aria-label="Details" {
                 @match (&shown.view.selected, &shown.step) {
                     (Some(path), Some(content)) => (step_panel(&panel(shown, path, content))),
                     (Some(path), None) => {

@@ -223,10 +223,15 @@ impl Orchestrator {
         let waits = branch.status == RunStatus::Waiting;
         let row = RunRow {
             created_at: at,
+            cost_micro_usd: found
+                .row
+                .cost_micro_usd
+                .filter(|_| found.is_whole() && !waits),
             ended_at: (!waits).then_some(at),
             fork_position: Some(branch.fork_position),
             idempotency_digest: None,
             parent_run_id: Some(branch.parent_run_id.clone()),
+            principal: Some(request.by.id.clone()),
             run_id: branch.branch_id.clone(),
             status: branch.status.as_str().to_owned(),
             error: found.row.error.clone().filter(|_| !waits),
@@ -310,9 +315,14 @@ struct ForkBase {
 }
 
 impl ForkBase {
+    /// Returns `true` if the branch shares all frames.
+    fn is_whole(&self) -> bool {
+        self.last.seq + 1 == self.frames
+    }
+
     /// The status of the branch, if the last frame and the row are sufficient to know it.
     fn status(&self) -> Option<RunStatus> {
-        let whole = self.last.seq + 1 == self.frames;
+        let whole = self.is_whole();
         let fork_position = self.row.fork_position;
         let before = fork_position.is_some_and(|fork| self.last.seq < fork);
         // What ends a run that a person ended is the end of its last step.

@@ -7,7 +7,7 @@
 use ktsu_ledger::branch::{Ancestry, frames};
 use ktsu_ledger::event::RunCreated;
 use ktsu_ledger::store::{IndexRow, Reader, Store, StoreError, Tail};
-use ktsu_ledger::{Epoch, Frame, Hash, StreamId};
+use ktsu_ledger::{CanonicalJson, Epoch, Frame, Hash, StreamId};
 use ktsu_projections::index::{RunRow, scoped_key};
 use ktsu_projections::life::run_end;
 use ktsu_projections::run::{RunState, RunStatus};
@@ -137,6 +137,30 @@ pub fn row(state: &RunState) -> IndexRow {
         key: RunRow::idempotency_key(state),
         row: row.to_json(),
     }
+}
+
+/// Members that rows of earlier versions do not have.
+const LATER_MEMBERS: [&str; 2] = ["cost_micro_usd", "principal"];
+
+/// Returns `true` if a row says what the frames of its run say. One of an earlier version may say less.
+pub fn agrees(row: &IndexRow, expected: &IndexRow) -> bool {
+    if row == expected {
+        return true;
+    }
+    let (mut said, wanted) = (row.row.to_value(), expected.row.to_value());
+    for name in LATER_MEMBERS {
+        if let (Some(members), Some(value)) = (said.as_object_mut(), wanted.get(name)) {
+            members.entry(name).or_insert_with(|| value.clone());
+        }
+    }
+    let completed = CanonicalJson::from_value(&said);
+    completed.is_ok_and(|completed| {
+        let completed = IndexRow {
+            row: completed,
+            ..row.clone()
+        };
+        completed == *expected
+    })
 }
 
 /// A row made from the frames of a run.
@@ -281,6 +305,7 @@ pub fn unreadable_row(reader: &dyn Reader, stream: &StreamId) -> IndexRow {
     let said = |text: Option<&String>| text.cloned().unwrap_or_default();
     let row = RunRow {
         approvals: 0,
+        cost_micro_usd: None,
         created_at: at,
         ended_at: None,
         error: None,
@@ -288,6 +313,7 @@ pub fn unreadable_row(reader: &dyn Reader, stream: &StreamId) -> IndexRow {
         paused_at: None,
         parent_run_id: None,
         idempotency_digest: created.and_then(|created| created.idempotency_digest.clone()),
+        principal: created.map(|created| created.principal.id.clone()),
         run_id: stream.name().to_owned(),
         status: UNREADABLE.to_owned(),
         version: said(created.map(|created| &created.version)),
@@ -304,5 +330,47 @@ pub fn unreadable_row(reader: &dyn Reader, stream: &StreamId) -> IndexRow {
             Some(scoped_key(&created.principal.id, &created.workflow, key))
         }),
         row: row.to_json(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn row(members: &Value) -> IndexRow {
+        IndexRow {
+            stream: "run:run_1".parse().unwrap(),
+            workflow: "w".to_owned(),
+            status: "complete".to_owned(),
+            open: false,
+            created_us: 7,
+            key: None,
+            row: CanonicalJson::from_value(members).unwrap(),
+        }
+    }
+
+    #[test]
+    fn a_row_of_an_earlier_version_may_say_less_and_nothing_else() {
+        let whole = row(&json!({"run_id": "run_1", "principal": "ada", "cost_micro_usd": 5}));
+        for (members, expected) in [
+            (
+                json!({"run_id": "run_1", "principal": "ada", "cost_micro_usd": 5}),
+                true,
+            ),
+            (json!({"run_id": "run_1"}), true),
+            (json!({"run_id": "run_1", "principal": "ada"}), true),
+            (json!({"run_id": "run_1", "principal": "eve"}), false),
+            (json!({"run_id": "run_1", "cost_micro_usd": 6}), false),
+            (json!({"run_id": "run_2"}), false),
+            (json!({"principal": "ada", "cost_micro_usd": 5}), false),
+        ] {
+            assert_eq!(agrees(&row(&members), &whole), expected, "{members}");
+        }
+        let other = IndexRow {
+            status: "failed".to_owned(),
+            ..row(&json!({"run_id": "run_1"}))
+        };
+        assert!(!agrees(&other, &whole));
     }
 }

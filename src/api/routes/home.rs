@@ -1,27 +1,22 @@
-//! `GET /`: an overview of this engine, for browsers and for programs.
+//! `GET /`: an overview of this engine for programs, and for browsers the link to its pages.
 //!
 //! Without a required token, it shows only what `/health` shows everybody, and how to authenticate.
 //! Routes and their descriptions are taken from the OpenAPI document.
 
-use std::sync::LazyLock;
-
 use axum::Extension;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, Method, header};
-use axum::response::{IntoResponse as _, Response};
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
+use axum::response::{IntoResponse as _, Redirect, Response};
+use ktsu_inspector::{OverviewPage, OverviewRoute, OverviewWorkflow};
 use ktsu_ledger::event::plan::Visibility;
-use maud::{PreEscaped, html};
-use sha2::{Digest as _, Sha256};
 
+use super::inspector::{answer, signed_in};
 use super::media_ranges::MediaRanges;
 use super::policy::{self, AccessPolicy, SIGNING};
 use super::query::{NoParameters, Query};
 use super::{openapi_document, wire};
 use crate::access::Caller;
 use ktsu_environment::principals::PrincipalRole;
-use ktsu_history::report::{HtmlText, row};
 use ktsu_kit::KitWorkflow;
 use ktsu_orchestrator::{LedgerRole, Orchestrator};
 
@@ -34,7 +29,8 @@ const HOW: &str = "Authorization: Bearer TOKEN, or Ktsu-Token: TOKEN; tokens are
 
 /// Shows the workflows that may be invoked, and the routes.
 #[utoipa::path(get, path = "/", responses(
-    (status = 200, content((wire::Home = "application/json"), (String = "text/html"))),
+    (status = 200, body = wire::Home),
+    (status = 303, description = "To the pages, for a browser."),
 ))]
 pub(super) async fn home(
     State(orchestrator): State<Orchestrator>,
@@ -42,15 +38,14 @@ pub(super) async fn home(
     headers: HeaderMap,
     _: Query<NoParameters>,
 ) -> Response {
+    let vary = HeaderValue::from_static("accept, authorization, ktsu-token");
+    let vary = [(header::VARY, vary)];
+    if prefers_html(&headers) {
+        return (vary, Redirect::to("inspector/runs")).into_response();
+    }
     let caller = caller.map(|Extension(caller)| caller);
     let home = workflows_shown(&orchestrator, caller.as_ref());
-    let mut response = match prefers_html(&headers) {
-        true => page(&home),
-        false => axum::Json(home).into_response(),
-    };
-    let vary = HeaderValue::from_static("accept, authorization, ktsu-token");
-    response.headers_mut().insert(header::VARY, vary);
-    response
+    (vary, axum::Json(home)).into_response()
 }
 
 fn workflows_shown(orchestrator: &Orchestrator, caller: Option<&Caller>) -> wire::Home {
@@ -122,82 +117,34 @@ fn route(method: &str, path: &str) -> wire::HomeRoute {
     }
 }
 
-const STYLE: &str = ":root{color-scheme:light dark}body{font:15px/1.5 system-ui,sans-serif;\
-max-width:60rem;margin:2rem auto;padding:0 1rem}table{border-collapse:collapse}\
-td,th{text-align:left;padding:.2rem .8rem .2rem 0;vertical-align:top}code{font-size:90%}";
-
-/// Nothing is loaded, nothing runs, and the one style is named by its digest.
-static CONTENT_SECURITY_POLICY: LazyLock<Option<HeaderValue>> = LazyLock::new(|| {
-    let style = BASE64_STANDARD.encode(Sha256::digest(STYLE));
-    let words = format!(
-        "default-src 'none'; style-src 'sha256-{style}'; base-uri 'none'; form-action 'none'; \
-         frame-ancestors 'none'"
-    );
-    HeaderValue::try_from(words).ok()
-});
-
-fn page(home: &wire::Home) -> Response {
-    let mut response = axum::response::Html(html(home)).into_response();
-    let headers = response.headers_mut();
-    if let Some(policy) = CONTENT_SECURITY_POLICY.as_ref() {
-        headers.insert(header::CONTENT_SECURITY_POLICY, policy.clone());
-    }
-    let none = HeaderValue::from_static("no-referrer");
-    headers.insert(header::REFERRER_POLICY, none);
-    response
-}
-
-fn html(home: &wire::Home) -> String {
-    let title = format!("{} {}", home.name, home.version);
-    let authentication = &home.authentication;
-    let page = html! {
-        (PreEscaped("<!doctype html>\n"))
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width";
-                title { (HtmlText(&title)) }
-                style { (PreEscaped(STYLE)) }
-            }
-            body {
-                h1 { (HtmlText(&title)) }
-                p {
-                    "The ledger is " (HtmlText(home.ledger.replace('_', " "))) "."
-                    @match (&authentication.how, &authentication.principal) {
-                        (Some(how), _) => {
-                            " Principals see more: " (HtmlText(how)) "."
-                        }
-                        (None, Some(principal)) => { " You are " (HtmlText(principal)) "." }
-                        (None, None) => {}
-                    }
-                }
-                p { a href="inspector/runs" { "Inspector" } ": runs, and what happened in them." }
-                @if !home.workflows.is_empty() {
-                    h2 { "Workflows" }
-                    table {
-                        @for one in &home.workflows {
-                            @let header = one.header.as_ref();
-                            @let header = header.map(|name| format!("requires the header {name}"));
-                            @let invoke = format_args!("POST {}", one.invoke);
-                            (row(&[&one.name, &one.version, &invoke, &header.unwrap_or_default()]))
-                        }
-                    }
-                }
-                h2 { "Routes" }
-                table {
-                    @for one in &home.routes {
-                        (row(&[&format_args!("{} {}", one.method, one.path), &one.description]))
-                    }
-                }
-                p {
-                    "For programs: " a href=(home.openapi) { (home.openapi) } ". In words: "
-                    code { (home.documentation) } "."
-                }
-            }
-        }
-        "\n"
-    };
-    page.into_string()
+/// The workflows that may be invoked and the routes, for people.
+#[utoipa::path(get, path = "/inspector/api", responses(
+    (status = 200, body = String, content_type = "text/html"),
+))]
+pub(super) async fn overview(
+    State(orchestrator): State<Orchestrator>,
+    caller: Caller,
+    _: Query<NoParameters>,
+) -> Response {
+    let home = workflows_shown(&orchestrator, Some(&caller));
+    answer(ktsu_inspector::overview_page(&OverviewPage {
+        by: signed_in(&caller),
+        version: home.version,
+        ledger: home.ledger,
+        workflows: (home.workflows.into_iter())
+            .map(|one| OverviewWorkflow {
+                name: one.name,
+                version: one.version,
+                header: one.header,
+            })
+            .collect(),
+        routes: (home.routes.into_iter())
+            .map(|one| OverviewRoute {
+                name: format!("{} {}", one.method, one.path),
+                description: one.description,
+            })
+            .collect(),
+    }))
 }
 
 /// Returns `true` if a client prefers HTML to JSON. Clients without a preference are programs.
@@ -244,32 +191,5 @@ mod tests {
                 assert!(summary.is_string(), "{method} {path}");
             }
         }
-    }
-
-    #[test]
-    fn what_comes_from_a_kit_is_text_on_the_page() {
-        let evil = "<img src=x onerror=alert(1)>";
-        let home = wire::Home {
-            name: "ktsu".to_owned(),
-            version: "1".to_owned(),
-            ledger: "ok".to_owned(),
-            authentication: wire::Authentication {
-                required: true,
-                principal: Some(evil.to_owned()),
-                how: None,
-            },
-            workflows: vec![wire::HomeWorkflow {
-                name: evil.to_owned(),
-                version: evil.to_owned(),
-                invoke: evil.to_owned(),
-                header: Some(evil.to_owned()),
-            }],
-            routes: Vec::new(),
-            openapi: "/openapi.json".to_owned(),
-            documentation: DOCUMENTATION.to_owned(),
-        };
-        let page = html(&home);
-        assert!(!page.contains("<img"), "{page}");
-        assert_eq!(page.matches("&lt;img").count(), 5, "{page}");
     }
 }

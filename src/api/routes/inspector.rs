@@ -2,6 +2,7 @@
 
 pub(super) mod failed;
 pub(super) mod frames;
+pub(super) mod runs;
 mod shown;
 pub(super) mod sign_in;
 pub(super) mod why;
@@ -10,19 +11,16 @@ use axum::extract::{Path, State};
 use axum::http::{Method, header};
 use axum::response::{IntoResponse as _, Response};
 use ktsu_inspector::timeline::TimelineView;
-use ktsu_inspector::{InboxPage, Permissions, RunPage, RunsPage, RunsView, ShownStep, SignedIn};
+use ktsu_inspector::{InboxPage, Permissions, RunPage, ShownStep, SignedIn};
 use ktsu_ledger::CanonicalJson;
-use ktsu_ledger::store::{Cursor, Filter};
 use ktsu_projections::envelope::{EnvelopeFold, ErrorView};
-use ktsu_projections::index::RunRow;
 use ktsu_projections::step_name::{StepName, scoped_run};
 use serde_json::Value;
 
-use self::shown::answer;
+pub(super) use self::shown::answer;
 use super::parameter::{Parameter, ParameterKind};
 use super::policy;
 use super::query::{NoParameters, Query, QueryParameters, RawQuery};
-use super::runs::STATUSES;
 use super::{RunTarget, no_such_run};
 use crate::access::Caller;
 use crate::problems::run_error;
@@ -31,7 +29,6 @@ use ktsu_history::RunReadError;
 use ktsu_history::approvals::{self, PendingCursor};
 use ktsu_history::skeleton;
 use ktsu_orchestrator::{LedgerRole, Orchestrator, ReadKind};
-use ktsu_run_index::listed_kinds;
 use ktsu_server::ProblemDetails;
 
 /// The number of runs on a page.
@@ -42,77 +39,6 @@ const FEW_ITEMS: usize = 12;
 const ALL_ITEMS: usize = 2_000;
 /// How long a browser keeps a file, whose content never changes under its name.
 const FOR_EVER: &str = "public, max-age=31536000, immutable";
-
-/// The view of the list of runs.
-#[derive(Debug)]
-pub(super) struct RunsPageQuery {
-    view: RunsView,
-    cursor: Option<Cursor>,
-}
-
-impl QueryParameters for RunsPageQuery {
-    const PARAMETERS: &'static [Parameter] = &[
-        Parameter::new(
-            "workflow",
-            ParameterKind::Any,
-            "Of this workflow only; of any if it is empty, as in the form of the page.",
-        ),
-        Parameter::new(
-            "status",
-            ParameterKind::Any,
-            "With this status only; with any if it is empty, as in the form of the page.",
-        ),
-        Parameter::new(
-            "cursor",
-            ParameterKind::Cursor,
-            "Where the page begins, as the link to it has it.",
-        ),
-    ];
-
-    fn read(given: &RawQuery) -> Result<Self, ProblemDetails> {
-        Ok(Self {
-            view: RunsView {
-                workflow: given.owned("workflow").unwrap_or_default(),
-                status: given.owned("status").unwrap_or_default(),
-            },
-            cursor: given.run_cursor()?,
-        })
-    }
-}
-
-/// The page of all runs, for people.
-#[utoipa::path(get, path = "/inspector/runs", params(Query::<RunsPageQuery>), responses(
-    (status = 200, body = String, content_type = "text/html"),
-))]
-pub(super) async fn runs(
-    State(orchestrator): State<Orchestrator>,
-    caller: Caller,
-    Query(asked): Query<RunsPageQuery>,
-) -> Result<Response, ProblemDetails> {
-    let RunsPageQuery { view, cursor } = asked;
-    let given = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
-    let filter = Filter {
-        kinds: listed_kinds(),
-        workflow: given(&view.workflow),
-        status: given(&view.status),
-        open: None,
-    };
-    let is_later = cursor.is_some();
-    let readers = orchestrator.readers();
-    let page = readers.with(move |reader| reader.list(&filter, cursor.as_ref(), PAGE));
-    let page = page.await?;
-    let rows = page.rows.iter();
-    let rows = rows.filter_map(|row| serde_json::from_str::<RunRow>(row.row.as_str()).ok());
-    let shown = RunsPage {
-        by: signed_in(&caller),
-        view,
-        statuses: STATUSES.map(str::to_owned).to_vec(),
-        rows: rows.collect(),
-        next: page.next.map(|next| next.to_string()),
-        is_later,
-    };
-    Ok(answer(ktsu_inspector::runs_page(&shown)))
-}
 
 /// The page of the inbox.
 #[derive(Debug)]
@@ -258,7 +184,7 @@ fn name_of(run: &RunTarget) -> String {
     scoped_run(run.stream.name(), &run.scope)
 }
 
-fn signed_in(caller: &Caller) -> SignedIn {
+pub(super) fn signed_in(caller: &Caller) -> SignedIn {
     SignedIn {
         name: caller.principal.id.clone(),
         by_session: caller.by_session,
@@ -284,7 +210,7 @@ fn permissions(orchestrator: &Orchestrator, caller: &Caller) -> Permissions {
 /// A file that pages load.
 #[utoipa::path(get, path = "/inspector/{file}",
     params(("file" = String, Path, description = "Its name, as pages have it.")),
-    responses((status = 200, body = String, content_type = "text/css")))]
+    responses((status = 200, content((String = "text/css"), (String = "text/javascript")))))]
 pub(super) async fn asset(
     Path(file): Path<String>,
     _: Query<NoParameters>,

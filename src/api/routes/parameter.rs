@@ -14,6 +14,7 @@ use utoipa::openapi::{RefOr, Required, Schema};
 use crate::ids::RunPath;
 use ktsu_codes::ErrorCode;
 use ktsu_delivery::PATTERN_SYNTAX;
+use ktsu_ledger::Timestamp;
 use ktsu_server::ProblemDetails;
 
 /// The largest integer that every JSON library reads exactly.
@@ -55,6 +56,8 @@ pub(super) enum ParameterKind {
     Key,
     /// Types of frames.
     Pattern,
+    /// A time, down to whole fields.
+    Time,
 }
 
 /// The syntax of a run, or of an inline child.
@@ -64,6 +67,10 @@ const CURSOR: &str =
     "^[0-9]{1,19}~(run|branch|recompute):[A-Za-z0-9][A-Za-z0-9._-]{0,63}(#[0-9]{1,15})?$";
 static CURSOR_PATTERN: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(CURSOR).expect("the pattern is valid"));
+/// A time, down to whole fields, without those that few years have.
+const TIME: &str = "^(19[7-9][0-9]|[2-9][0-9]{3})(-((0[1-9]|1[0-2])|((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])\
+     |(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-8]))\
+     (T([01][0-9]|2[0-3])(:[0-5][0-9](:[0-5][0-9]([.][0-9]{6}Z)?)?)?)?))?$";
 const KEY: &str = "^[!-~]+$";
 static FRAME_PATTERN: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(PATTERN_SYNTAX).expect("the pattern is valid"));
@@ -100,6 +107,7 @@ impl Parameter {
             ParameterKind::Run => RunPath::parse(value).is_some(),
             ParameterKind::Cursor => CURSOR_PATTERN.is_match(value),
             ParameterKind::Pattern => FRAME_PATTERN.is_match(value),
+            ParameterKind::Time => Timestamp::beginning(value).is_some(),
             ParameterKind::Key => {
                 let visible = value.bytes().all(|byte| byte.is_ascii_graphic());
                 visible && (1..=MAX_KEY).contains(&(value.len() as u64))
@@ -123,6 +131,9 @@ impl Parameter {
             ParameterKind::Cursor => format!("{name} must be the `next` of another page"),
             ParameterKind::Pattern => {
                 format!("{name} must be a type of frames, object.*, * or some of these with commas")
+            }
+            ParameterKind::Time => {
+                format!("{name} must be a time such as 2026-11, 2026-11-20 or 2026-11-20T10:00")
             }
             ParameterKind::Key => {
                 format!("{name} must have 1 to {MAX_KEY} visible ASCII characters and no spaces")
@@ -186,6 +197,7 @@ impl Parameter {
             ParameterKind::Run => text().pattern(Some(RUN.as_str())),
             ParameterKind::Cursor => text().pattern(Some(CURSOR)),
             ParameterKind::Pattern => text().pattern(Some(PATTERN_SYNTAX)),
+            ParameterKind::Time => text().pattern(Some(TIME)),
             ParameterKind::Key => text()
                 .min_length(Some(1))
                 .max_length(usize::try_from(MAX_KEY).ok())

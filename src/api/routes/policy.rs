@@ -36,7 +36,7 @@ const ADMINISTER: AccessPolicy = AccessPolicy::Roles(&[Admin]);
 pub const SIGNING: &str = "/inspector/sign-";
 
 /// Method and path as they are registered.
-pub const TABLE: [(&str, &str, AccessPolicy); 62] = [
+pub const TABLE: [(&str, &str, AccessPolicy); 66] = [
     ("GET", "/", AccessPolicy::Optional),
     ("GET", "/openapi.json", AccessPolicy::Public),
     ("GET", "/inspector/runs", READ),
@@ -45,6 +45,8 @@ pub const TABLE: [(&str, &str, AccessPolicy); 62] = [
     ("GET", "/inspector/runs/{id}/frames", READ),
     ("GET", "/inspector/runs/{id}/why", READ),
     ("GET", "/inspector/inbox", READ),
+    ("GET", "/inspector/api", READ),
+    ("GET", "/inspector/live", READ),
     ("GET", "/inspector/sign-in", AccessPolicy::Public),
     ("POST", "/inspector/sign-in", AccessPolicy::Public),
     ("POST", "/inspector/sign-out", AccessPolicy::Public),
@@ -53,6 +55,8 @@ pub const TABLE: [(&str, &str, AccessPolicy); 62] = [
     ("GET", "/metrics", RECORD),
     ("POST", "/invoke/{workflow}", OPERATE),
     ("GET", "/runs", READ),
+    ("GET", "/statistics", READ),
+    ("GET", "/summaries", READ),
     ("GET", "/runs/{id}", READ),
     ("GET", "/runs/{id}/envelope", READ),
     ("GET", "/runs/{id}/state", READ),

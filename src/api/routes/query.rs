@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
+use ktsu_ledger::Timestamp;
 use ktsu_ledger::event::Effects;
 use ktsu_ledger::store::Cursor;
 use utoipa::IntoParams;
@@ -186,6 +187,11 @@ impl RawQuery {
         let run = self.text("cursor").map(|text| text.split('#').next());
         let cursor = run.flatten().map(str::parse).transpose();
         cursor.map_err(|_| invalid("cursor must be the `next` of another page"))
+    }
+
+    /// A time.
+    pub(super) fn time(&self, name: &str) -> Option<Timestamp> {
+        self.text(name).and_then(Timestamp::beginning)
     }
 
     /// `true` or `false`.

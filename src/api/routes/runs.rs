@@ -1,17 +1,14 @@
-//! `GET /runs`, `/runs/{id}`, `/runs/{id}/envelope`.
+//! `GET /runs/{id}`, `/runs/{id}/envelope`, `/runs/{id}/state`.
 
 use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
 use ktsu_ledger::StreamId;
-use ktsu_ledger::store::{Cursor, Filter};
 use ktsu_projections::envelope::Envelope;
-use ktsu_projections::run::RunStatus;
 use serde_json::{Value, json as value};
 
-use super::parameter::{Parameter, ParameterKind};
-use super::query::{NoParameters, Query, QueryParameters, RawQuery};
+use super::query::{NoParameters, Query};
 use super::{RunTarget, wire};
 use crate::problems;
 use ktsu_codes::ErrorCode;
@@ -19,122 +16,7 @@ use ktsu_history as history;
 use ktsu_history::layers::StateLayers;
 use ktsu_history::steering::SteeringState;
 use ktsu_orchestrator::{Orchestrator, ReadKind, RecentRun};
-use ktsu_run_index::{UNREADABLE, listed_kinds};
 use ktsu_server::ProblemDetails;
-
-/// The default number of rows on a page.
-const PAGE: usize = 50;
-/// The most rows on a page.
-const MAX_PAGE: u64 = 1000;
-
-/// The filter of a list of runs.
-#[derive(Debug)]
-pub(super) struct RunFilter {
-    kinds: Vec<String>,
-    workflow: Option<String>,
-    status: Option<String>,
-    limit: usize,
-    cursor: Option<Cursor>,
-}
-
-/// The states by which runs are listed.
-pub(super) const STATUSES: [&str; 7] = [
-    RunStatus::Pending.as_str(),
-    RunStatus::Running.as_str(),
-    RunStatus::Waiting.as_str(),
-    RunStatus::Complete.as_str(),
-    RunStatus::Failed.as_str(),
-    RunStatus::Cancelled.as_str(),
-    UNREADABLE,
-];
-
-impl QueryParameters for RunFilter {
-    const PARAMETERS: &'static [Parameter] = &[
-        Parameter::new(
-            "kind",
-            ParameterKind::Words(&["run", "branch", "recompute"]),
-            "Of this kind only; runs and their branches if absent.",
-        ),
-        Parameter::new("workflow", ParameterKind::Text, "Of this workflow only."),
-        Parameter::new(
-            "status",
-            ParameterKind::Words(&STATUSES),
-            "With this status only.",
-        ),
-        Parameter::new(
-            "limit",
-            ParameterKind::Number(1..=MAX_PAGE),
-            "How many; 50 if absent.",
-        ),
-        Parameter::new(
-            "cursor",
-            ParameterKind::Cursor,
-            "Where the page begins: `next` of the page before.",
-        ),
-    ];
-
-    fn read(given: &RawQuery) -> Result<Self, ProblemDetails> {
-        let kind = given.owned("kind");
-        Ok(Self {
-            kinds: kind.map_or_else(listed_kinds, |kind| vec![kind]),
-            workflow: given.owned("workflow"),
-            status: given.owned("status"),
-            limit: given.limit(PAGE),
-            cursor: given.run_cursor()?,
-        })
-    }
-}
-
-/// Lists runs, newest first.
-#[utoipa::path(get, path = "/runs", operation_id = "list_runs", params(Query::<RunFilter>), responses(
-    (status = 200, body = wire::Runs),
-))]
-pub(super) async fn list(
-    State(orchestrator): State<Orchestrator>,
-    Query(which): Query<RunFilter>,
-) -> Result<Json<Value>, ProblemDetails> {
-    let (cursor, limit) = (which.cursor, which.limit);
-    let filter = Filter {
-        kinds: which.kinds,
-        workflow: which.workflow,
-        status: which.status,
-        open: None,
-    };
-    let page = orchestrator
-        .readers()
-        .with(move |reader| reader.list(&filter, cursor.as_ref(), limit))
-        .await?;
-    let rows: Vec<Value> = page
-        .rows
-        .iter()
-        .map(|row| run_json(row.row.to_value()))
-        .collect();
-    let mut body = value!({ "runs": rows });
-    if let Some(next) = page.next {
-        body["next"] = Value::from(next.to_string());
-    }
-    Ok(Json(body))
-}
-
-/// Members of a row, and the names that clients of the earlier API have for them.
-const EARLIER: [(&str, &str); 3] = [
-    ("run_id", "id"),
-    ("workflow", "workflow_name"),
-    ("ended_at", "completed_at"),
-];
-
-/// A row without what only the engine needs, with its members under their earlier names, too.
-fn run_json(mut row: Value) -> Value {
-    if let Some(members) = row.as_object_mut() {
-        members.remove("idempotency_digest");
-        for (name, earlier) in EARLIER {
-            if let Some(value) = members.get(name).cloned() {
-                members.insert(earlier.to_owned(), value);
-            }
-        }
-    }
-    row
-}
 
 /// One run and its steps.
 #[utoipa::path(get, path = "/runs/{id}", operation_id = "get_run",

@@ -234,6 +234,12 @@ pub struct RunRow {
     pub parent_run_id: Option<String>,
     /// For a branch: how many frames it shares.
     pub fork_position: Option<u64>,
+    /// How many questions to people are open in it; absent if none is.
+    pub approvals: Option<u64>,
+    /// The principal that started it, or forked it.
+    pub principal: Option<String>,
+    /// The recorded cost of its model calls, in millionths of a US dollar, once it has ended.
+    pub cost_micro_usd: Option<u64>,
 }
 
 /// A run and its steps.

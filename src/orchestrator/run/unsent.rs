@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use ktsu_ledger::Sealed;
 use ktsu_ledger::store::{Entry, IndexRow};
+use ktsu_projections::index::RunRow;
 use ktsu_projections::run::RunStatus;
 
 use super::RunTask;
@@ -21,6 +22,8 @@ pub(super) struct IndexFingerprint {
     asked: usize,
     /// The frame that paused it.
     paused: Option<u64>,
+    /// What it cost, once it has ended.
+    cost: Option<u64>,
 }
 
 /// Turns that are decided, and that the appender does not have yet.
@@ -106,6 +109,7 @@ impl RunTask {
             ended,
             asked,
             paused,
+            cost: RunRow::cost(&self.state),
         }
     }
 }

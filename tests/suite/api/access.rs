@@ -89,6 +89,8 @@ fn row(method: &str, route: &str) -> Option<Row> {
             | "/runs/{id}/skeleton"
             | "/inspector/runs"
             | "/inspector/inbox"
+            | "/inspector/api"
+            | "/statistics"
             | "/inspector/runs/{id}"
             | "/inspector/runs/{id}/frames"
             | "/inspector/runs/{id}/why",
@@ -98,6 +100,7 @@ fn row(method: &str, route: &str) -> Option<Row> {
         ("GET", "/runs/{id}/recompute") => Row::Roles(readers, 404),
         // A stream has no end; what cannot be understood is told to those alone who may listen.
         ("GET", "/events") => Row::Roles(record, 400),
+        ("GET", "/summaries" | "/inspector/live") => Row::Roles(readers, 400),
         ("GET", "/runs/{id}/frames" | "/metrics") | ("POST", "/runs/{id}/replay") => {
             Row::Roles(record, 200)
         }
@@ -206,6 +209,8 @@ async fn one_route(api: &Described, method: &str, route: &str, run: &str, row: R
     let path = route.replace("{workflow}", "hello").replace("{id}", run);
     let path = path.replace("{step}", "greet");
     let path = path.replace("/events", "/events?pattern=.");
+    let path = path.replace("/summaries", "/summaries?a=b");
+    let path = path.replace("/inspector/live", "/inspector/live?a=b");
     let (roles, allowed) = match row {
         Row::Everybody(status) => (&ROLES[..], status),
         Row::Roles(roles, status) => (roles, status),

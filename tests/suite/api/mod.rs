@@ -30,6 +30,7 @@ mod steer;
 mod steps;
 mod streams;
 mod subscriptions;
+mod summaries;
 mod suspensions;
 mod tour;
 mod types;

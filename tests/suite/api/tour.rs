@@ -83,6 +83,19 @@ async fn walk(api: &Described) -> String {
     assert!(api.client.listen(request).await.unwrap().is_ok());
     api.saw("GET", "/events", 200);
     assert_eq!(api.get("/events?pattern=run.complete").await.status, 400);
+    for path in ["/summaries", "/inspector/live"] {
+        let request = axum::http::Request::get(path);
+        assert!(api.client.listen(request).await.unwrap().is_ok());
+        api.saw("GET", path, 200);
+    }
+    assert_eq!(api.get("/statistics").await.status, 200);
+    let part = "/statistics?intervals=7&since=2026&until=2030-01-01&flag=branch&principal=local";
+    assert_eq!(api.get(part).await.status, 200);
+    assert_eq!(api.get("/statistics?intervals=0").await.status, 400);
+    let narrow = "/runs?text=hello&principal=local&since=2026-01&min_cost_micro_usd=0";
+    assert_eq!(api.get(narrow).await.status, 200);
+    let page = [("accept", "text/html")];
+    assert_eq!(api.call("GET", "/", &page, "").await.status, 303);
     run
 }
 
@@ -289,6 +302,10 @@ async fn foreign(api: &Described, run: &str) {
             ("GET", "/runs".to_owned()),
             ("GET", "/inspector/runs".to_owned()),
             ("GET", "/inspector/inbox".to_owned()),
+            ("GET", "/inspector/api".to_owned()),
+            ("GET", "/inspector/live".to_owned()),
+            ("GET", "/statistics".to_owned()),
+            ("GET", "/summaries".to_owned()),
             ("GET", "/inspector/sign-in".to_owned()),
             ("GET", "/inspector/style-0.css".to_owned()),
             ("POST", "/invoke/hello".to_owned()),

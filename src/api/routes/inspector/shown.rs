@@ -5,7 +5,7 @@ use axum::response::{Html, IntoResponse as _, Response};
 use ktsu_inspector::CONTENT_SECURITY_POLICY;
 
 /// A page, with what browsers have to know of it.
-pub(super) fn answer(page: String) -> Response {
+pub(in crate::routes) fn answer(page: String) -> Response {
     let mut response = Html(page).into_response();
     let headers = response.headers_mut();
     for (name, value) in [

@@ -1,0 +1,206 @@
+// Keeps what is shown up to date. A page works without it: it is then as old as its last load.
+//
+// All tabs of a browser share one stream of changes, because browsers open few connections to a server at once: the
+// tab that holds the lock reads it, and passes what comes to the others. If that tab is closed, another takes over,
+// from the position that all of them know.
+
+const root = new URL(".", import.meta.url);
+const name = `ktsu ${root.href}`;
+const channel = new BroadcastChannel(name);
+const subject = document.querySelector("[data-live]")?.dataset.live ?? "";
+
+const FIRST_WAIT = 500;
+const LAST_WAIT = 10_000;
+const BETWEEN_REFRESHES = 1_000;
+
+let position = null;
+let shownState = "";
+
+const pause = (ms) => new Promise((done) => setTimeout(done, ms));
+
+/** Reads the stream for all tabs for as long as this tab lives, or until it is not wanted. */
+async function follow(unwanted) {
+  let wait = FIRST_WAIT;
+  while (!unwanted?.aborted) {
+    let state = "offline";
+    try {
+      const headers = position === null ? {} : { "Last-Event-ID": position };
+      const request = { headers, cache: "no-store", signal: unwanted };
+      const response = await fetch(new URL("live", root), request);
+      if ([401, 403, 404].includes(response.status)) state = "ended";
+      if (response.ok) {
+        state = "live";
+        announce({ state });
+        wait = FIRST_WAIT;
+        await events(response.body.pipeThrough(new TextDecoderStream()));
+      }
+    } catch {
+      // The connection was lost; the next one begins where this one ended.
+      if (wait > FIRST_WAIT) state = "offline";
+    }
+    if (unwanted?.aborted) return;
+    announce({ state });
+    if (state === "ended") return;
+    await pause(wait);
+    wait = Math.min(wait * 2, LAST_WAIT);
+  }
+}
+
+/** Reads events as they come: lines of `id:` and `data:`, an empty line behind each event. */
+async function events(stream) {
+  let text = "";
+  for await (const piece of stream) {
+    text += piece;
+    for (let end = text.indexOf("\n\n"); end >= 0; end = text.indexOf("\n\n")) {
+      const lines = text.slice(0, end).split("\n");
+      text = text.slice(end + 2);
+      const of = (field) => lines.find((line) => line.startsWith(`${field}: `))?.slice(field.length + 2);
+      if (of("event") !== undefined || of("data") === undefined) continue;
+      announce({ position: of("id"), changes: JSON.parse(of("data")) });
+    }
+  }
+}
+
+function announce(message) {
+  channel.postMessage(message);
+  take(message);
+}
+
+function take({ position: reached, changes, state }) {
+  if (state) show(state);
+  if (reached) position = reached;
+  if (!changes) return;
+  badge(changes.asks);
+  const named = [...changes.runs.map((run) => run.run_id), ...changes.removed];
+  const isConcerned = {
+    "": () => false,
+    runs: () => named.length > 0 || changes.more,
+    inbox: () => named.length > 0 || changes.more,
+  }[subject] ?? (() => changes.more || named.includes(subject));
+  if (isConcerned()) refresh();
+}
+
+/** How many questions wait for people, beside the link to them. */
+function badge(asks) {
+  const link = document.querySelector("a[data-badge]");
+  if (!link) return;
+  let count = link.querySelector(".badge");
+  if (!asks) return count?.remove();
+  if (!count) {
+    count = document.createElement("span");
+    count.className = "badge";
+    link.append(" ", count);
+  }
+  count.textContent = asks;
+}
+
+/** Whether changes are seen; said aloud where they are not. */
+function show(state) {
+  if (state === shownState) return;
+  shownState = state;
+  const place = document.querySelector("[data-state]");
+  if (!place || !subject) return;
+  const words = { live: "live", offline: "not connected; trying again", ended: "signed out; reload the page" };
+  place.textContent = words[state];
+  place.className = `state ${state}`;
+  place.setAttribute("aria-live", state === "live" ? "off" : "polite");
+}
+
+let lastRefresh = 0;
+let isPlanned = false;
+
+/** Loads the page again and replaces the parts that changed, not more often than once a second, once it is seen. */
+async function refresh() {
+  if (isPlanned) return;
+  isPlanned = true;
+  await pause(Math.max(0, lastRefresh + BETWEEN_REFRESHES - performance.now()));
+  if (document.hidden) {
+    await new Promise((done) => document.addEventListener("visibilitychange", done, { once: true }));
+  }
+  isPlanned = false;
+  lastRefresh = performance.now();
+  const loaded = await load().catch(() => null);
+  if (loaded) replace(loaded);
+}
+
+/** The same page as it is now. What `XMLHttpRequest` parses runs nothing. */
+function load() {
+  return new Promise((done, failed) => {
+    const request = new XMLHttpRequest();
+    request.open("GET", location.href);
+    request.responseType = "document";
+    request.onload = () => (request.status === 200 ? done(request.response) : failed(request.status));
+    request.onerror = failed;
+    request.send();
+  });
+}
+
+/** True where somebody types. */
+const isEdited = (part) =>
+  [...part.querySelectorAll("input, textarea, select")].some(
+    (field) =>
+      field === document.activeElement ||
+      (field.type === "checkbox" || field.type === "radio"
+        ? field.checked !== field.defaultChecked
+        : field.tagName !== "SELECT" && field.value !== field.defaultValue),
+  );
+
+function replace(loaded) {
+  for (const part of document.querySelectorAll("[data-part]")) {
+    const next = loaded.querySelector(`[data-part="${part.dataset.part}"]`);
+    if (!next || isEdited(part)) continue;
+    const fresh = document.importNode(next, true);
+    if (part.isEqualNode(fresh)) continue;
+    keep(part, fresh);
+  }
+}
+
+/** Puts a part in place of another, with what is open, focused and scrolled in it. */
+function keep(part, fresh) {
+  const open = [...part.querySelectorAll("details")].map((one) => one.open);
+  [...fresh.querySelectorAll("details")].forEach((one, place) => (one.open ||= open[place] ?? false));
+  const focused = part.contains(document.activeElement) ? document.activeElement : null;
+  const all = [...part.querySelectorAll("a, button, summary, [tabindex]")];
+  const place = all.indexOf(focused);
+  const scrolls = [...part.querySelectorAll(".scroll, pre")].map((one) => [one.scrollLeft, one.scrollTop]);
+  part.replaceWith(fresh);
+  [...fresh.querySelectorAll(".scroll, pre")].forEach((one, at) => {
+    [one.scrollLeft, one.scrollTop] = scrolls[at] ?? [0, 0];
+  });
+  if (!focused) return;
+  const now = [...fresh.querySelectorAll("a, button, summary, [tabindex]")];
+  const link = focused.getAttribute("href");
+  const same = link ? now.find((one) => one.getAttribute("href") === link) : null;
+  (same ?? now[place])?.focus({ preventScroll: true });
+}
+
+channel.addEventListener("message", ({ data }) => {
+  if (data === "who") {
+    if (shownState) channel.postMessage({ state: shownState, position });
+  } else {
+    take(data);
+  }
+});
+// A tab that opens learns how things are from those that are there.
+channel.postMessage("who");
+if (navigator.locks) {
+  navigator.locks.request(name, () => follow());
+} else {
+  followWhileSeen();
+}
+
+/** Without locks, which browsers have only for safe connections, each tab that is seen reads for itself. */
+async function followWhileSeen() {
+  for (;;) {
+    const changed = () => new Promise((done) => document.addEventListener("visibilitychange", done, { once: true }));
+    if (document.hidden) {
+      await changed();
+      continue;
+    }
+    const unwanted = new AbortController();
+    const followed = follow(unwanted.signal);
+    await changed();
+    unwanted.abort();
+    await followed;
+  }
+}
