@@ -25,6 +25,8 @@ const OF_ONE_FRAME: [(&str, &[&str]); 4] = [
             "src/cli/content/tools.rs",
             "src/cli/content/webhooks.rs",
             "src/cli/frames.rs",
+            "src/history/step_record/inputs.rs",
+            "src/history/step_record/mod.rs",
         ],
     ),
     ("the log line of a frame", &["src/telemetry/milestone.rs"]),

@@ -23,6 +23,7 @@ mod media_ranges;
 mod metrics;
 mod parameter;
 mod paths;
+mod payload;
 #[cfg(test)]
 mod placed_tests;
 pub mod policy;
@@ -192,6 +193,7 @@ fn documented_router() -> OpenApiRouter<Orchestrator> {
         .routes(routes!(inspector::run))
         .routes(routes!(inspector::frames::frames))
         .routes(routes!(inspector::why::why))
+        .routes(routes!(inspector::step::step))
         .routes(routes!(inspector::inbox))
         .routes(routes!(inspector::sign_in::page, inspector::sign_in::begin))
         .routes(routes!(inspector::sign_in::end))
@@ -209,6 +211,8 @@ fn documented_router() -> OpenApiRouter<Orchestrator> {
         .routes(routes!(frames::frames))
         .routes(routes!(events::events))
         .routes(routes!(trace::trace))
+        .routes(routes!(payload::payload))
+        .routes(routes!(payload::search))
         .routes(routes!(skeleton::skeleton))
         .routes(routes!(world::world))
         .routes(routes!(diff::diff))

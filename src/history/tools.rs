@@ -41,7 +41,8 @@ pub fn uses(frames: &[Frame]) -> Vec<ToolCallTrace> {
 }
 
 impl ToolCallTrace {
-    fn of(record: &ToolCallRecord, lineage: &Lineage) -> Self {
+    /// A call, from its record.
+    pub(crate) fn of(record: &ToolCallRecord, lineage: &Lineage) -> Self {
         let (outcome, failed) = outcome(record, lineage);
         let returned = match record.call.state {
             CallState::Returned { seq } => Some(seq),

@@ -17,6 +17,7 @@ pub struct Asset {
 const STYLE: &str = concat!(
     include_str!("style/base.css"),
     include_str!("style/live.css"),
+    include_str!("style/step.css"),
     include_str!("style/narrow.css")
 );
 /// What keeps pages up to date.

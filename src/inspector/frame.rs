@@ -39,6 +39,9 @@ impl PagePlace {
     /// `/inspector/runs/ID/PAGE`.
     pub(crate) const WITHIN: Self = Self { depth: 2 };
 
+    /// `/inspector/runs/ID/steps/STEP`.
+    pub(crate) const STEP: Self = Self { depth: 3 };
+
     /// The place of the page at a path.
     pub fn of(path: &str) -> Self {
         let below = path.strip_prefix("/inspector/").unwrap_or_default();
@@ -59,6 +62,8 @@ pub(crate) enum RunTab {
     Overview,
     Frames,
     Why,
+    /// The page of a step, which is none of the others.
+    Step,
 }
 
 /// The navigation between the pages of a run.

@@ -10,6 +10,7 @@ use crate::decide::{Permissions, fork_form};
 use crate::frame::{
     PagePlace, RunTab, Section, SignedIn, frame_link, page, query, root_of, run_tabs, segment,
 };
+use crate::frame_search::{FoundFrames, search_form, search_results};
 use crate::text::{Verbatim, beginning};
 use crate::units::{counted, exact_moment};
 use crate::value::value;
@@ -28,6 +29,8 @@ pub struct FramesPage {
     pub run_id: String,
     /// Of a branch: its parent, and the number of frames that it shares with it.
     pub branch_of: Option<(String, u64)>,
+    /// What is searched for in them, by those who may read them.
+    pub found: FoundFrames,
     /// The frames that are wanted: the query of its address.
     pub wanted: FrameWanted,
     /// The frames.
@@ -43,8 +46,9 @@ pub fn frames_page(shown: &FramesPage) -> String {
     let wanted = &shown.wanted;
     let opened = &shown.window.opened;
     let list = html! {
-        @if shown.window.rows.is_empty() { (empty(shown)) } @else { (table(shown)) }
-        (pages(shown))
+        @if !shown.found.words.is_empty() { (search_results(&shown.run_id, &shown.found)) }
+        @else if shown.window.rows.is_empty() { (empty(shown)) } @else { (table(shown)) }
+        @if shown.found.words.is_empty() { (pages(shown)) }
     };
     let body = html! {
         (head(shown))
@@ -114,6 +118,7 @@ fn head(shown: &FramesPage) -> Markup {
             h1 { "Frames" }
             (run_tabs(PLACE, &shown.run_id, RunTab::Frames))
             (filter(shown))
+            @if shown.closed.is_none() { (search_form(&shown.found)) }
             p { (extent(shown)) }
             @if let Some(damage) = &window.damage {
                 p class="note error" role="alert" { (Verbatim(damage)) "; later frames may be missing here. See " code { "ktsu verify" } "." }

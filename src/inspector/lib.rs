@@ -4,9 +4,11 @@
 //! one style sheet, and a script without which they work, too; everything from data is text ([`text::Verbatim`]).
 
 mod assets;
+mod conversation;
 mod decide;
 mod failure;
 mod frame;
+mod frame_search;
 mod frames;
 mod inbox;
 mod overview;
@@ -17,6 +19,7 @@ mod runs_view;
 mod scale;
 mod sign_in;
 mod status;
+mod step;
 mod step_panel;
 pub mod text;
 pub mod timeline;
@@ -28,6 +31,7 @@ pub use assets::{Asset, asset};
 pub use decide::Permissions;
 pub use failure::{FailurePage, failure_page};
 pub use frame::{PagePlace, SignedIn};
+pub use frame_search::FoundFrames;
 pub use frames::{FramesPage, frames_page};
 pub use inbox::{InboxPage, inbox_page};
 pub use overview::{OverviewPage, OverviewRoute, OverviewWorkflow, overview_page};
@@ -35,6 +39,7 @@ pub use run::{RunPage, run_page};
 pub use runs::{RunsPage, runs_page};
 pub use runs_view::RunsView;
 pub use sign_in::{SignInPage, sign_in_page};
+pub use step::{StepPage, step_page};
 pub use step_panel::ShownStep;
 pub use why::{WhyAnswer, WhyPage, why_page};
 

@@ -243,13 +243,7 @@ fn panel<'p>(shown: &'p RunPage, path: &'p str, content: &'p ShownStep) -> StepP
         selected: None,
         ..shown.view.clone()
     };
-    StepPanel {
-        place: PLACE,
-        run: &shown.run,
-        path,
-        content,
-        close: link(shown, &none),
-    }
+    StepPanel::beside(PLACE, &shown.run, path, content, link(shown, &none))
 }
 
 fn run_panel(shown: &RunPage) -> Markup {

@@ -1,71 +1,240 @@
-//! The panel of a step: what it gave, why it failed or was skipped, and what it called.
+//! The panel of a step: what it gave and from where, what it was given, what was said, checked and decided,
+//! and what it called.
 
+use ktsu_history::payload::{Payload, PayloadType};
+use ktsu_history::provenance::field_path;
 use ktsu_history::skeleton::{RunSkeleton, StepSpan};
+use ktsu_history::step_record::{
+    AirLockCheck, InputSource, ReservedVerdict, StepInputView, StepRecord,
+};
+use ktsu_ledger::event::Verdict;
+use ktsu_projections::approvals::ApprovalStatus;
+use ktsu_projections::person_requests::PersonRequest;
+use ktsu_projections::step_name::scoped_run;
 use maud::{Markup, html};
 
+use crate::conversation::conversation;
 use crate::frame::{PagePlace, frame_link, query, root_of, segment};
 use crate::status::{badge, class_of_call};
-use crate::text::Verbatim;
-use crate::units::{cost, counted, duration};
-use crate::value::value;
+use crate::text::{Verbatim, beginning};
+use crate::units::{cost, counted, duration, moment};
+use crate::value::ValueView;
+
+/// The most characters of a value beside something else.
+const MAX_IN_PANEL: usize = 2_000;
+/// The most characters of a value on the page of its step.
+const MAX_ON_PAGE: usize = 16 * 1024;
+/// The most rows of a list.
+const MAX_ROWS: usize = 200;
 
 /// The content of a step, of which the skeleton has the times.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ShownStep {
     /// Its output, as JSON.
     pub output: Option<String>,
-    /// Its output before reserved fields were taken out of it, as JSON.
+    /// The fields of its output that a person replaced.
+    pub overlay: Vec<String>,
+    /// Its output as it was computed, where a person replaced fields of it, as JSON.
+    pub computed: Option<String>,
+    /// Its output that was refused, as JSON.
     pub raw_output: Option<String>,
     /// The error with which it failed, in words.
     pub error: Option<String>,
     /// The reason why it was skipped.
     pub skip_reason: Option<String>,
+    /// What its frames say of it.
+    pub record: StepRecord,
+    /// The reason why values of frames are not shown.
+    pub closed: Option<String>,
 }
 
-/// A step that is selected on a page of its run.
+/// A step that is shown on a page of its run.
 pub(crate) struct StepPanel<'p> {
     /// The place of the page.
-    pub(crate) place: PagePlace,
+    place: PagePlace,
     /// The run.
-    pub(crate) run: &'p RunSkeleton,
+    run: &'p RunSkeleton,
     /// The path of the step or the item: `call/inner`, `classify.8`.
-    pub(crate) path: &'p str,
+    path: &'p str,
     /// What it gave.
-    pub(crate) content: &'p ShownStep,
-    /// The address of the page without a selection.
-    pub(crate) close: String,
+    content: &'p ShownStep,
+    /// The address of the page without a selection; none on the page of the step.
+    close: Option<String>,
+    /// How values are shown.
+    view: ValueView<'p>,
+}
+
+/// The address of the page of a step, below `/inspector/`, by its path from the run.
+pub(crate) fn step_link(run_id: &str, path: &str) -> String {
+    let (scope, step) = path.rsplit_once('/').unwrap_or(("", path));
+    let run = scoped_run(root_of(run_id), scope);
+    format!("runs/{}/steps/{}", segment(&run), segment(step))
+}
+
+impl<'p> StepPanel<'p> {
+    /// Beside another view of the run, with the address of that view without a selection.
+    pub(crate) fn beside(
+        place: PagePlace,
+        run: &'p RunSkeleton,
+        path: &'p str,
+        content: &'p ShownStep,
+        close: String,
+    ) -> Self {
+        let mut panel = Self::whole(place, run, path, content, "");
+        panel.view.most = MAX_IN_PANEL;
+        panel.close = Some(close);
+        panel
+    }
+
+    /// On a page of its own, where the value `all` is shown whole.
+    pub(crate) fn whole(
+        place: PagePlace,
+        run: &'p RunSkeleton,
+        path: &'p str,
+        content: &'p ShownStep,
+        all: &'p str,
+    ) -> Self {
+        Self {
+            place,
+            run,
+            path,
+            content,
+            close: None,
+            view: ValueView {
+                place,
+                run_id: &run.run_id,
+                page: place.link(&step_link(&run.run_id, path)),
+                all,
+                most: MAX_ON_PAGE,
+            },
+        }
+    }
+
+    fn is_page(&self) -> bool {
+        self.close.is_none()
+    }
+
+    /// What the skeleton says of it, unless it is among items that are summed up.
+    pub(crate) fn span(&self) -> Option<&'p StepSpan> {
+        find(&self.run.steps, self.path)
+    }
 }
 
 /// The panel of a step.
 pub(crate) fn step_panel(shown: &StepPanel<'_>) -> Markup {
     let StepPanel { path, content, .. } = *shown;
-    let span = find(&shown.run.steps, path);
+    let span = shown.span();
+    let record = &content.record;
     html! {
-        h2 {
-            (Verbatim(path)) " "
-            @if let Some(step) = span { (badge(step.status.as_str())) }
+        @if !shown.is_page() {
+            h2 {
+                a href=(shown.view.page) { (Verbatim(path)) } " "
+                @if let Some(step) = span { (badge(step.status.as_str())) }
+            }
         }
         @if let Some(step) = span { (about(shown, step)) }
+        @for request in record.requests.iter().take(MAX_ROWS) { (decision(shown, request)) }
         @if let Some(error) = &content.error { h3 { "Error" } p class="error" { (Verbatim(error)) } }
         @if let Some(reason) = &content.skip_reason { h3 { "Why it was skipped" } p { (Verbatim(reason)) } }
-        @if let Some(output) = &content.output { h3 { "Output" } (value(output)) }
+        (outputs(shown))
         (reasons(shown, span))
-        @if let Some(raw) = &content.raw_output { h3 { "Output of the agent" } (value(raw)) }
-        @if let Some(step) = span.filter(|step| !step.calls.is_empty()) {
-            (calls(shown, step))
+        @if let Some(closed) = &content.closed { p class="dim" { (Verbatim(closed)) } }
+        (inputs(shown, &record.inputs))
+        (conversation(&shown.view, &record.tasks, shown.is_page()))
+        (air_lock(shown, record))
+        @if let Some(step) = span.filter(|step| !step.calls.is_empty()) { (calls(shown, step)) }
+        @if let Some(step) = span { (inside(shown, step)) }
+        @if let Some(close) = &shown.close {
+            p class="pages" {
+                a class="button" href=(shown.view.page) { "All of it" }
+                a href=(close) { "Close" }
+            }
         }
-        p { a href=(shown.close) { "Close" } }
     }
+}
+
+/// The output with the origin of each field, beside what it was before.
+fn outputs(shown: &StepPanel<'_>) -> Markup {
+    let content = shown.content;
+    let raw = content.record.raw.as_ref();
+    // An output that was refused is in the envelope, too, which more people may read.
+    let raw = raw.filter(|raw| match content.raw_output {
+        Some(_) => raw.json.is_some(),
+        None => !content.record.stripped.is_empty(),
+    });
+    html! {
+        @if let Some(output) = &content.output {
+            h3 { "Output, and where each value came from" }
+            (fields(shown, output))
+            @if !content.overlay.is_empty() {
+                p class="dim" { "Replaced by a person: " (Verbatim(content.overlay.join(", "))) }
+            }
+            @if let Some(computed) = &content.computed {
+                h3 { "As it was computed" }
+                (shown.view.of_envelope(&format!("step.{}.computed", shown.path), computed))
+            }
+        }
+        @match (&content.raw_output, raw) {
+            (refused, Some(raw)) => {
+                details class="raw" open[refused.is_some()] {
+                    summary { "Output of the agent, " @if refused.is_some() { "refused" } @else { "with reserved fields" } }
+                    (shown.view.placed(raw))
+                }
+                @if !content.record.stripped.is_empty() {
+                    p class="dim" { "Not part of the output: " (Verbatim(content.record.stripped.join(", "))) }
+                }
+            }
+            (Some(refused), None) => {
+                h3 { "Output of the agent, refused" }
+                (shown.view.of_envelope(&format!("step.{}.raw_output", shown.path), refused))
+            }
+            (None, None) => {}
+        }
+    }
+}
+
+/// The fields of an output, each with a link to where it came from.
+fn fields(shown: &StepPanel<'_>, output: &str) -> Markup {
+    let value = Payload::of(output);
+    let entries = match value.kind() {
+        PayloadType::Object => value.entries(),
+        _ => Vec::new(),
+    };
+    let left_out = entries.len().saturating_sub(MAX_ROWS);
+    let whole = format!("step.{}.output", shown.path);
+    html! {
+        @if entries.is_empty() {
+            (shown.view.of_envelope(&whole, output))
+        } @else {
+            table class="fields" {
+                tbody {
+                    @for (name, value) in entries.iter().take(MAX_ROWS) {
+                        @let path = field_path(&whole, name);
+                        tr {
+                            th scope="row" { (Verbatim(name)) }
+                            td { (shown.view.of_envelope(&path, value.json())) }
+                            td class="number" { a href=(why(shown, "of", &path)) { "why" } }
+                        }
+                    }
+                }
+            }
+            @if left_out > 0 {
+                p class="cut" { "and " (counted(left_out as u64, "field")) " more" }
+                (shown.view.of_envelope(&whole, output))
+            }
+        }
+    }
+}
+
+fn why(shown: &StepPanel<'_>, name: &str, value: &str) -> String {
+    let run = segment(root_of(&shown.run.run_id));
+    let query = query(&[(name, value)]);
+    shown.place.link(&format!("runs/{run}/why{query}"))
 }
 
 /// Links to where the output came from, and to why there is none.
 fn reasons(shown: &StepPanel<'_>, span: Option<&StepSpan>) -> Markup {
     let StepPanel { path, content, .. } = *shown;
-    let run = segment(root_of(&shown.run.run_id));
-    let to = |name: &str, value: &str| {
-        let query = query(&[(name, value)]);
-        shown.place.link(&format!("runs/{run}/why{query}"))
-    };
     let status = span.map_or("", |step| step.status.as_str());
     let words = match status {
         _ if content.skip_reason.is_some() => Some("Why it did not run"),
@@ -75,9 +244,142 @@ fn reasons(shown: &StepPanel<'_>, span: Option<&StepSpan>) -> Markup {
     };
     html! {
         @if content.output.is_some() {
-            p { a href=(to("of", &format!("step.{path}"))) { "Where the output came from" } }
+            p { a href=(why(shown, "of", &format!("step.{path}"))) { "Where the output came from" } }
         }
-        @if let Some(words) = words { p { a href=(to("not", path)) { (words) } } }
+        @if let Some(words) = words { p { a href=(why(shown, "not", path)) { (words) } } }
+    }
+}
+
+/// What a step was given, each with its origin.
+fn inputs(shown: &StepPanel<'_>, inputs: &[StepInputView]) -> Markup {
+    let left_out = inputs.len().saturating_sub(MAX_ROWS);
+    html! {
+        @if !inputs.is_empty() {
+            h3 { "Input, and where each value came from" }
+            table class="fields" {
+                tbody {
+                    @for input in inputs.iter().take(MAX_ROWS) {
+                        tr {
+                            th scope="row" { (Verbatim(&input.name)) }
+                            td {
+                                @if let Some(value) = &input.value { (shown.view.placed(value)) }
+                                p class="origin" { (source(shown, &input.source)) }
+                            }
+                        }
+                    }
+                }
+            }
+            @if left_out > 0 { p class="cut" { "and " (left_out) " more; the frame that began it has them" } }
+        }
+    }
+}
+
+fn source(shown: &StepPanel<'_>, source: &InputSource) -> Markup {
+    html! {
+        @match source {
+            InputSource::Place { frame: seq, words, of } => {
+                @match of {
+                    Some(of) => a href=(why(shown, "of", of)) { (Verbatim(words)) },
+                    None => (Verbatim(beginning(words, MAX_ROWS).0)),
+                }
+                " · frame " (frame(shown, *seq))
+            }
+            InputSource::Computed(from) => {
+                "computed"
+                @if !from.is_empty() { " from frame" @if from.len() > 1 { "s" } }
+                @for seq in from.iter().take(12) { " " (frame(shown, *seq)) }
+                @if from.len() > 12 { " and " (from.len() - 12) " more" }
+            }
+            InputSource::Template(template) => { "with a secret: " code { (Verbatim(beginning(template, MAX_ROWS).0)) } }
+        }
+    }
+}
+
+/// What people were asked, and how they decided.
+fn decision(shown: &StepPanel<'_>, request: &PersonRequest) -> Markup {
+    let asked = request.created_at();
+    html! {
+        @for vote in request.votes() {
+            p class="decision" {
+                (Verbatim(&vote.decision)) " by " span class="by" { (Verbatim(&vote.by)) }
+                " after " (duration(vote.at.millis_since(asked)))
+                @if let Some(reason) = &vote.reason { ": “" (Verbatim(reason)) "”" }
+                " " span class="dim" { "(" (Verbatim(request.about())) ", frame " (frame(shown, vote.frame)) ")" }
+            }
+        }
+        @match request.status() {
+            ApprovalStatus::Pending => p class="decision" {
+                a href=(shown.place.link("inbox")) { "waits for people" } " since " (moment(asked))
+                span class="dim" { " (" (Verbatim(request.about())) ", frame " (frame(shown, request.request())) ")" }
+            },
+            ApprovalStatus::Timeout => p class="decision" { "no decision in time " span class="dim" { "(" (Verbatim(request.about())) ")" } },
+            _ => {}
+        }
+    }
+}
+
+/// What was checked of the output.
+fn air_lock(shown: &StepPanel<'_>, record: &StepRecord) -> Markup {
+    let last = record.checks.last();
+    html! {
+        @if last.is_some() || !record.reserved.is_empty() {
+            h3 { "Air-lock" }
+            @if let Some(check) = last { (checked(shown, check)) }
+            @if !record.reserved.is_empty() {
+                table class="fields" {
+                    tbody { @for field in record.reserved.iter().take(MAX_ROWS) { (reserved(shown, field, record.threshold_millionths)) } }
+                }
+            }
+        }
+    }
+}
+
+fn checked(shown: &StepPanel<'_>, check: &AirLockCheck) -> Markup {
+    html! {
+        p {
+            @match (check.is_valid, check.repairs) {
+                (true, 0) => "The output matches its schema",
+                (true, repairs) => { "The output matches its schema after " (counted(repairs as u64, "repair")) },
+                (false, 0) => "The output does not match its schema",
+                (false, repairs) => { "The output does not match its schema, after " (counted(repairs as u64, "repair")) },
+            }
+            " " span class="dim" { "frame " (frame(shown, check.frame)) }
+        }
+        @if !check.violations.is_empty() {
+            table class="fields" {
+                tbody {
+                    @for (path, message) in check.violations.iter().take(MAX_ROWS) {
+                        tr { th scope="row" { code { (Verbatim(path)) } } td class="error" { (Verbatim(message)) } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn reserved(shown: &StepPanel<'_>, field: &ReservedVerdict, threshold: Option<u32>) -> Markup {
+    let (words, class) = match field.verdict {
+        Verdict::Pass => ("passes", "dim"),
+        Verdict::Noted => ("noted", "dim"),
+        Verdict::Skip => ("skips the step", "error"),
+        Verdict::Fail => ("fails the step", "error"),
+        Verdict::FailRun => ("fails the run", "error"),
+    };
+    let threshold = threshold.filter(|_| field.is_confidence());
+    let sign = match field.verdict {
+        Verdict::Pass | Verdict::Noted => "≥",
+        Verdict::Skip | Verdict::Fail | Verdict::FailRun => "<",
+    };
+    html! {
+        tr {
+            th scope="row" { code { (Verbatim(&field.field)) } }
+            td {
+                code { (Verbatim(beginning(&field.value, MAX_IN_PANEL).0)) }
+                @if let Some(threshold) = threshold { " " (sign) " " (f64::from(threshold) / 1_000_000.0) }
+                " " span class=(class) { (words) }
+            }
+            td class="number dim" { "frame " (frame(shown, field.frame)) }
+        }
     }
 }
 
@@ -96,6 +398,41 @@ fn about(shown: &StepPanel<'_>, step: &StepSpan) -> Markup {
 /// A link to a frame of the run.
 fn frame(shown: &StepPanel<'_>, seq: u64) -> Markup {
     html! { a href=(frame_link(shown.place, root_of(&shown.run.run_id), seq)) { (seq) } }
+}
+
+/// The items and the children of a step.
+fn inside(shown: &StepPanel<'_>, step: &StepSpan) -> Markup {
+    let run = &shown.run.run_id;
+    html! {
+        @if shown.is_page() && !(step.items.is_empty() && step.folded.is_none()) {
+            h3 { "Items" }
+            p class="items" {
+                @for item in step.items.iter().take(MAX_ROWS) {
+                    span {
+                        a href=(shown.place.link(&step_link(run, &item.path))) { (Verbatim(&item.path)) } " "
+                        (badge(item.status.as_str()))
+                    } " "
+                }
+            }
+            @let left_out = step.items.len().saturating_sub(MAX_ROWS) as u64 + step.folded.as_ref().map_or(0, |folded| folded.count);
+            @if left_out > 0 {
+                p class="cut" {
+                    (counted(left_out, "item")) " more: "
+                    a href=(shown.place.link(&format!("runs/{}?items=all", segment(run)))) { "all on the time line" }
+                }
+            }
+        }
+        @if shown.is_page() && !step.children.is_empty() {
+            h3 { "Runs inside it" }
+            @for child in step.children.iter().take(MAX_ROWS) {
+                p {
+                    a href=(shown.place.link(&format!("runs/{}", segment(&child.run_id)))) { (Verbatim(&child.run_id)) } " "
+                    (Verbatim(&child.workflow)) " " (badge(child.status.as_str()))
+                }
+            }
+            @if step.children.len() > MAX_ROWS { p class="cut" { "and " (step.children.len() - MAX_ROWS) " more" } }
+        }
+    }
 }
 
 fn calls(shown: &StepPanel<'_>, step: &StepSpan) -> Markup {

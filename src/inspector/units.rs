@@ -38,6 +38,16 @@ pub(crate) fn cost(micro_usd: u64) -> String {
     }
 }
 
+/// `812 bytes`, `4.9 KiB`, `2.1 MiB`.
+pub(crate) fn size(bytes: usize) -> String {
+    const KIB: usize = 1_024;
+    match bytes {
+        0..KIB => counted(bytes as u64, "byte"),
+        KIB..1_048_576 => format!("{:.1} KiB", bytes as f64 / KIB as f64),
+        _ => format!("{:.1} MiB", bytes as f64 / (KIB * KIB) as f64),
+    }
+}
+
 /// `1 call`, `2 calls`.
 pub(crate) fn counted(count: u64, noun: &str) -> String {
     match count {

@@ -5,19 +5,19 @@ pub(super) mod frames;
 pub(super) mod runs;
 mod shown;
 pub(super) mod sign_in;
+pub(super) mod step;
 pub(super) mod why;
 
 use axum::extract::{Path, State};
 use axum::http::{Method, header};
 use axum::response::{IntoResponse as _, Response};
 use ktsu_inspector::timeline::TimelineView;
-use ktsu_inspector::{InboxPage, Permissions, RunPage, ShownStep, SignedIn};
-use ktsu_ledger::CanonicalJson;
-use ktsu_projections::envelope::{EnvelopeFold, ErrorView};
-use ktsu_projections::step_name::{StepName, scoped_run};
+use ktsu_inspector::{InboxPage, Permissions, RunPage, SignedIn};
+use ktsu_projections::step_name::scoped_run;
 use serde_json::Value;
 
 pub(super) use self::shown::answer;
+use self::shown::{closed, in_words, shown_step};
 use super::parameter::{Parameter, ParameterKind};
 use super::policy;
 use super::query::{NoParameters, Query, QueryParameters, RawQuery};
@@ -124,6 +124,7 @@ pub(super) async fn run(
 ) -> Result<Response, ProblemDetails> {
     let by = signed_in(&caller);
     let may = permissions(&orchestrator, &caller);
+    let closed = closed(&caller);
     let read = orchestrator
         .readers()
         .with_kind(ReadKind::Run, move |reader| {
@@ -136,7 +137,7 @@ pub(super) async fn run(
                     by,
                     may,
                     run: skeleton::skeleton(&fold, &frames, &run.scope, items)?,
-                    step: selected.and_then(|path| step(&fold, path)),
+                    step: selected.and_then(|path| shown_step(&fold, &frames, path, closed)),
                     view,
                     error: envelope.error.as_ref().map(in_words),
                     output: envelope.output.map(|output| pretty(&output.to_value())),
@@ -146,33 +147,6 @@ pub(super) async fn run(
         });
     let page = read.await.map_err(run_error)?;
     Ok(answer(page.ok_or_else(no_such_run)?))
-}
-
-/// The content of a step or an item, by its path from the run.
-fn step(fold: &EnvelopeFold, path: &str) -> Option<ShownStep> {
-    let name = StepName::parse(path);
-    let (scope, step) = name.path.rsplit_once('/').unwrap_or(("", &name.path));
-    let shown = |value: Option<CanonicalJson>| value.map(|it| pretty(&it.to_value()));
-    if let Some(item) = name.item {
-        let item = fold.item(scope, step, item)?;
-        return Some(ShownStep {
-            output: shown(item.output),
-            raw_output: shown(item.raw_output),
-            error: item.error.as_ref().map(in_words),
-            skip_reason: item.skip_reason,
-        });
-    }
-    let step = fold.step(scope, step)?;
-    Some(ShownStep {
-        output: shown(step.output),
-        raw_output: shown(step.raw_output),
-        error: step.error.as_ref().map(in_words),
-        skip_reason: step.skip_reason,
-    })
-}
-
-fn in_words(error: &ErrorView) -> String {
-    format!("{}: {}", error.code, error.message)
 }
 
 fn pretty(value: &Value) -> String {

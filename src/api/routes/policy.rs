@@ -36,7 +36,7 @@ const ADMINISTER: AccessPolicy = AccessPolicy::Roles(&[Admin]);
 pub const SIGNING: &str = "/inspector/sign-";
 
 /// Method and path as they are registered.
-pub const TABLE: [(&str, &str, AccessPolicy); 66] = [
+pub const TABLE: [(&str, &str, AccessPolicy); 69] = [
     ("GET", "/", AccessPolicy::Optional),
     ("GET", "/openapi.json", AccessPolicy::Public),
     ("GET", "/inspector/runs", READ),
@@ -44,6 +44,8 @@ pub const TABLE: [(&str, &str, AccessPolicy); 66] = [
     // Frames are shown whole to those alone who may read `/runs/{id}/frames`.
     ("GET", "/inspector/runs/{id}/frames", READ),
     ("GET", "/inspector/runs/{id}/why", READ),
+    // Values of frames are shown to those alone who may read `/runs/{id}/frames`.
+    ("GET", "/inspector/runs/{id}/steps/{step}", READ),
     ("GET", "/inspector/inbox", READ),
     ("GET", "/inspector/api", READ),
     ("GET", "/inspector/live", READ),
@@ -64,6 +66,9 @@ pub const TABLE: [(&str, &str, AccessPolicy); 66] = [
     ("GET", "/runs/{id}/frames", RECORD),
     ("GET", "/events", RECORD),
     ("GET", "/runs/{id}/trace", READ),
+    // A value of a frame is shown to those alone who may read `/runs/{id}/frames`.
+    ("GET", "/runs/{id}/payload", READ),
+    ("GET", "/runs/{id}/search", RECORD),
     ("GET", "/runs/{id}/skeleton", READ),
     ("GET", "/runs/{id}/world", READ),
     ("GET", "/diff", READ),

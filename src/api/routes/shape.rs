@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 
 use super::inspector::why;
 use super::policy::{self, AccessPolicy};
-use super::{trace, wire};
+use super::{payload, trace, wire};
 use ktsu_schema::Schema;
 use ktsu_server::FieldViolation;
 use ktsu_server::pointer_errors::integer;
@@ -193,6 +193,10 @@ pub(super) fn refine(document: &mut Value) {
     trace["x-needs"] = json!({name: needed});
     let page = &mut document["paths"]["/inspector/runs/{id}/why"]["get"];
     page["x-exclusive"] = json!([why::EXCLUSIVE]);
+    let value = &mut document["paths"]["/runs/{id}/payload"]["get"];
+    value["x-exclusive"] = json!([payload::EXCLUSIVE]);
+    let (name, needed) = payload::REQUIRED_TOGETHER;
+    value["x-needs"] = json!({name: needed});
     for (method, path, policy) in policy::TABLE {
         let route = document["paths"].get_mut(path);
         if let Some(operation) = route.and_then(|route| route.get_mut(method.to_lowercase())) {

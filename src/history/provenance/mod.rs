@@ -33,10 +33,22 @@ pub(crate) mod worlds;
 pub use answer::{Decider, DeciderRole, Hop, ProvenanceAnswer, ValueOrigin, origins};
 pub use story::TracedRun;
 pub use story::memo::TraceError;
-pub(crate) use story::path::segments;
-pub use story::path::{FieldNotFoundError, FieldPath};
+pub use story::path::{FieldNotFoundError, FieldPath, field_path};
+pub(crate) use story::path::{dotted, pointer_of, segments};
 pub use track::StepTrack;
 pub(crate) use world_path::find as find_in_world;
+
+/// The JSON of a field of an envelope, as it is recorded; `within` is the child that was asked about.
+///
+/// # Errors
+/// [`TraceError`].
+pub fn recorded_field(
+    story: &TracedRun<'_>,
+    within: &str,
+    path: &str,
+) -> Result<String, TraceError> {
+    story.within_bound(story::path::recorded_field(story, within, path))
+}
 
 /// The origins of a field of an envelope, or of an object in the world of the run; `within` is the
 /// child that was asked about. What the envelope has comes first.

@@ -93,8 +93,11 @@ fn row(method: &str, route: &str) -> Option<Row> {
             | "/statistics"
             | "/inspector/runs/{id}"
             | "/inspector/runs/{id}/frames"
-            | "/inspector/runs/{id}/why",
+            | "/inspector/runs/{id}/why"
+            | "/inspector/runs/{id}/steps/{step}"
+            | "/runs/{id}/payload",
         ) => Row::Roles(readers, 200),
+        ("GET", "/runs/{id}/search") => Row::Roles(record, 400),
         ("GET", "/diff") => Row::Roles(readers, 400),
         ("GET", "/runs/{id}/world") => Row::Roles(readers, 409),
         ("GET", "/runs/{id}/recompute") => Row::Roles(readers, 404),

@@ -169,8 +169,8 @@ fn route_of(path: &str) -> String {
         }
         return match last {
             "cancel" | "envelope" | "events" | "fork" | "frames" | "hold" | "overlay" | "pause"
-            | "recompute" | "replay" | "resume" | "retry" | "state" | "terminate" | "skeleton"
-            | "trace" | "world"
+            | "payload" | "recompute" | "replay" | "resume" | "retry" | "search" | "state"
+            | "terminate" | "skeleton" | "trace" | "world"
                 if rest.contains('/') =>
             {
                 format!("/runs/{{id}}/{last}")
@@ -193,6 +193,9 @@ fn route_of(path: &str) -> String {
         return match rest.strip_prefix("runs") {
             Some("") => path.to_owned(),
             Some(run) if run.starts_with('/') => match run[1..].split_once('/') {
+                Some((_, page)) if page.starts_with("steps/") => {
+                    "/inspector/runs/{id}/steps/{step}".to_owned()
+                }
                 Some((_, page)) => format!("/inspector/runs/{{id}}/{page}"),
                 None => "/inspector/runs/{id}".to_owned(),
             },
@@ -232,10 +235,11 @@ async fn parameters_say_what_they_take_and_whether_they_are_needed() {
             }
         }
     }
-    assert_eq!(found, 110);
+    assert_eq!(found, 122);
     let attempt = |below| ["run", "step", "token"].map(|name| (below, name));
     let mut expected = BTreeSet::from([
         ("/runs/{id}/steps/{step}/resume/link", "token"),
+        ("/runs/{id}/search", "text"),
         ("/diff", "a"),
         ("/diff", "b"),
         ("/runs/{id}/steps/{step}/report", "token"),
@@ -287,6 +291,7 @@ async fn every_shape_of_ours_refuses_members_it_does_not_name() {
     let open = [
         "CallSpanKind",
         "CallSpanStatus",
+        "PayloadType",
         "Placed",
         "LineageNode",
         "Decision",

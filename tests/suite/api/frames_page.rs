@@ -52,14 +52,14 @@ fn single_spaced(text: &str) -> String {
 }
 
 /// The address that a link of a page leads to.
-fn resolved(page: &str, link: &str) -> String {
+pub(super) fn resolved(page: &str, link: &str) -> String {
     let base = url::Url::parse("http://ktsu.test").unwrap();
     let url = base.join(page).unwrap().join(link).unwrap();
     let query = url.query().map(|query| format!("?{query}"));
     format!("{}{}", url.path(), query.unwrap_or_default())
 }
 
-fn links_of(page: &str) -> BTreeSet<String> {
+pub(super) fn links_of(page: &str) -> BTreeSet<String> {
     let links = page.split(" href=\"").skip(1);
     let links = links.map(|part| part.split('"').next().unwrap().replace("&amp;", "&"));
     links.collect()

@@ -27,6 +27,7 @@ mod signed_in;
 mod signing;
 mod skeleton;
 mod steer;
+mod step_page;
 mod steps;
 mod streams;
 mod subscriptions;

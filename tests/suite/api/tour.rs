@@ -19,6 +19,7 @@ async fn every_described_answer_is_given_and_fits_its_description() {
     refusals(&api, &run).await;
     super::steps::all(&api, &run).await;
     super::pages::all(&api, &run).await;
+    super::step_page::all(&api, &run).await;
     let mut seen = api.seen();
     seen.extend(without_a_disk(&kit, &api).await);
     seen.extend(without_room(&kit, &api).await);
@@ -313,6 +314,9 @@ async fn foreign(api: &Described, run: &str) {
             ("GET", format!("/inspector/runs/{run}")),
             ("GET", format!("/inspector/runs/{run}/frames")),
             ("GET", format!("/inspector/runs/{run}/why")),
+            ("GET", format!("/inspector/runs/{run}/steps/greet")),
+            ("GET", format!("/runs/{run}/payload")),
+            ("GET", format!("/runs/{run}/search?text=a")),
             ("GET", format!("/runs/{run}/envelope")),
             ("GET", format!("/runs/{run}/frames")),
             ("GET", format!("/runs/{run}/trace")),

@@ -4,8 +4,9 @@ use axum::extract::State;
 use axum::http::Method;
 use axum::response::Response;
 use ktsu_history::frame_window::{self, FrameWanted, FrameWindowError};
+use ktsu_history::payload_search::{self, SearchPage};
 use ktsu_history::work_meter::WorkMeter;
-use ktsu_inspector::{FramesPage, Permissions};
+use ktsu_inspector::{FoundFrames, FramesPage, Permissions};
 use ktsu_ledger::store::Reader;
 use ktsu_orchestrator::{Orchestrator, ReadKind};
 use ktsu_projections::index::RunRow;
@@ -18,9 +19,16 @@ use super::super::{RunTarget, no_such_run, policy};
 use super::{answer, name_of, permissions, signed_in};
 use crate::access::{Caller, TraceWork, forbidden};
 
+/// The most places at which words occur on a page.
+const MAX_PLACES: usize = 100;
+
 /// The frames that a page shows.
 #[derive(Debug)]
-pub(in crate::routes) struct FramesPageQuery(FrameWanted);
+pub(in crate::routes) struct FramesPageQuery {
+    wanted: FrameWanted,
+    words: String,
+    from: u64,
+}
 
 impl QueryParameters for FramesPageQuery {
     const PARAMETERS: &'static [Parameter] = &[
@@ -50,16 +58,30 @@ impl QueryParameters for FramesPageQuery {
             ParameterKind::Number(0..=MAX_NUMBER),
             "The frame that is shown whole beside the others.",
         ),
+        Parameter::new(
+            "search",
+            ParameterKind::Any,
+            "In place of the list: where these words occur in frames, for those who may read them.",
+        ),
+        Parameter::new(
+            "search_from",
+            ParameterKind::Number(0..=MAX_NUMBER),
+            "The frame from which on they are searched for; 0 if absent.",
+        ),
     ];
 
     fn read(given: &RawQuery) -> Result<Self, ProblemDetails> {
-        Ok(Self(FrameWanted {
-            kind: given.owned("type").unwrap_or_default(),
-            step: given.owned("step").unwrap_or_default(),
-            actor: given.owned("actor").unwrap_or_default(),
-            from: given.number("from"),
-            frame: given.number("frame"),
-        }))
+        Ok(Self {
+            wanted: FrameWanted {
+                kind: given.owned("type").unwrap_or_default(),
+                step: given.owned("step").unwrap_or_default(),
+                actor: given.owned("actor").unwrap_or_default(),
+                from: given.number("from"),
+                frame: given.number("frame"),
+            },
+            words: given.owned("search").unwrap_or_default(),
+            from: given.number("search_from").unwrap_or_default(),
+        })
     }
 }
 
@@ -72,13 +94,13 @@ pub(in crate::routes) async fn frames(
     caller: Caller,
     TraceWork(most): TraceWork,
     run: RunTarget,
-    Query(FramesPageQuery(wanted)): Query<FramesPageQuery>,
+    Query(asked): Query<FramesPageQuery>,
 ) -> Result<Response, ProblemDetails> {
     let may = permissions(&orchestrator, &caller);
     let read = orchestrator
         .readers()
         .with_kind(ReadKind::Search, move |reader| {
-            read_page(reader, &run, wanted, &caller, most)
+            read_page(reader, &run, asked, &caller, most)
         });
     let page = FramesPage { may, ..read.await? };
     Ok(answer(ktsu_inspector::frames_page(&page)))
@@ -87,10 +109,15 @@ pub(in crate::routes) async fn frames(
 fn read_page(
     reader: &dyn Reader,
     run: &RunTarget,
-    wanted: FrameWanted,
+    asked: FramesPageQuery,
     caller: &Caller,
     most: u64,
 ) -> Result<FramesPage, ProblemDetails> {
+    let FramesPageQuery {
+        wanted,
+        words,
+        from,
+    } = asked;
     let mut meter = WorkMeter::limited_to(most);
     let read = frame_window::window(reader, &run.stream, &run.scope, &wanted, &mut meter);
     let window = read.map_err(|error| match error {
@@ -106,6 +133,17 @@ fn read_page(
         opened.hash.clear();
         opened.external.clear();
     }
+    let page = match closed {
+        None => {
+            payload_search::search(reader, &run.stream, &run.scope, &words, (from, MAX_PLACES))?
+        }
+        Some(_) => SearchPage::default(),
+    };
+    let words = if closed.is_some() {
+        String::new()
+    } else {
+        words
+    };
     let row = reader.row(&run.stream).ok().flatten();
     let row = row.and_then(|row| serde_json::from_str::<RunRow>(row.row.as_str()).ok());
     Ok(FramesPage {
@@ -113,6 +151,7 @@ fn read_page(
         may: Permissions::default(),
         run_id: name_of(run),
         branch_of: row.and_then(|row| row.parent_run_id.zip(row.fork_position)),
+        found: FoundFrames { words, from, page },
         wanted,
         window,
         closed: closed.map(|policy| forbidden(policy).detail),

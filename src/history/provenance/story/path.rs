@@ -7,6 +7,7 @@
 //! ran. Elements are `[3]` or `.3`, odd names `["a.b"]`.
 
 use super::TracedRun;
+use crate::payload::Payload;
 use ktsu_projections::run::StepKey;
 use ktsu_projections::step_name::path_in;
 use ktsu_workflow::expression::provenance::Tracked;
@@ -145,8 +146,12 @@ fn in_step(envelope: &Tracked, position: u32, rest: &[String]) -> Option<String>
                 let results = format!("{output}/results/{first}");
                 // Where too many others failed, the step has no results, and the item has its own.
                 let own = format!("{step}/items/{first}/output");
-                item.then(|| pointer(&results, below).or_else(|| pointer(&own, below)))
-                    .flatten()
+                let view = format!("{step}/items/{first}");
+                let found = || {
+                    let output = pointer(&results, below).or_else(|| pointer(&own, below));
+                    output.or_else(|| pointer(&view, below))
+                };
+                item.then(found).flatten()
             }),
         None => pointer(&output, rest).or_else(|| pointer(&step, &["status".to_owned()])),
     }
@@ -159,13 +164,41 @@ fn below(envelope: &Tracked, base: String, name: &str, rest: &[String]) -> Optio
 }
 
 /// A segment of a path as a part of a JSON pointer.
-pub(in crate::provenance) fn pointer_of(segment: &str) -> String {
+pub(crate) fn pointer_of(segment: &str) -> String {
     format!("/{}", segment.replace('~', "~0").replace('/', "~1"))
 }
 
 /// The name that a segment of a JSON pointer stands for.
 pub(in crate::provenance) fn name_in_pointer(segment: &str) -> String {
     segment.replace("~1", "/").replace("~0", "~")
+}
+
+impl FieldPath {
+    /// The JSON of the field, as the envelope has it.
+    fn json(&self, story: &TracedRun<'_>) -> Option<String> {
+        let envelope = story.fold.envelope(&self.scope)?;
+        let text = serde_json::to_string(&envelope).ok()?;
+        let found = Payload::of(&text).at(&self.pointer)?;
+        Some(found.json().to_owned())
+    }
+}
+
+/// The JSON of a field of an envelope, as it is recorded.
+pub(in crate::provenance) fn recorded_field(
+    story: &TracedRun<'_>,
+    within: &str,
+    path: &str,
+) -> Result<String, FieldNotFoundError> {
+    let found = FieldPath::find(story, within, path)?;
+    found.json(story).ok_or_else(|| not_found(path, Vec::new()))
+}
+
+/// The path of a member of a field.
+pub fn field_path(field: &str, member: &str) -> String {
+    match dotted(&pointer_of(member)) {
+        member if member.starts_with('[') => format!("{field}{member}"),
+        member => format!("{field}.{member}"),
+    }
 }
 
 /// The names where a path stops leading on.
@@ -259,7 +292,7 @@ pub(crate) fn segments(path: &str) -> Result<Vec<String>, FieldNotFoundError> {
 
 /// A JSON pointer as a path that [`segments`] reads: names without escapes, those that a dot or a
 /// bracket would divide in brackets.
-pub(in crate::provenance) fn dotted(pointer: &str) -> String {
+pub(crate) fn dotted(pointer: &str) -> String {
     let mut path = String::new();
     for segment in pointer.trim_start_matches('/').split('/') {
         let name = name_in_pointer(segment);

@@ -125,6 +125,33 @@ export function shownJson(value) {
     return shownBeginning(JSON.stringify(value, null, 2))
 }
 
+const isObject = (value) => typeof value === 'object' && value !== null
+const bytes = (text) => Buffer.byteLength(text)
+
+/** The names and the values of a value as the page of a step shows it: as a tree, texts as text. */
+function shownTree(value, level = 0) {
+    const json = JSON.stringify(value)
+    const isShort = bytes(json) <= 60
+    if (isObject(value) && level < 6 && bytes(json) > 2 && (level === 0 || !isShort)) {
+        return Object.entries(value).flatMap(([name, below]) => [shown(name), ...shownTree(below, level + 1)])
+    }
+    const isText = typeof value === 'string' && (!isShort || json.includes('\\'))
+    const text = isText ? value : json
+    return [shownBeginning(text) + ([...text].length > MOST ? '…' : '')]
+}
+
+/** What the page of a step shows of its output: each field has room of its own. */
+export function shownFields(output) {
+    const isWithFields = isObject(output) && !Array.isArray(output) && Object.keys(output).length > 0
+    if (!isWithFields) return shownValue(output)
+    return Object.entries(output).flatMap(([name, value]) => [shown(name), ...shownValue(value)])
+}
+
+/** What a page shows of a value, unless it is a long one of several parts, which share their room. */
+export function shownValue(value) {
+    return isObject(value) && JSON.stringify(value).length > MOST / 2 ? [] : shownTree(value)
+}
+
 /** A recorded frame as JSON: what one cannot see is an escape of JSON, but for what joins emoji. */
 export function shownFrame(frame) {
     const escape = (one) => [...Array(one.length).keys()].map((n) => `\\u${one.charCodeAt(n).toString(16).padStart(4, '0')}`).join('')

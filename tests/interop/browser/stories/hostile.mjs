@@ -1,7 +1,7 @@
 // Texts that are hostile to pages, in every place where pages show what others have written.
 
 import assert from 'node:assert/strict'
-import { HUGE, shown, shownArguments, shownFrame, shownJson, texts } from '../harness/hostile.mjs'
+import { HUGE, shown, shownArguments, shownFields, shownFrame, shownJson, shownValue, texts } from '../harness/hostile.mjs'
 import { asLocal, asPeople } from '../harness/people.mjs'
 import { site } from '../harness/servers.mjs'
 import { isVerbatim } from '../harness/verbatim.mjs'
@@ -39,9 +39,10 @@ async function ofAgents(stage) {
     for (const batch of batches) {
         const envelope = await engine.run('texts', { items: batch })
         const run = `${engine.pages}/runs/${envelope.run_id}`
-        const visits = envelope.steps[0].items.map((item) => [`${run}?step=${item.id}`, ofItem(item)])
+        const visits = envelope.steps[0].items.map((item) => [`${run}/steps/${item.id}`, ofItem(item)])
+        visits.push([`${run}?step=${envelope.steps[0].items.at(-1).id}`, []])
         visits.push([`${run}?items=all`, []], [`${run}/frames`, []], [`${run}/why?of=output`, []])
-        visits.push([`${run}?step=all`, [json('output', envelope.steps[1].output)]])
+        visits.push([`${run}/steps/all`, shownFields(envelope.steps[1].output).map((text) => ['output', text])])
         const { frames } = await engine.get(`/runs/${envelope.run_id}/frames?limit=10000`)
         const opened = frames.filter(({ type, seq }) => type === 'run.created' || seq % (stage.isWhole ? 3 : 71) === 0)
         visits.push(...opened.map((frame) => [`${run}/frames?from=${frame.seq}&type=x&frame=${frame.seq}`, [['frame', shownFrame(recorded(frame))]]]))
@@ -67,11 +68,11 @@ function babble(n, text) {
 
 const json = (name, value) => [name, shownJson(value)]
 
-/** What the page of an item shows of it. */
+/** What the page of an item shows of it, as a step. */
 function ofItem(item) {
     const expected = []
-    if (item.output !== undefined) expected.push(json('output', item.output))
-    if (item.raw_output !== undefined) expected.push(json('output of the agent', item.raw_output))
+    if (item.output !== undefined) expected.push(...shownFields(item.output).map((text) => ['output', text]))
+    if (item.raw_output !== undefined) expected.push(...shownValue(item.raw_output).map((text) => ['output of the agent', text]))
     if (item.error) expected.push(['error', shown(`${item.error.code}: ${item.error.message}`)])
     if (item.skip_reason) expected.push(['reason', shown(item.skip_reason)])
     return expected
