@@ -192,6 +192,7 @@ fn documented_router() -> OpenApiRouter<Orchestrator> {
         .routes(routes!(home::overview))
         .routes(routes!(inspector::run))
         .routes(routes!(inspector::frames::frames))
+        .routes(routes!(inspector::graph::graph))
         .routes(routes!(inspector::why::why))
         .routes(routes!(inspector::step::step))
         .routes(routes!(inspector::inbox))

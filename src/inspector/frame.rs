@@ -60,6 +60,7 @@ impl PagePlace {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RunTab {
     Overview,
+    Graph,
     Frames,
     Why,
     /// The page of a step, which is none of the others.
@@ -71,6 +72,7 @@ pub(crate) fn run_tabs(place: PagePlace, run_id: &str, current: RunTab) -> Marku
     let run = format!("runs/{}", segment(run_id));
     let tabs = [
         (RunTab::Overview, "Time line", run.clone()),
+        (RunTab::Graph, "Graph", format!("{run}/graph")),
         (RunTab::Frames, "Frames", format!("{run}/frames")),
         (RunTab::Why, "Why", format!("{run}/why")),
     ];

@@ -5,11 +5,15 @@
 
 mod assets;
 mod conversation;
+mod dag;
 mod decide;
 mod failure;
 mod frame;
 mod frame_search;
 mod frames;
+pub mod graph;
+mod graph_page;
+mod graph_words;
 mod inbox;
 mod overview;
 mod run;
@@ -33,6 +37,7 @@ pub use failure::{FailurePage, failure_page};
 pub use frame::{PagePlace, SignedIn};
 pub use frame_search::FoundFrames;
 pub use frames::{FramesPage, frames_page};
+pub use graph_page::{GraphPage, graph_page, open_steps};
 pub use inbox::{InboxPage, inbox_page};
 pub use overview::{OverviewPage, OverviewRoute, OverviewWorkflow, overview_page};
 pub use run::{RunPage, run_page};

@@ -22,17 +22,26 @@ pub(crate) fn class(status: &str) -> &'static str {
     class_and_sign(status).0
 }
 
+/// The sign of a status, which differs where colours do not.
+pub(crate) fn sign(status: &str) -> &'static str {
+    class_and_sign(status).1
+}
+
+/// A status in words.
+pub(crate) fn words(status: &str) -> String {
+    match status {
+        "pending_approval" => "waits for people".to_owned(),
+        other => other.replace('_', " "),
+    }
+}
+
 /// A status, as a word in its colour behind its sign.
 pub(crate) fn badge(status: &str) -> Markup {
     let (class, sign) = class_and_sign(status);
-    let words = match status {
-        "pending_approval" => "waits for people".to_owned(),
-        other => other.replace('_', " "),
-    };
     html! {
         span class={ "status " (class) } {
             span class="sign" aria-hidden="true" { (sign) }
-            (crate::text::Verbatim(words))
+            (crate::text::Verbatim(words(status)))
         }
     }
 }

@@ -17,6 +17,7 @@ fn step(path: &str, from_ms: u64, until_ms: Option<u64>) -> StepSpan {
         status: ShownStatus::Own(status),
         attempt: 1,
         after: Vec::new(),
+        needs: Vec::new(),
         frame: Some(1),
         from_ms: Some(from_ms),
         until_ms,

@@ -2,6 +2,7 @@
 
 pub(super) mod failed;
 pub(super) mod frames;
+pub(super) mod graph;
 pub(super) mod runs;
 mod shown;
 pub(super) mod sign_in;

@@ -36,13 +36,14 @@ const ADMINISTER: AccessPolicy = AccessPolicy::Roles(&[Admin]);
 pub const SIGNING: &str = "/inspector/sign-";
 
 /// Method and path as they are registered.
-pub const TABLE: [(&str, &str, AccessPolicy); 69] = [
+pub const TABLE: [(&str, &str, AccessPolicy); 70] = [
     ("GET", "/", AccessPolicy::Optional),
     ("GET", "/openapi.json", AccessPolicy::Public),
     ("GET", "/inspector/runs", READ),
     ("GET", "/inspector/runs/{id}", READ),
     // Frames are shown whole to those alone who may read `/runs/{id}/frames`.
     ("GET", "/inspector/runs/{id}/frames", READ),
+    ("GET", "/inspector/runs/{id}/graph", READ),
     ("GET", "/inspector/runs/{id}/why", READ),
     // Values of frames are shown to those alone who may read `/runs/{id}/frames`.
     ("GET", "/inspector/runs/{id}/steps/{step}", READ),

@@ -108,6 +108,10 @@ pub struct StepSpan {
     /// The steps beside it that it followed from, by id.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<String>,
+    /// The steps beside it that it waits for by its plan, by id: those that it depends on, and those that
+    /// its condition and its values mention.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub needs: Vec<String>,
     /// The first frame about it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub frame: Option<u64>,
@@ -290,6 +294,7 @@ impl SkeletonBuilder<'_> {
         StepSpan {
             path: path_in(scope, &view.id),
             after: self.predecessors(scope, &view.id, begin),
+            needs: self.needs(scope, &view.id),
             frame: begin,
             from_ms: self.began_ms(begin),
             until_ms,
@@ -380,6 +385,7 @@ impl SkeletonBuilder<'_> {
             status: view.status,
             attempt: view.attempt,
             after: Vec::new(),
+            needs: Vec::new(),
             frame: begin,
             from_ms: self.began_ms(begin),
             until_ms,
@@ -403,6 +409,19 @@ impl SkeletonBuilder<'_> {
 
     fn began_ms(&self, frame: Option<u64>) -> Option<u64> {
         Some(self.since(self.lineage.node(frame?)?.at))
+    }
+
+    /// The steps that a step waits for, in file order.
+    fn needs(&self, scope: &str, id: &str) -> Vec<String> {
+        let state = self.fold.state();
+        let scope = state.scope_at(scope).and_then(|at| state.scope(at));
+        let Some(shape) = scope.map(|scope| &scope.shape) else {
+            return Vec::new();
+        };
+        let step = shape.position(id).and_then(|at| shape.step(at));
+        let needs = step.map_or(&[][..], |step| &step.needs);
+        let needs = needs.iter().filter_map(|at| shape.step(*at));
+        needs.map(|step| step.id.clone()).collect()
     }
 
     /// The steps whose frames caused the first frame of this one.

@@ -95,7 +95,8 @@ fn row(method: &str, route: &str) -> Option<Row> {
             | "/inspector/runs/{id}/frames"
             | "/inspector/runs/{id}/why"
             | "/inspector/runs/{id}/steps/{step}"
-            | "/runs/{id}/payload",
+            | "/runs/{id}/payload"
+            | "/inspector/runs/{id}/graph",
         ) => Row::Roles(readers, 200),
         ("GET", "/runs/{id}/search") => Row::Roles(record, 400),
         ("GET", "/diff") => Row::Roles(readers, 400),

@@ -9,6 +9,7 @@ mod describe;
 mod evals;
 mod follow;
 mod frames_page;
+mod graph_page;
 mod hold;
 mod home;
 mod idempotency;

@@ -22,11 +22,12 @@ pub(super) const HOSTILE: [&str; 8] = [
 ];
 
 /// The elements that pages have.
-const TAGS: [&str; 45] = [
+const TAGS: [&str; 49] = [
     "script", "article", "!DOCTYPE", "a", "aside", "body", "button", "code", "dd", "div", "dl",
     "dt", "footer", "form", "h1", "h2", "h3", "head", "header", "html", "input", "label", "link",
     "main", "meta", "nav", "option", "p", "pre", "rect", "section", "select", "span", "svg",
     "table", "tbody", "td", "text", "th", "thead", "title", "tr", "details", "summary", "textarea",
+    "g", "path", "ol", "li",
 ];
 
 /// Visits what is described of the pages.
@@ -65,6 +66,10 @@ pub(super) async fn all(api: &Described, run: &str) {
         ("frames", 200),
         ("frames?frame=1", 200),
         ("frames?from=x", 400),
+        ("graph", 200),
+        ("graph?step=greet&open=greet", 200),
+        ("graph?step=", 400),
+        ("graph?colour=red", 400),
         ("why", 200),
         ("why?of=output", 200),
         ("why?not=absent", 200),
@@ -75,7 +80,7 @@ pub(super) async fn all(api: &Described, run: &str) {
         assert_eq!(answer.status, status, "{below}");
     }
     for run in ["absent", run.get(..8).unwrap()] {
-        for below in ["frames", "why"] {
+        for below in ["frames", "graph", "why"] {
             let path = format!("/inspector/runs/{run}/{below}");
             assert!([404, 409].contains(&api.get(&path).await.status), "{path}");
         }

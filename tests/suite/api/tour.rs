@@ -313,6 +313,7 @@ async fn foreign(api: &Described, run: &str) {
             ("GET", format!("/runs/{run}")),
             ("GET", format!("/inspector/runs/{run}")),
             ("GET", format!("/inspector/runs/{run}/frames")),
+            ("GET", format!("/inspector/runs/{run}/graph")),
             ("GET", format!("/inspector/runs/{run}/why")),
             ("GET", format!("/inspector/runs/{run}/steps/greet")),
             ("GET", format!("/runs/{run}/payload")),
