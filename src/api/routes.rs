@@ -9,6 +9,7 @@ mod command;
 mod diff;
 mod evals;
 mod events;
+mod fork_estimate;
 mod form_fields;
 mod forms;
 mod frames;
@@ -195,6 +196,7 @@ fn documented_router() -> OpenApiRouter<Orchestrator> {
         .routes(routes!(inspector::graph::graph))
         .routes(routes!(inspector::why::why))
         .routes(routes!(inspector::step::step))
+        .routes(routes!(inspector::diff::diff))
         .routes(routes!(inspector::inbox))
         .routes(routes!(inspector::sign_in::page, inspector::sign_in::begin))
         .routes(routes!(inspector::sign_in::end))
@@ -218,7 +220,7 @@ fn documented_router() -> OpenApiRouter<Orchestrator> {
         .routes(routes!(world::world))
         .routes(routes!(diff::diff))
         .routes(routes!(replay::replay))
-        .routes(routes!(interventions::fork))
+        .routes(routes!(interventions::fork, fork_estimate::fork_estimate))
         .routes(routes!(
             interventions::overlay,
             interventions::patch_overlay

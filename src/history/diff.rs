@@ -1,12 +1,15 @@
 //! The differences of two recorded runs, branches or inline children.
 
-use ktsu_ledger::StreamId;
 use ktsu_ledger::store::{Reader, StoreError};
+use ktsu_ledger::{Frame, StreamId};
 use ktsu_projections::diff::{self, CompareError, Diff, Side};
 use ktsu_projections::envelope::EnvelopeFold;
 use ktsu_projections::world::comparison::PatchedEntry;
 use ktsu_projections::world::{WorldComparison, WorldDiff};
 use serde::Serialize;
+
+use super::fork_estimate::{ForkOutcome, fork_outcome};
+use super::skeleton::{RunSkeleton, skeleton};
 
 /// The differences between two recorded runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -42,15 +45,91 @@ pub fn compare_runs(
     a: &(StreamId, String),
     b: &(StreamId, String),
 ) -> Result<RunComparison, DiffError> {
-    let of_a = super::frames(reader, &a.0)?;
-    let of_b = super::frames(reader, &b.0)?;
-    let side = |frames, scope| Side { frames, scope };
-    let fold = |frames| super::fold(frames).map_err(CompareError::from);
-    let (fold_a, fold_b) = (fold(&of_a)?, fold(&of_b)?);
-    let (a, b) = (side(&of_a, &a.1), side(&of_b, &b.1));
-    let diff = diff::diff_of_folds((a, &fold_a), (b, &fold_b))?;
+    compare(&ReadRun::of(reader, a)?, &ReadRun::of(reader, b)?)
+}
+
+/// The same, with the times of the steps of both; those of their items are not among them.
+///
+/// # Errors
+/// [`DiffError`].
+pub fn compare_spans(
+    reader: &dyn Reader,
+    a: &(StreamId, String),
+    b: &(StreamId, String),
+) -> Result<ComparedSpans, DiffError> {
+    let (a, b) = (ReadRun::of(reader, a)?, ReadRun::of(reader, b)?);
+    let is_whole = a.scope.is_empty() && b.scope.is_empty();
+    Ok(ComparedSpans {
+        comparison: compare(&a, &b)?,
+        a: a.spans()?,
+        b: b.spans()?,
+        outcome: match is_whole {
+            true => ReadRun::outcome(&a, &b)?.or(ReadRun::outcome(&b, &a)?),
+            false => None,
+        },
+    })
+}
+
+/// Two runs, compared, and the times of each.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ComparedSpans {
+    /// What differs.
+    pub comparison: RunComparison,
+    /// The first.
+    pub a: RunSkeleton,
+    /// The second.
+    pub b: RunSkeleton,
+    /// If one is a branch of the other: what came of the fork.
+    pub outcome: Option<ForkOutcome>,
+}
+
+/// A run that was read.
+struct ReadRun<'s> {
+    frames: Vec<Frame>,
+    fold: EnvelopeFold,
+    scope: &'s str,
+}
+
+impl<'s> ReadRun<'s> {
+    fn of(reader: &dyn Reader, (stream, scope): &'s (StreamId, String)) -> Result<Self, DiffError> {
+        let frames = super::frames(reader, stream)?;
+        let fold = super::fold(&frames).map_err(CompareError::from)?;
+        Ok(Self {
+            frames,
+            fold,
+            scope,
+        })
+    }
+
+    fn spans(&self) -> Result<RunSkeleton, CompareError> {
+        let spans = skeleton(&self.fold, &self.frames, self.scope, 0);
+        spans.ok_or_else(|| CompareError::NoChild {
+            run: self.fold.state().stream().name().to_owned(),
+            scope: self.scope.to_owned(),
+        })
+    }
+
+    /// What came of a branch, if it is one of this parent.
+    fn outcome(parent: &Self, branch: &Self) -> Result<Option<ForkOutcome>, CompareError> {
+        let fork = branch.fold.state().fork();
+        match fork.is_some_and(|fork| fork.parent == parent.fold.state().stream().name()) {
+            true => Ok(fork_outcome(&parent.frames, &branch.frames)?),
+            false => Ok(None),
+        }
+    }
+
+    fn side(&self) -> Side<'_> {
+        Side {
+            frames: &self.frames,
+            scope: self.scope,
+        }
+    }
+}
+
+fn compare(a: &ReadRun<'_>, b: &ReadRun<'_>) -> Result<RunComparison, DiffError> {
+    let diff = diff::diff_of_folds((a.side(), &a.fold), (b.side(), &b.fold))?;
     let world = match a.scope.is_empty() && b.scope.is_empty() {
-        true => compare_worlds(&fold_a, &fold_b),
+        true => compare_worlds(&a.fold, &b.fold),
         false => None,
     };
     let (world, world_changes) = match world {

@@ -19,6 +19,7 @@ const STYLE: &str = concat!(
     include_str!("style/live.css"),
     include_str!("style/step.css"),
     include_str!("style/graph.css"),
+    include_str!("style/diff.css"),
     include_str!("style/narrow.css")
 );
 /// What keeps pages up to date.

@@ -1,11 +1,13 @@
 //! Forms by which people answer what waits for them, and steer runs. A form is a request of the API, so its fields
 //! have the names that the bodies of those requests have.
 
+use ktsu_history::fork_estimate::ForkEstimate;
 use ktsu_history::skeleton::RunSkeleton;
 use ktsu_projections::life::QuestionKind;
 use ktsu_projections::person_requests::PersonRequest;
 use maud::{Markup, html};
 
+use crate::estimate::fork_estimate;
 use crate::frame::{PagePlace, segment};
 
 /// The most characters of a reason.
@@ -135,7 +137,12 @@ pub(crate) fn run_forms(place: PagePlace, run: &RunSkeleton) -> Markup {
 }
 
 /// The form that makes a branch of a run, which shares its frames up to one of them.
-pub(crate) fn fork_form(place: PagePlace, run_id: &str, last: u64) -> Markup {
+pub(crate) fn fork_form(
+    place: PagePlace,
+    run_id: &str,
+    last: u64,
+    estimate: Option<&ForkEstimate>,
+) -> Markup {
     html! {
         details class="action" {
             summary class="button" { "Fork after this frame…" }
@@ -154,6 +161,7 @@ pub(crate) fn fork_form(place: PagePlace, run_id: &str, last: u64) -> Markup {
                 }
                 label class="choice" { input type="checkbox" name="go:json" value="true"; " Continue at once" }
                 (reason_field("reason-fork"))
+                @if let Some(estimate) = estimate { (fork_estimate(estimate)) }
                 span class="buttons" { button class="primary" { "Make the branch" } }
             }
         }

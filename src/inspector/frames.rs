@@ -1,5 +1,6 @@
 //! The page of the frames of a run: every recorded fact as a row, and one of them whole.
 
+use ktsu_history::fork_estimate::ForkEstimate;
 use ktsu_history::frame_window::{FrameLink, FrameLinks, FrameWanted, FrameWindow, ShownFrame};
 use ktsu_history::frame_window::{MAX_ROWS, OpenedFrame};
 use ktsu_history::json_text;
@@ -35,6 +36,8 @@ pub struct FramesPage {
     pub wanted: FrameWanted,
     /// The frames.
     pub window: FrameWindow,
+    /// What a fork after the frame that is opened would ask again.
+    pub estimate: Option<ForkEstimate>,
     /// The reason why the recorded JSON is not shown.
     pub closed: Option<String>,
 }
@@ -355,7 +358,7 @@ fn panel(shown: &FramesPage, opened: &OpenedFrame) -> Markup {
     html! {
         h2 { "Frame " (node.seq) " " span class="id" { (Verbatim(&node.kind)) } }
         // A child is forked with its run.
-        @if shown.may.operate && !shown.run_id.contains('/') { (fork_form(PLACE, &shown.run_id, node.seq)) }
+        @if shown.may.operate && !shown.run_id.contains('/') { (fork_form(PLACE, &shown.run_id, node.seq, shown.estimate.as_ref())) }
         p class="dim" {
             (exact_moment(node.at)) " UTC, by " (Verbatim(&node.actor))
             @if node.step.is_some() { ", about " (place_of(shown, &opened.row)) }

@@ -105,7 +105,7 @@ fn details(shown: &GraphPage, drawing: &GraphDrawing, path: &str) -> Markup {
     let close = link(shown, drawing, &none, "");
     html! {
         @match &shown.step {
-            Some(content) => (step_panel(&StepPanel { place: PLACE, run: &shown.run, path, content, close })),
+            Some(content) => (step_panel(&StepPanel::beside(PLACE, &shown.run, path, content, close))),
             None => {
                 p class="error" { "The run has no step " (Verbatim(path)) "." }
                 p { a href=(close) { "Close" } }

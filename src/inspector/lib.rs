@@ -4,9 +4,13 @@
 //! one style sheet, and a script without which they work, too; everything from data is text ([`text::Verbatim`]).
 
 mod assets;
+mod branches;
+mod compare;
 mod conversation;
 mod dag;
 mod decide;
+mod diff;
+mod estimate;
 mod failure;
 mod frame;
 mod frame_search;
@@ -30,9 +34,11 @@ pub mod timeline;
 mod units;
 mod value;
 mod why;
+mod word_diff;
 
 pub use assets::{Asset, asset};
 pub use decide::Permissions;
+pub use diff::{DiffPage, diff_page};
 pub use failure::{FailurePage, failure_page};
 pub use frame::{PagePlace, SignedIn};
 pub use frame_search::FoundFrames;

@@ -1,9 +1,12 @@
 //! The page of a run: what it is, how it ended, its time line, and the step that is selected.
 
+use ktsu_history::family::RunFamily;
 use ktsu_history::skeleton::RunSkeleton;
 use maud::{Markup, html};
 
+use crate::branches::branches;
 use crate::decide::{Permissions, run_forms};
+use crate::diff::diff_link;
 use crate::frame::{PagePlace, RunTab, Section, SignedIn, page, query, root_of, run_tabs, segment};
 use crate::status::badge;
 use crate::step_panel::{ShownStep, StepPanel, step_panel};
@@ -30,6 +33,8 @@ pub struct RunPage {
     pub error: Option<String>,
     /// Its output, as JSON.
     pub output: Option<String>,
+    /// Its branches, and what it is one of.
+    pub family: RunFamily,
     /// The step that is selected.
     pub step: Option<ShownStep>,
 }
@@ -107,7 +112,10 @@ fn head(shown: &RunPage) -> Markup {
                         dt { "a branch" }
                         dd {
                             "of " a href=(segment(&branch.parent_run_id)) { (Verbatim(&branch.parent_run_id)) }
-                            " at frame " (branch.fork_position)
+                            " at frame " (branch.fork_position) "; "
+                            a href=(diff_link(PLACE, &branch.parent_run_id, &run.run_id)) {
+                                "Compare with the run it was forked from"
+                            }
                         }
                     }
                 }
@@ -254,5 +262,6 @@ fn run_panel(shown: &RunPage) -> Markup {
             None => p class="dim" { "The run has no output." },
         }
         p class="dim" { "Select a step to see what it gave and what it called." }
+        (branches(PLACE, &shown.run.run_id, &shown.family))
     }
 }

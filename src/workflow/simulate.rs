@@ -191,7 +191,7 @@ fn waits_no_more(event: &Event) -> Option<&str> {
 
 /// Returns `true` if a person changed the course of a run with an input that the run did not ask
 /// for.
-pub(crate) fn is_intervention(event: &Event) -> bool {
+pub fn is_intervention(event: &Event) -> bool {
     let changes_course = matches!(
         event,
         Event::Run(RunEvent::Resumed(_))

@@ -1,5 +1,6 @@
 //! `GET /inspector/…`: the pages of the inspector.
 
+pub(super) mod diff;
 pub(super) mod failed;
 pub(super) mod frames;
 pub(super) mod graph;
@@ -28,6 +29,7 @@ use crate::problems::run_error;
 use ktsu_codes::ErrorCode;
 use ktsu_history::RunReadError;
 use ktsu_history::approvals::{self, PendingCursor};
+use ktsu_history::family::{self, RunFamily};
 use ktsu_history::skeleton;
 use ktsu_orchestrator::{LedgerRole, Orchestrator, ReadKind};
 use ktsu_server::ProblemDetails;
@@ -134,7 +136,13 @@ pub(super) async fn run(
                 let items = if view.all_items { ALL_ITEMS } else { FEW_ITEMS };
                 let envelope = fold.envelope(&run.scope)?;
                 let selected = view.selected.as_deref();
+                let family = match run.scope.as_str() {
+                    "" => family::family(reader, &run.stream),
+                    _ => Ok(RunFamily::default()),
+                };
                 let shown = RunPage {
+                    // A list that cannot be read is no reason to show nothing of the run.
+                    family: family.unwrap_or_default(),
                     by,
                     may,
                     run: skeleton::skeleton(&fold, &frames, &run.scope, items)?,

@@ -36,7 +36,7 @@ const ADMINISTER: AccessPolicy = AccessPolicy::Roles(&[Admin]);
 pub const SIGNING: &str = "/inspector/sign-";
 
 /// Method and path as they are registered.
-pub const TABLE: [(&str, &str, AccessPolicy); 70] = [
+pub const TABLE: [(&str, &str, AccessPolicy); 72] = [
     ("GET", "/", AccessPolicy::Optional),
     ("GET", "/openapi.json", AccessPolicy::Public),
     ("GET", "/inspector/runs", READ),
@@ -47,6 +47,7 @@ pub const TABLE: [(&str, &str, AccessPolicy); 70] = [
     ("GET", "/inspector/runs/{id}/why", READ),
     // Values of frames are shown to those alone who may read `/runs/{id}/frames`.
     ("GET", "/inspector/runs/{id}/steps/{step}", READ),
+    ("GET", "/inspector/diff", READ),
     ("GET", "/inspector/inbox", READ),
     ("GET", "/inspector/api", READ),
     ("GET", "/inspector/live", READ),
@@ -74,6 +75,7 @@ pub const TABLE: [(&str, &str, AccessPolicy); 70] = [
     ("GET", "/runs/{id}/world", READ),
     ("GET", "/diff", READ),
     ("POST", "/runs/{id}/replay", RECORD),
+    ("GET", "/runs/{id}/fork", READ),
     ("POST", "/runs/{id}/fork", OPERATE),
     ("POST", "/runs/{id}/overlay", OPERATE),
     ("PATCH", "/runs/{id}/overlay", OPERATE),

@@ -260,7 +260,8 @@ fn merge_flattened(shapes: &mut Map<String, Value>) {
 /// Adds the problems that follow from the path, the policy and the body of a route.
 fn add_problems(path: &str, policy: AccessPolicy, operation: &mut Value) {
     let has_body = operation["requestBody"].is_object();
-    let names_run = path.contains("/runs/{id}") || ["/diff", "/checks", "/evals"].contains(&path);
+    let compares = ["/diff", "/inspector/diff", "/checks", "/evals"];
+    let names_run = path.contains("/runs/{id}") || compares.contains(&path);
     let records = match path {
         "/runs/{id}/replay" => false,
         _ => has_body && (names_run || path.starts_with("/invoke/")),
@@ -275,7 +276,10 @@ fn add_problems(path: &str, policy: AccessPolicy, operation: &mut Value) {
         ("404", names_run || path.contains('{')),
         ("409", names_run),
         ("413", has_body),
-        ("422", has_body || path == "/runs/{id}/trace"),
+        (
+            "422",
+            has_body || ["/runs/{id}/trace", "/runs/{id}/fork"].contains(&path),
+        ),
         ("503", records),
         ("507", records && policy != AccessPolicy::Attempt),
     ];

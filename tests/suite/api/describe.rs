@@ -199,7 +199,11 @@ fn route_of(path: &str) -> String {
                 Some((_, page)) => format!("/inspector/runs/{{id}}/{page}"),
                 None => "/inspector/runs/{id}".to_owned(),
             },
-            None if matches!(rest, "inbox" | "sign-in" | "sign-out" | "api" | "live") => {
+            None if matches!(
+                rest,
+                "diff" | "inbox" | "sign-in" | "sign-out" | "api" | "live"
+            ) =>
+            {
                 path.to_owned()
             }
             _ => "/inspector/{file}".to_owned(),
@@ -235,7 +239,7 @@ async fn parameters_say_what_they_take_and_whether_they_are_needed() {
             }
         }
     }
-    assert_eq!(found, 124);
+    assert_eq!(found, 127);
     let attempt = |below| ["run", "step", "token"].map(|name| (below, name));
     let mut expected = BTreeSet::from([
         ("/runs/{id}/steps/{step}/resume/link", "token"),

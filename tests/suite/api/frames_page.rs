@@ -18,7 +18,7 @@ use crate::support::process::Process;
 use crate::support::{Client, KitDir, Lab};
 
 /// The text of a page as one reads it, without markup and with single spaces.
-fn words_of(page: &str) -> String {
+pub(super) fn words_of(page: &str) -> String {
     let mut text = String::new();
     for (at, part) in page.split('<').enumerate() {
         let shown = part.split_once('>').map_or(part, |(_, shown)| shown);

@@ -27,7 +27,11 @@ const TAGS: [&str; 49] = [
     "dt", "footer", "form", "h1", "h2", "h3", "head", "header", "html", "input", "label", "link",
     "main", "meta", "nav", "option", "p", "pre", "rect", "section", "select", "span", "svg",
     "table", "tbody", "td", "text", "th", "thead", "title", "tr", "details", "summary", "textarea",
-    "g", "path", "ol", "li",
+    "g", "path", "ol", "li", "article", "!DOCTYPE", "a", "aside", "body", "button", "code", "dd",
+    "div", "dl", "dt", "footer", "form", "h1", "h2", "h3", "head", "header", "html", "input",
+    "label", "link", "main", "meta", "nav", "option", "p", "pre", "rect", "section", "select",
+    "span", "svg", "table", "tbody", "td", "text", "th", "thead", "title", "tr", "details",
+    "summary", "textarea", "del", "ins", "strong", "ul", "li",
 ];
 
 /// Visits what is described of the pages.
@@ -53,6 +57,16 @@ pub(super) async fn all(api: &Described, run: &str) {
     assert_eq!(api.get("/inspector/live?a=b").await.status, 400);
     assert_eq!(api.get("/inspector/inbox").await.status, 200);
     assert_eq!(api.get("/inspector/inbox?cursor=x").await.status, 400);
+    for (query, status) in [
+        (String::new(), 200),
+        (format!("?a={run}&b={run}"), 200),
+        (format!("?a={run}&b=absent"), 404),
+        (format!("?a={run}&b={}", run.get(..8).unwrap()), 409),
+        ("?colour=red".to_owned(), 400),
+    ] {
+        let page = api.get(&format!("/inspector/diff{query}")).await;
+        assert_eq!(page.status, status, "{query}");
+    }
     let signing = api.get("/inspector/sign-in").await;
     assert_eq!(
         signing.status, 303,

@@ -75,6 +75,18 @@ async fn walk(api: &Described) -> String {
             assert_eq!(answer.status, 200, "{run}{below}");
         }
     }
+    for (run, status) in [
+        (format!("{run}/fork"), 200),
+        (format!("{run}/fork?at_frame=1"), 200),
+        (format!("{run}/fork?at_frame=9999"), 422),
+        (format!("{whole}%2Finner/fork"), 422),
+    ] {
+        assert_eq!(
+            api.get(&format!("/runs/{run}")).await.status,
+            status,
+            "{run}"
+        );
+    }
     for (run, step) in [(&run, "greet"), (&whole, "after")] {
         let answer = api.get(&format!("/runs/{run}/trace?why_not={step}")).await;
         assert_eq!(answer.status, 200, "{step}: {}", answer.text());
@@ -111,6 +123,7 @@ async fn refusals(api: &Described, run: &str) {
         "/frames",
         "/trace",
         "/skeleton",
+        "/fork",
         "/world",
     ] {
         assert_eq!(api.get(&format!("/runs/absent{below}")).await.status, 404);
@@ -120,6 +133,10 @@ async fn refusals(api: &Described, run: &str) {
     }
     for (path, words) in [
         (format!("/runs/{run}/world?at=x"), "at must be an integer"),
+        (
+            format!("/runs/{run}/fork?at_frame=x"),
+            "at_frame must be an integer",
+        ),
         (
             format!("/runs/{run}/skeleton?items=10001"),
             "items must be an integer from 0 to 10000",
@@ -302,6 +319,7 @@ async fn foreign(api: &Described, run: &str) {
             ("GET", "/health".to_owned()),
             ("GET", "/runs".to_owned()),
             ("GET", "/inspector/runs".to_owned()),
+            ("GET", "/inspector/diff".to_owned()),
             ("GET", "/inspector/inbox".to_owned()),
             ("GET", "/inspector/api".to_owned()),
             ("GET", "/inspector/live".to_owned()),
@@ -319,6 +337,7 @@ async fn foreign(api: &Described, run: &str) {
             ("GET", format!("/runs/{run}/payload")),
             ("GET", format!("/runs/{run}/search?text=a")),
             ("GET", format!("/runs/{run}/envelope")),
+            ("GET", format!("/runs/{run}/fork")),
             ("GET", format!("/runs/{run}/frames")),
             ("GET", format!("/runs/{run}/trace")),
             ("GET", format!("/runs/{run}/world")),

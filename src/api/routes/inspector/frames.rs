@@ -3,6 +3,7 @@
 use axum::extract::State;
 use axum::http::Method;
 use axum::response::Response;
+use ktsu_history::fork_estimate::{ForkEstimate, fork_estimate};
 use ktsu_history::frame_window::{self, FrameWanted, FrameWindowError};
 use ktsu_history::payload_search::{self, SearchPage};
 use ktsu_history::work_meter::WorkMeter;
@@ -85,6 +86,9 @@ impl QueryParameters for FramesPageQuery {
     }
 }
 
+/// The most frames of a run for which its page has an estimate of a fork.
+const MAX_ESTIMATED: u64 = 20_000;
+
 /// The page of the frames of a run, for people.
 #[utoipa::path(get, path = "/inspector/runs/{id}/frames", operation_id = "frames_page",
     params(RunTarget, Query::<FramesPageQuery>),
@@ -100,17 +104,16 @@ pub(in crate::routes) async fn frames(
     let read = orchestrator
         .readers()
         .with_kind(ReadKind::Search, move |reader| {
-            read_page(reader, &run, asked, &caller, most)
+            read_page(reader, &run, asked, (&caller, may), most)
         });
-    let page = FramesPage { may, ..read.await? };
-    Ok(answer(ktsu_inspector::frames_page(&page)))
+    Ok(answer(ktsu_inspector::frames_page(&read.await?)))
 }
 
 fn read_page(
     reader: &dyn Reader,
     run: &RunTarget,
     asked: FramesPageQuery,
-    caller: &Caller,
+    (caller, may): (&Caller, Permissions),
     most: u64,
 ) -> Result<FramesPage, ProblemDetails> {
     let FramesPageQuery {
@@ -146,9 +149,12 @@ fn read_page(
     };
     let row = reader.row(&run.stream).ok().flatten();
     let row = row.and_then(|row| serde_json::from_str::<RunRow>(row.row.as_str()).ok());
+    let opened = window.opened.as_ref().map(|opened| opened.row.node.seq);
+    let estimated = opened.filter(|_| may.operate && run.scope.is_empty());
     Ok(FramesPage {
         by: signed_in(caller),
-        may: Permissions::default(),
+        estimate: estimated.and_then(|last| estimate(reader, run, window.total, last)),
+        may,
         run_id: name_of(run),
         branch_of: row.and_then(|row| row.parent_run_id.zip(row.fork_position)),
         found: FoundFrames { words, from, page },
@@ -156,4 +162,14 @@ fn read_page(
         window,
         closed: closed.map(|policy| forbidden(policy).detail),
     })
+}
+
+/// The estimate of a fork after a frame. It folds the run twice more, so a large one has it at
+/// `GET /runs/{id}/fork` alone.
+fn estimate(reader: &dyn Reader, run: &RunTarget, total: u64, last: u64) -> Option<ForkEstimate> {
+    if total > MAX_ESTIMATED {
+        return None;
+    }
+    let frames = ktsu_history::frames(reader, &run.stream).ok()?;
+    fork_estimate(&frames, last + 1).ok()?
 }

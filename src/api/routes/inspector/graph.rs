@@ -11,7 +11,8 @@ use ktsu_server::ProblemDetails;
 use super::super::parameter::{Parameter, ParameterKind};
 use super::super::query::{Query, QueryParameters, RawQuery};
 use super::super::{RunTarget, no_such_run};
-use super::{FEW_ITEMS, answer, signed_in, step};
+use super::shown::{closed, shown_step};
+use super::{FEW_ITEMS, answer, signed_in};
 use crate::access::Caller;
 use crate::problems::run_error;
 use ktsu_history::RunReadError;
@@ -52,6 +53,7 @@ pub(in crate::routes) async fn graph(
     Query(GraphPageQuery(view)): Query<GraphPageQuery>,
 ) -> Result<Response, ProblemDetails> {
     let by = signed_in(&caller);
+    let closed = closed(&caller);
     let read = orchestrator
         .readers()
         .with_kind(ReadKind::Run, move |reader| {
@@ -61,7 +63,7 @@ pub(in crate::routes) async fn graph(
                 let shown = GraphPage {
                     by,
                     run: skeleton::skeleton(&fold, &frames, &run.scope, FEW_ITEMS)?,
-                    step: selected.and_then(|path| step(&fold, path)),
+                    step: selected.and_then(|path| shown_step(&fold, &frames, path, closed)),
                     view,
                 };
                 Some(graph_page(&shown))
