@@ -17,6 +17,7 @@ use super::{Common, Failure, text};
 use ktsu_assemble::keys;
 use ktsu_evidence::check::{self, ArchiveVerifyOptions, ClaimVerdict, EvidenceReport};
 use ktsu_evidence::export::{self, ExportError, ExportSelection};
+use ktsu_evidence::page;
 use ktsu_opening::files::unwritable;
 use ktsu_opening::find::find_record;
 use ktsu_opening::quoting::quoted;
@@ -28,6 +29,11 @@ pub(super) enum EvidenceCommand {
     Export(ExportArguments),
     /// Checks an archive: what is proven, what is not covered, what failed
     Verify(VerifyArguments),
+    /// Writes the verifier for browsers, one page that works from a disk
+    Page {
+        /// The page, which must not exist yet [default: verify.html]
+        file: Option<PathBuf>,
+    },
     /// Shows or changes the key that signs checkpoints
     #[command(subcommand)]
     Key(KeyCommand),
@@ -97,6 +103,7 @@ pub(super) async fn run(common: &Common, arguments: EvidenceCommand) -> Result<E
     match arguments {
         EvidenceCommand::Export(arguments) => export(common, &arguments),
         EvidenceCommand::Verify(arguments) => verify(common, &arguments),
+        EvidenceCommand::Page { file } => write_page(common, file),
         EvidenceCommand::Key(KeyCommand::Show) => show(common),
         EvidenceCommand::Key(change) => {
             let place = nearby_ledger(common)?;
@@ -257,6 +264,21 @@ fn verify(common: &Common, arguments: &VerifyArguments) -> Result<ExitCode, Fail
         note(&painted(BAD, &words));
     }
     Ok(exit_code(outcome.is_sound() && open.is_empty()))
+}
+
+/// Writes the page, and shows the digest that an auditor compares.
+fn write_page(common: &Common, file: Option<PathBuf>) -> Result<ExitCode, Failure> {
+    let path = file.unwrap_or_else(|| PathBuf::from(page::NAME));
+    let text = &page::verifier_page().text;
+    write_new(&path, text.as_bytes())?;
+    let (name, digest) = (path.display().to_string(), page::sha256());
+    if common.json {
+        let body = json!({"bytes": text.len(), "file": name, "sha256": digest});
+        return print_json(&body);
+    }
+    let good = painted(GOOD, symbols().good());
+    line(&format!("{good} {}: SHA-256 {digest}", text::line(&name)));
+    Ok(ExitCode::SUCCESS)
 }
 
 fn print(outcome: &EvidenceReport, name: &str) {

@@ -13,6 +13,7 @@ mod derived;
 pub mod export;
 pub mod facts;
 pub mod notary;
+pub mod page;
 pub mod signing_key;
 pub mod store_stream;
 pub mod tar;

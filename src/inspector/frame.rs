@@ -140,7 +140,13 @@ pub(crate) fn page(
                     }
                 }
                 main id="main" { (body) }
-                footer { span data-state="" {} " All times are UTC. " a href=(place.link("api")) { "Workflows and routes" } }
+                footer {
+                    span data-state="" {}
+                    " All times are UTC. "
+                    a href=(place.link("api")) { "Workflows and routes" }
+                    " · "
+                    a href=(place.link("verify.html")) { "Verify evidence" }
+                }
             }
         }
     };

@@ -1,6 +1,7 @@
 //! `GET /inspector/…`: the pages of the inspector.
 
 pub(super) mod diff;
+mod evidence;
 pub(super) mod failed;
 pub(super) mod frames;
 pub(super) mod graph;
@@ -190,14 +191,21 @@ fn permissions(orchestrator: &Orchestrator, caller: &Caller) -> Permissions {
     }
 }
 
-/// A file that pages load.
+/// A file that pages load, or `verify.html`, the verifier of evidence for browsers.
 #[utoipa::path(get, path = "/inspector/{file}",
     params(("file" = String, Path, description = "Its name, as pages have it.")),
-    responses((status = 200, content((String = "text/css"), (String = "text/javascript")))))]
+    responses((status = 200, content(
+        (String = "text/css"),
+        (String = "text/javascript"),
+        (String = "text/html"),
+    ))))]
 pub(super) async fn asset(
     Path(file): Path<String>,
     _: Query<NoParameters>,
 ) -> Result<Response, ProblemDetails> {
+    if file == ktsu_evidence::page::NAME {
+        return Ok(evidence::page());
+    }
     let asset = ktsu_inspector::asset(&file).ok_or(ErrorCode::NotFound)?;
     let headers = [
         (header::CONTENT_TYPE, asset.media_type),

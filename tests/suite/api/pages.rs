@@ -1,6 +1,9 @@
 //! The pages of the inspector: what they show, and what they never do.
 
+use base64::prelude::*;
+use ktsu_evidence::page::verifier_page;
 use serde_json::json;
+use sha2::{Digest as _, Sha256};
 
 use super::describe::Described;
 use crate::support::client::Answer;
@@ -109,6 +112,7 @@ pub(super) async fn all(api: &Described, run: &str) {
         400
     );
     assert_eq!(api.get("/inspector/style-0.css").await.status, 404);
+    assert_eq!(api.get("/inspector/verify.html").await.status, 200);
 }
 
 /// The name of the style sheet that a page loads.
@@ -340,6 +344,27 @@ async fn a_browser_gets_a_page_for_what_cannot_be_shown_and_a_program_a_problem(
     assert_eq!(header(&home, "location"), "inspector/runs");
     let posted = lab.client.post("/inspector/runs", "{}").await;
     assert_eq!(posted.status, 405);
+}
+
+#[tokio::test]
+async fn the_verifier_of_evidence_is_served_as_it_is_written_and_may_not_connect() {
+    let (_kit, _lab, api) = lab().await;
+    let page = api.get("/inspector/verify.html").await;
+    assert_eq!(page.status, 200);
+    assert_eq!(page.kind(), "text/html; charset=utf-8");
+    let text = page.text();
+    assert_eq!(text, verifier_page().text);
+    let policy = header(&page, "content-security-policy");
+    assert!(policy.contains("connect-src 'none'"), "{policy}");
+    assert!(text.contains(&format!("content=\"{policy}\"")), "{policy}");
+    for element in ["script", "style"] {
+        let (_, rest) = text.split_once(&format!("<{element}>")).unwrap();
+        let (inner, _) = rest.split_once(&format!("</{element}>")).unwrap();
+        let digest = BASE64_STANDARD.encode(Sha256::digest(inner));
+        let named = format!("{element}-src 'sha256-{digest}'");
+        assert!(policy.contains(&named), "{element}: {policy}");
+    }
+    assert!(header(&page, "cache-control").contains("no-store"));
 }
 
 #[tokio::test]

@@ -2,6 +2,10 @@
 
 use std::path::Path;
 
+use ktsu_evidence::page::verifier_page;
+use ktsu_ledger::merkle::Node;
+use sha2::{Digest as _, Sha256};
+
 use super::{Desk, kit, repository, worlds};
 use crate::evidence::archive_holds;
 
@@ -56,6 +60,24 @@ fn a_run_is_signed_witnessed_exported_and_verified() {
     desk.ktsu(&["evidence", "verify", "c.tar"])
         .is(2)
         .warns("not an archive of evidence");
+}
+
+#[test]
+fn the_verifier_for_browsers_is_written_with_its_digest_and_never_over_another_file() {
+    let desk = Desk::new();
+    let page = verifier_page().text.as_bytes();
+    let written = desk.ktsu(&["evidence", "page", "--json"]).is(0).json();
+    let read = std::fs::read(desk.path().join("verify.html")).unwrap();
+    assert_eq!(read, page);
+    assert_eq!(written["bytes"], page.len());
+    let digest = Node::from_bytes(&Sha256::digest(page)).unwrap().to_string();
+    assert_eq!(written["sha256"], digest);
+    desk.ktsu(&["evidence", "page"])
+        .is(2)
+        .warns("verify.html already exists");
+    desk.ktsu(&["evidence", "page", "other.html"])
+        .is(0)
+        .says(&format!("other.html: SHA-256 {digest}"));
 }
 
 #[test]

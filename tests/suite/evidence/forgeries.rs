@@ -17,6 +17,7 @@ use ktsu_ledger::store::Audit as _;
 use ktsu_ledger::verify::{self as ledger, ProblemKind};
 
 use super::book::{Act, Book, rechained, repacked};
+use super::browser::Browser;
 use super::{Python, put, runs, verdict};
 use crate::support::ledgers::Recorded;
 
@@ -26,7 +27,7 @@ pub(crate) fn claim(outcome: &EvidenceReport, name: &str) -> ClaimVerdict {
     found.unwrap().verdict
 }
 
-/// The outcome, the same from both verifiers, against the last note of a book and perhaps a key.
+/// The outcome, the same from all verifiers, against the last note of a book and perhaps a key.
 pub(super) fn judged(
     told: &str,
     bytes: &[u8],
@@ -39,16 +40,20 @@ pub(super) fn judged(
         ..ArchiveVerifyOptions::default()
     };
     let outcome = verify(bytes, &against).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let archive = put(folder.path(), "archive", bytes);
+    let held = put(folder.path(), "held", held.as_bytes());
+    let mut options = vec![("--checkpoint", &held)];
+    let text = key.map(PublicKey::to_string).unwrap_or_default();
+    let file = put(folder.path(), "key", text.as_bytes());
+    options.extend(key.map(|_| ("--key", &file)));
     if let Some(python) = Python::find() {
-        let folder = tempfile::tempdir().unwrap();
-        let archive = put(folder.path(), "archive", bytes);
-        let held = put(folder.path(), "held", held.as_bytes());
-        let mut options = vec![("--checkpoint", &held)];
-        let text = key.map(PublicKey::to_string).unwrap_or_default();
-        let file = put(folder.path(), "key", text.as_bytes());
-        options.extend(key.map(|_| ("--key", &file)));
-        let said = python.verify(&[archive], &options).remove(0);
-        python.agrees(&outcome.claims, &said, told);
+        let said = python.verify(std::slice::from_ref(&archive), &options);
+        python.agrees(&outcome.claims, &said[0], told);
+    }
+    if let Some(browser) = Browser::find() {
+        let said = browser.verify(&[archive], &options);
+        browser.agrees(&Ok(outcome.clone()), &said[0], told);
     }
     outcome
 }
@@ -96,7 +101,7 @@ pub(super) fn judged_by_both(ledgers: &[(&str, Vec<Recorded>)]) -> Vec<EvidenceR
 }
 
 /// The archive without some lines, as whoever has the ledger and no key would make it.
-fn without(book: &Book, archive: &[u8], dropped: impl Fn(&str, u64) -> bool) -> Vec<u8> {
+pub(super) fn without(book: &Book, archive: &[u8], dropped: impl Fn(&str, u64) -> bool) -> Vec<u8> {
     repacked(archive, |files| {
         let (mut places, mut bodies) = (String::new(), String::new());
         let mut shown = BTreeSet::new();
@@ -161,7 +166,7 @@ fn put_rows(files: &mut Files, places: &str, bodies: String) {
 }
 
 /// The archive with another last frame, hashed again: the checkpoint's own, which no tree covers.
-fn with_last(archive: &[u8], change: impl Fn(&str) -> String) -> Vec<u8> {
+pub(super) fn with_last(archive: &[u8], change: impl Fn(&str) -> String) -> Vec<u8> {
     repacked(archive, |files| {
         let mut rows = rows(files);
         let (line, body) = rows.last_mut().unwrap();
@@ -293,13 +298,16 @@ fn what_is_no_frame_to_one_verifier_is_none_to_the_other() {
         assert_ne!(bent, good, "{told}");
         let outcome = verify(&bent, &ArchiveVerifyOptions::default()).unwrap();
         assert_eq!(claim(&outcome, "chain"), ClaimVerdict::Failed, "{told}");
+        let folder = tempfile::tempdir().unwrap();
+        let bent = [put(folder.path(), "bent", &bent)];
+        if let Some(browser) = Browser::find() {
+            let said = browser.verify(&bent, &[]);
+            assert_eq!(verdict(&said[0], "chain"), "failed", "{told}: {said:?}");
+        }
         let Some(python) = Python::find() else {
             continue;
         };
-        let folder = tempfile::tempdir().unwrap();
-        let said = python
-            .verify(&[put(folder.path(), "bent", &bent)], &[])
-            .remove(0);
+        let said = python.verify(&bent, &[]).remove(0);
         assert_eq!(verdict(&said, "chain"), "failed", "{told}: {said}");
     }
 }
@@ -330,17 +338,21 @@ fn a_manifest_that_one_verifier_does_not_read_the_other_does_not_read_either() {
             verify(&bytes, &ArchiveVerifyOptions::default()).is_err(),
             "{to}"
         );
+        let path = [put(folder.path(), &number.to_string(), &bytes)];
+        if let Some(browser) = Browser::find() {
+            let said = browser.verify(&path, &[]);
+            assert!(said[0]["error"].is_string(), "{to}: {said:?}");
+        }
         let Some(python) = Python::find() else {
             continue;
         };
-        let path = put(folder.path(), &number.to_string(), &bytes);
-        let said = python.verify(&[path], &[]).remove(0);
+        let said = python.verify(&path, &[]).remove(0);
         assert!(said["error"].is_string(), "{to}: {said}");
     }
 }
 
 #[test]
-fn a_file_of_checkpoints_is_read_alike_or_refused_by_both() {
+fn a_file_of_checkpoints_is_read_alike_or_refused_by_all() {
     let book = Book::write(&super::honest(2));
     let folder = tempfile::tempdir().unwrap();
     let archive = put(folder.path(), "archive", &book.export_all());
@@ -363,10 +375,16 @@ fn a_file_of_checkpoints_is_read_alike_or_refused_by_both() {
         let read = notes(&text);
         assert_eq!(read.as_ref().map_or(0, Vec::len), count, "{told}: {read:?}");
         assert_eq!(read.is_ok(), count > 0, "{told}");
+        let held = put(folder.path(), "held", text.as_bytes());
+        // The page takes an empty text for none that was given.
+        if let Some(browser) = Browser::find().filter(|_| !text.is_empty()) {
+            let said = browser.verify(std::slice::from_ref(&archive), &[("--checkpoint", &held)]);
+            let found = verdict(&said[0], "held");
+            assert_eq!(found == "proven", count > 0, "{told}: {said:?}");
+        }
         let Some(python) = Python::find() else {
             continue;
         };
-        let held = put(folder.path(), "held", text.as_bytes());
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/src/evidence/verify.py");
         let mut command = Command::new(&python.program);
         command.arg("-I").arg(script).arg(&archive);

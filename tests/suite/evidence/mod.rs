@@ -5,6 +5,7 @@
 //! `blake3`), else with `python3`; without the package what rests on BLAKE3 is not covered by it.
 
 pub(crate) mod book;
+mod browser;
 mod cached;
 mod commands;
 pub(crate) mod effects;
@@ -38,6 +39,7 @@ use crate::golden::goldens;
 use crate::support::campaign;
 use crate::support::ledgers::Recorded;
 use book::{Act, Book, rechained, repacked};
+use browser::Browser;
 pub(crate) use forgeries::claim;
 pub(crate) use people::outcome_of;
 
@@ -198,9 +200,9 @@ fn failed_of(outcome: &Result<EvidenceReport, String>) -> Vec<String> {
 }
 
 #[test]
-fn fourteen_classes_of_tampering_are_rejected_by_both_verifiers_given_one_held_checkpoint() {
+fn fourteen_classes_of_tampering_are_rejected_by_all_verifiers_given_one_held_checkpoint() {
     let folder = tempfile::tempdir().unwrap();
-    let python = Python::find();
+    let (python, browser) = (Python::find(), Browser::find());
     for number in 0..campaign(4, 20) {
         let book = Book::write(&honest(number));
         let against = against(&book);
@@ -224,9 +226,21 @@ fn fourteen_classes_of_tampering_are_rejected_by_both_verifiers_given_one_held_c
             archives.push(put(&folder, &class.replace(' ', "-"), &bytes));
             outcomes.push(outcome);
         }
-        let Some(python) = &python else { continue };
         let held = put(&folder, "held", book.notes[1].as_bytes());
         let key = put(&folder, "key", book.first_key().to_string().as_bytes());
+        if let Some(browser) = &browser {
+            let said = browser.verify(&archives, &[("--checkpoint", &held), ("--key", &key)]);
+            for ((archive, said), outcome) in archives.iter().zip(&said).zip(&outcomes) {
+                let name = archive.file_stem().unwrap().to_string_lossy();
+                browser.agrees(outcome, said, &format!("{name} {number}"));
+                assert_eq!(
+                    said["sound"] == true,
+                    name == "good",
+                    "{name} {number}: {said}"
+                );
+            }
+        }
+        let Some(python) = &python else { continue };
         let said = python.verify(&archives, &[("--checkpoint", &held), ("--key", &key)]);
         for ((archive, said), outcome) in archives.iter().zip(&said).zip(&outcomes) {
             let name = archive.file_stem().unwrap().to_string_lossy();
@@ -249,7 +263,7 @@ fn fourteen_classes_of_tampering_are_rejected_by_both_verifiers_given_one_held_c
 }
 
 #[test]
-fn good_archives_get_the_same_verdicts_from_both_verifiers() {
+fn good_archives_get_the_same_verdicts_from_all_verifiers() {
     let folder = tempfile::tempdir().unwrap();
     let (mut archives, mut verdicts) = (Vec::new(), Vec::new());
     for number in 0..campaign(12, 50) {
@@ -275,15 +289,23 @@ fn good_archives_get_the_same_verdicts_from_both_verifiers() {
             );
             let outcome = verify(&bytes, &ArchiveVerifyOptions::default()).unwrap();
             assert!(outcome.is_sound(), "{:?}", failed_of(&Ok(outcome)));
-            verdicts.push(outcome.claims);
+            verdicts.push(Ok(outcome));
             archives.push(put(folder.path(), &format!("{number}-{which}"), &bytes));
         }
     }
     assert_eq!(archives.len(), 4 * campaign(12, 50));
+    if let Some(browser) = Browser::find() {
+        let said = browser.verify(&archives, &[]);
+        assert_eq!(said.len(), archives.len());
+        for (outcome, said) in verdicts.iter().zip(&said) {
+            browser.agrees(outcome, said, "a good archive");
+        }
+    }
     let Some(python) = Python::find() else { return };
     let said = python.verify(&archives, &[]);
     assert_eq!(said.len(), archives.len());
-    for (claims, said) in verdicts.iter().zip(&said) {
+    for (outcome, said) in verdicts.iter().zip(&said) {
+        let claims = &outcome.as_ref().unwrap().claims;
         python.agrees(claims, said, "a good archive");
     }
 }
@@ -324,6 +346,11 @@ fn damaged_archives_are_refused_without_harm() {
         }
     }
     assert!(files.len() > 10);
+    if let Some(browser) = Browser::find() {
+        for said in browser.verify(&some, &[]) {
+            assert!(said["sound"] != true, "{said}");
+        }
+    }
     let Some(python) = Python::find() else { return };
     for said in python.verify(&some, &[]) {
         assert!(said["sound"] != true, "{said}");

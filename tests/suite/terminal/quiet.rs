@@ -204,6 +204,7 @@ fn look_back(desk: &mut Desk, run: &str, other: &str) {
     desk.says(0, "verify --heads heads.json");
     desk.says(0, &format!("evidence export {run} -o run.tar"));
     desk.says(0, "evidence verify run.tar");
+    desk.says(0, "evidence page verify.html");
     desk.says(0, &format!("export {run}"));
     desk.says(0, &format!("export {run} -o run.jsonl"));
     desk.says(0, "import run.jsonl --ledger imported.db");
