@@ -239,6 +239,7 @@ fn verify(common: &Common, arguments: &VerifyArguments) -> Result<ExitCode, Fail
         run_bytes: arguments.run_size.map_or(check::MAX_RUN_BYTES, |mib| {
             u64::from(mib).saturating_mul(1024 * 1024)
         }),
+        ..ArchiveVerifyOptions::default()
     };
     let name = arguments.file.display().to_string();
     let failed = |why: &dyn std::fmt::Display| {

@@ -34,6 +34,8 @@ pub const PLACES: &str = "frames.csv";
 pub const COLUMNS: &str = "position,stream,seq,hash";
 /// The proof.
 pub const TREE: &str = "proofs/tree.json";
+/// The largest blob there is.
+pub const MAX_BLOB_BYTES: usize = 64 * 1024 * 1024;
 /// The largest manifest, proof or table that is read into a tree of values.
 pub const MAX_JSON: usize = 256 * 1024 * 1024;
 

@@ -5,9 +5,11 @@
 //! notary        signs what was appended while the engine works     signing_key, store_stream, witness
 //! export        one archive, the same bytes every time         archive, tar, derived
 //! check         that archive, claim by claim                   check/
+//! pages         that archive as a ledger that is read          archive_ledger
 //! ```
 
 pub mod archive;
+pub mod archive_ledger;
 pub mod check;
 mod derived;
 pub mod export;

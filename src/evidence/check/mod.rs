@@ -47,6 +47,7 @@ use ktsu_ledger::note::{Checkpoint, PublicKey};
 use serde::Serialize;
 
 use self::reading::EvidenceArchive;
+use super::archive_ledger::ArchiveIndex;
 use super::tar::ArchiveSource;
 
 /// The options of a verification: what an archive is checked against.
@@ -59,6 +60,8 @@ pub struct ArchiveVerifyOptions {
     /// The most bytes of one run, blobs put back, that are held in memory: what is larger is not
     /// decided again, and its calls are not checked.
     pub run_bytes: u64,
+    /// The most frames that are read; an archive with more is refused.
+    pub frames: u64,
 }
 
 /// The largest run that is held in memory, where nobody says otherwise.
@@ -70,6 +73,7 @@ impl Default for ArchiveVerifyOptions {
             held: Vec::new(),
             key: None,
             run_bytes: MAX_RUN_BYTES,
+            frames: u64::MAX,
         }
     }
 }
@@ -205,19 +209,38 @@ pub fn verify_from(
     source: impl ArchiveSource + 'static,
     against: &ArchiveVerifyOptions,
 ) -> Result<EvidenceReport, String> {
-    let evidence = EvidenceArchive::read(source)?;
-    let signed = tree::Signed::of(&evidence);
+    let evidence = EvidenceArchive::read(source, against.frames)?;
+    report(&evidence, against)
+}
+
+/// As [`verify_from`]; also gives where everything is in the archive.
+///
+/// # Errors
+/// As [`verify_from`].
+pub fn verify_and_index(
+    source: impl ArchiveSource + 'static,
+    against: &ArchiveVerifyOptions,
+) -> Result<(EvidenceReport, ArchiveIndex), String> {
+    let evidence = EvidenceArchive::read(source, against.frames)?;
+    Ok((report(&evidence, against)?, evidence.index()))
+}
+
+fn report(
+    evidence: &EvidenceArchive,
+    against: &ArchiveVerifyOptions,
+) -> Result<EvidenceReport, String> {
+    let signed = tree::Signed::of(evidence);
     let claims = [
         ("manifest", evidence.manifest()),
         ("chain", evidence.chain_claim()),
         ("causes", evidence.causes()),
         ("blobs", evidence.blobs()),
         ("completeness", evidence.completeness()),
-        ("inclusion", signed.inclusion(&evidence)),
+        ("inclusion", signed.inclusion(evidence)),
         ("signatures", signed.signatures()),
         ("rotation", signed.rotation()),
         ("key", signed.key(against)),
-        ("held", signed.held(&evidence, against)),
+        ("held", signed.held(evidence, against)),
         ("extracts", evidence.extracts()),
         ("definitions", evidence.definitions()),
         ("lock", evidence.lock()),

@@ -12,16 +12,15 @@ use ktsu_ledger::frame::{External, MAX_BODY};
 use ktsu_ledger::{CanonicalJson, Event, Frame, FrameError, Hash, Record, StreamId, strict};
 
 use super::super::archive::{
-    COLUMNS, FORMAT, FRAMES, FileDigester, FileEntry, MANIFEST, MAX_JSON, Manifest, PLACES,
-    PositionedFrame, TREE, Tree,
+    COLUMNS, FORMAT, FRAMES, FileDigester, FileEntry, MANIFEST, MAX_BLOB_BYTES, MAX_JSON, Manifest,
+    PLACES, PositionedFrame, TREE, Tree,
 };
+use super::super::archive_ledger::{ArchiveIndex, ArchivedFrame};
 use super::super::tar::{Archive, ArchiveSource, FileSpan};
 use super::{ArchiveVerifyOptions, ClaimFailure};
 
 /// The most bytes of frames that are held.
 const MAX_CACHED_BYTES: usize = 8 * 1024 * 1024;
-/// The largest blob there is; whoever reads one has seen to it that there is room.
-const MAX_BLOB: usize = 64 * 1024 * 1024;
 /// The largest definition or lock that is read.
 const MAX_TEXT: u64 = 8 * 1024 * 1024;
 /// The most forks between a branch and its run, as in a ledger.
@@ -79,7 +78,8 @@ struct DecodedFrames {
 }
 
 impl EvidenceArchive {
-    pub(super) fn read(source: impl ArchiveSource + 'static) -> Result<Self, String> {
+    /// Reads the tables of an archive that has at most so many frames.
+    pub(super) fn read(source: impl ArchiveSource + 'static, most: u64) -> Result<Self, String> {
         let files = Archive::open(source).map_err(|error| error.to_string())?;
         let manifest: Manifest = json(&files, MANIFEST)?;
         if manifest.format != FORMAT {
@@ -103,7 +103,7 @@ impl EvidenceArchive {
             digests: RefCell::default(),
             changed: Cell::new(false),
         };
-        let damage = evidence.rows()?.map(ClaimFailure::new);
+        let damage = evidence.rows(most)?.map(ClaimFailure::new);
         let chain = evidence.chain.take().or(damage);
         evidence.chain = chain.or_else(|| evidence.follow().err());
         Ok(evidence)
@@ -111,7 +111,7 @@ impl EvidenceArchive {
 
     /// The lines of both tables, side by side, as far as the tables are whole; answers with what is
     /// wrong with them. A damaged table is no reason to check nothing: it is what to report.
-    fn rows(&mut self) -> Result<Option<String>, String> {
+    fn rows(&mut self, most: u64) -> Result<Option<String>, String> {
         let files = Rc::clone(&self.files);
         let (Some(bodies), Some(places)) = (files.place(FRAMES), files.place(PLACES)) else {
             return Ok(Some(format!("{FRAMES} or {PLACES} is missing")));
@@ -136,6 +136,9 @@ impl EvidenceArchive {
                     return Ok(Some(format!("{FRAMES} has more lines than {PLACES}")));
                 }
             };
+            if number - 2 >= most {
+                return Err(format!("it has more than {most} frames"));
+            }
             let line = self.line(line);
             let Some(cells) = line.as_deref().and_then(Cells::of) else {
                 return Ok(Some(format!("{PLACES}: line {number} is damaged")));
@@ -275,6 +278,32 @@ impl EvidenceArchive {
             self.changed.set(true);
         }
         bytes
+    }
+
+    /// Where its frames and blobs are.
+    pub(super) fn index(&self) -> ArchiveIndex {
+        let names = self.names.iter();
+        let names: Vec<Option<StreamId>> = names.map(|name| name.parse().ok()).collect();
+        let frames = self.rows.iter().filter_map(|row| {
+            Some(ArchivedFrame {
+                position: row.position,
+                stream: names.get(row.stream as usize)?.clone()?,
+                seq: row.seq,
+                hash: row.hash,
+                body: FileSpan {
+                    begin: row.begin,
+                    size: u64::from(row.length),
+                },
+            })
+        });
+        let blobs = self.files.names().filter_map(|name| {
+            let hash = name.strip_prefix("blobs/")?.strip_suffix(".json")?;
+            Some((hash.parse().ok()?, self.files.place(name)?))
+        });
+        ArchiveIndex {
+            frames: frames.collect(),
+            blobs: blobs.collect(),
+        }
     }
 
     /// The name of the stream that a frame is of.
@@ -419,7 +448,7 @@ impl EvidenceArchive {
 
     /// The bytes of a blob.
     pub(super) fn blob(&self, hash: &Hash) -> Option<Vec<u8>> {
-        self.files.whole(&Self::blob_name(hash), MAX_BLOB)
+        self.files.whole(&Self::blob_name(hash), MAX_BLOB_BYTES)
     }
 
     /// Returns `true` if a blob is there, and too large to be read.

@@ -530,7 +530,7 @@ mod tests {
             ..ExportSelection::default()
         };
         let bytes = export(&store, &all).unwrap().bytes;
-        let archive = EvidenceArchive::read(std::io::Cursor::new(bytes)).unwrap();
+        let archive = EvidenceArchive::read(std::io::Cursor::new(bytes), u64::MAX).unwrap();
         let (verdict, _, words) = archive.world(&ArchiveVerifyOptions::default()).unwrap();
         assert_eq!(verdict, ClaimVerdict::Proven, "{words}");
         let judged: u64 = words.split(' ').next().unwrap().parse().unwrap();

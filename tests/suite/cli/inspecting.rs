@@ -1,9 +1,13 @@
-//! `ktsu inspect`: the pages of a ledger without an engine; `ktsu run --open`: those of a run.
+//! `ktsu inspect`: the pages of a ledger or an archive without an engine; `ktsu run --open`: those of a run.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use super::{Desk, kit, posting, send};
+use serde_json::Value;
+
+use super::{Desk, Owner, kit, posting, send};
 use crate::support::client::{Answer, Client};
 use crate::support::guarded;
 use crate::support::process::Process;
@@ -122,4 +126,143 @@ fn the_address_of_the_page_of_a_run_is_printed_beside_its_answer() {
         line.starts_with("http://127.0.0.1:") && line.contains("/inspector/runs/run_")
     };
     assert!(said.iter().any(is_address), "{said:#?}");
+}
+
+/// A command that serves pages, and what it says of them first.
+fn opened(desk: &Desk, arguments: &[&str]) -> (Owner, Value) {
+    let mut command = desk.command(arguments);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut line = String::new();
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    out.read_line(&mut line).unwrap();
+    let Ok(said) = serde_json::from_str::<Value>(&line) else {
+        let output = child.wait_with_output().unwrap();
+        panic!("{line} {}", String::from_utf8_lossy(&output.stderr));
+    };
+    let url = said["url"].as_str().unwrap().to_owned();
+    (Owner { url, child }, said)
+}
+
+/// The files below a folder, each with its bytes.
+fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => found.extend(files(&path)),
+            false => drop(found.insert(path.clone(), std::fs::read(&path).unwrap())),
+        }
+    }
+    found
+}
+
+#[tokio::test]
+async fn the_runs_of_an_archive_have_pages_beside_what_was_not_covered_and_nothing_is_written() {
+    let desk = Desk::new();
+    let (run, other) = (desk.hello(), desk.hello());
+    let auditor = Desk::new();
+    let archive = auditor.path().join("run.tar").display().to_string();
+    desk.ktsu(&["evidence", "export", &run, "-o", &archive])
+        .is(0);
+    let before = files(auditor.path());
+    let arguments = [
+        "inspect",
+        "run.tar",
+        run.get(4..).unwrap(),
+        "--no-open",
+        "--json",
+    ];
+    let (inspect, said) = opened(&auditor, &arguments);
+    let (engine, page) = inspect.url.split_once("/inspector/").unwrap();
+    assert_eq!(page, format!("runs/{run}"));
+    let claims = said["archive"]["claims"].as_array().unwrap();
+    let has = |verdict: &str| claims.iter().any(|claim| claim["verdict"] == verdict);
+    assert!(
+        has("proven") && has("not_covered") && !has("failed"),
+        "{said}"
+    );
+    let pages = Client::of(engine);
+    for path in [
+        page.to_owned(),
+        format!("{page}/frames"),
+        format!("{page}/why?of=output.greeting"),
+    ] {
+        let shown = pages.get(&format!("/inspector/{path}")).await;
+        assert_eq!(shown.status, 200, "{path}");
+        assert!(shown.text().contains(&run), "{path}: {}", shown.text());
+    }
+    let list = pages.get("/inspector/runs").await.text();
+    assert!(list.contains(&run) && !list.contains(&other), "{list}");
+    let frames = pages.get(&format!("/runs/{run}/frames")).await.json();
+    let printed = desk.ktsu(&["frames", &run, "--json"]);
+    let printed = printed.is(0).out.lines();
+    let printed: Vec<Value> = printed
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(frames["frames"], Value::from(printed));
+    assert_eq!(inspect.stop("INT"), (0, String::new()));
+    assert_eq!(files(auditor.path()), before);
+}
+
+#[test]
+fn an_archive_of_which_a_claim_failed_is_not_shown() {
+    let desk = Desk::new();
+    let run = desk.hello();
+    desk.ktsu(&["evidence", "export", &run, "-o", "run.tar"])
+        .is(0);
+    let mut bytes = std::fs::read(desk.path().join("run.tar")).unwrap();
+    let begin = b"\"greeting\"";
+    let at = bytes
+        .windows(begin.len())
+        .position(|some| some == begin)
+        .unwrap();
+    bytes[at + 1] = b'G';
+    std::fs::write(desk.path().join("changed.tar"), bytes).unwrap();
+    desk.ktsu(&["inspect", "changed.tar", "--no-open"])
+        .is(2)
+        .warns("changed.tar is not shown: manifest failed: ")
+        .warns("ktsu evidence verify changed.tar");
+    std::fs::write(desk.path().join("short.tar"), "ustar").unwrap();
+    desk.ktsu(&["inspect", "short.tar", "--no-open"])
+        .is(2)
+        .warns("short.tar is not shown: not an archive of evidence");
+    let large = std::fs::File::create(desk.path().join("large.tar")).unwrap();
+    large.set_len(4 * 1024 * 1024 * 1024 + 1).unwrap();
+    desk.ktsu(&["inspect", "large.tar", "--no-open"])
+        .is(2)
+        .warns("at most 4.0 GiB are read");
+    desk.ktsu(&["inspect", "nowhere.tar", "--no-open"])
+        .is(2)
+        .warns("cannot read nowhere.tar");
+}
+
+#[tokio::test]
+async fn a_ledger_file_is_named_before_the_run() {
+    let desk = Desk::new();
+    let run = desk.hello();
+    let elsewhere = Desk::new();
+    let ledger = desk.path().join(".ktsu/ledger.db").display().to_string();
+    let (inspect, _) = opened(
+        &elsewhere,
+        &["inspect", &ledger, &run, "--no-open", "--json"],
+    );
+    let (engine, page) = inspect.url.split_once("/inspector/").unwrap();
+    let shown = Client::of(engine).get(&format!("/inspector/{page}")).await;
+    assert!(shown.text().contains(&run), "{}", shown.text());
+    assert_eq!(inspect.stop("INT"), (0, String::new()));
+    elsewhere.write_file("notes.db", "what is written here is no ledger");
+    elsewhere
+        .ktsu(&["inspect", "notes.db", "--no-open"])
+        .is(2)
+        .warns("notes.db is not a ledger");
+    elsewhere
+        .ktsu(&["inspect", "nowhere.db", "--no-open"])
+        .is(2)
+        .warns("there is no ledger at ")
+        .warns("nowhere.db");
+    elsewhere
+        .ktsu(&["inspect", "nowhere", &run, "--no-open"])
+        .is(2)
+        .warns("there is no file nowhere");
 }

@@ -216,3 +216,21 @@ fn a_damaged_table_of_frames_is_disproved_and_not_without_a_verdict() {
         }
     }
 }
+
+#[test]
+fn an_archive_with_more_frames_than_may_be_read_is_refused() {
+    let runs = goldens();
+    let (_, run) = runs.first().unwrap();
+    let bytes = Book::unsigned(run).export_all();
+    let within = |frames: u64| {
+        let against = ArchiveVerifyOptions {
+            frames,
+            ..ArchiveVerifyOptions::default()
+        };
+        verify(&bytes, &against)
+    };
+    let frames = within(u64::MAX).unwrap().frames;
+    assert_eq!(within(frames).unwrap().frames, frames);
+    let refused = within(frames - 1).unwrap_err();
+    assert_eq!(refused, format!("it has more than {} frames", frames - 1));
+}
