@@ -349,7 +349,7 @@ pub(super) fn is_attended() -> bool {
 }
 
 /// Lines that are typed. A thread of its own waits for them, which nothing waits for at the end.
-fn lines() -> mpsc::Receiver<String> {
+pub(super) fn lines() -> mpsc::Receiver<String> {
     let (sender, lines) = mpsc::channel(16);
     std::thread::spawn(move || {
         for line in std::io::stdin().lines() {

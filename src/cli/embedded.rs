@@ -74,24 +74,7 @@ pub(super) async fn run(common: &Common, job: EmbeddedRun) -> Result<ExitCode, F
     let kit = Arc::clone(&job.kit);
     let setup = Setup::embedded(kit, job.environment.clone(), process, ledger);
     let engine = open(setup).await?;
-    if engine.recovered.left > 0 {
-        let runs = text::count(engine.recovered.left, "unfinished run");
-        note(&format!("not resuming {runs} of other kits"));
-    }
-    if engine.recovered.other_rules > 0 {
-        let runs = text::count(engine.recovered.other_rules, "unfinished run");
-        note(&format!(
-            "not resuming {runs} with decision rules of another ktsu version"
-        ));
-    }
-    let left = engine.recovered.left + engine.recovered.other_rules;
-    let count = engine.recovered.unfinished - left;
-    if count > 0 {
-        note(&format!(
-            "resuming {}",
-            text::count(count, "unfinished run")
-        ));
-    }
+    note_recovered(&engine);
     let url = engine.url.clone();
     let outcome = run_and_follow(common, &engine, &job, (token, &mut signals)).await;
     let received = receiver.map(|receiver| {
@@ -120,6 +103,28 @@ pub(super) async fn run(common: &Common, job: EmbeddedRun) -> Result<ExitCode, F
         serve_pages(place, job.environment, page, &mut signals).await;
     }
     code
+}
+
+/// Prints how many unfinished runs continue, and how many do not.
+pub(super) fn note_recovered(engine: &Engine) {
+    if engine.recovered.left > 0 {
+        let runs = text::count(engine.recovered.left, "unfinished run");
+        note(&format!("not resuming {runs} of other kits"));
+    }
+    if engine.recovered.other_rules > 0 {
+        let runs = text::count(engine.recovered.other_rules, "unfinished run");
+        note(&format!(
+            "not resuming {runs} with decision rules of another ktsu version"
+        ));
+    }
+    let left = engine.recovered.left + engine.recovered.other_rules;
+    let count = engine.recovered.unfinished - left;
+    if count > 0 {
+        note(&format!(
+            "resuming {}",
+            text::count(count, "unfinished run")
+        ));
+    }
 }
 
 /// Serves the pages of a ledger that this process owned until now, at the same address, until the command

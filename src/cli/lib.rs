@@ -18,6 +18,7 @@ mod comparison;
 mod completions;
 mod content;
 mod databases;
+mod dev;
 mod diff;
 mod embedded;
 mod envelope;
@@ -149,6 +150,8 @@ enum Command {
     Run(run::Arguments),
     /// Starts a long-running engine that serves the HTTP API
     Start(start::Arguments),
+    /// Works on a kit: checks it at every save, runs it again, and serves the pages of its runs
+    Dev(dev::Arguments),
     /// Starts a run on the engine that owns the ledger
     Invoke(invoke::Arguments),
     /// Checks a kit and reports every problem with its location
@@ -364,6 +367,7 @@ fn dispatch(arguments: Arguments) -> Result<ExitCode, Failure> {
     match arguments.command {
         Command::Run(arguments) => in_runtime(run::run(&common, arguments)),
         Command::Start(arguments) => in_runtime(start::run(&common, arguments)),
+        Command::Dev(arguments) => in_runtime(dev::run(&common, arguments)),
         Command::Invoke(arguments) => in_runtime(invoke::run(&common, arguments)),
         Command::Validate(arguments) => in_runtime(validate::run(&common, &arguments)),
         Command::Schema(arguments) => schema::run(&common, &arguments),

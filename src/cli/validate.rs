@@ -15,7 +15,7 @@ use super::output::{
     BAD, GOOD, exit_code, is_coloured, line, note_dim, note_sheet, painted, print_json, symbols,
 };
 use super::{Common, Failure, text};
-use ktsu_config::fault::Severity;
+use ktsu_config::fault::{Fault, Faults, Severity};
 use ktsu_config::render;
 use ktsu_kit::{FileKind, Kit};
 use ktsu_opening::environment::{environment_file, must_be_file, process_environment};
@@ -72,10 +72,6 @@ pub(super) async fn run(common: &Common, arguments: &Arguments) -> Result<ExitCo
         .iter()
         .map(|(path, why)| (path, why.to_string()))
         .collect();
-    let errors = faults.faults.iter();
-    let errors = errors.filter(|fault| fault.severity == Severity::Error);
-    let error_count = errors.count() + unset.len();
-    let all = faults.faults.len() + unset.len();
     if common.json {
         let workflows = kit.iter().flat_map(|kit| &kit.workflows);
         let body = json!({
@@ -100,28 +96,12 @@ pub(super) async fn run(common: &Common, arguments: &Arguments) -> Result<ExitCo
     } else if arguments.graph && sound {
         graphs(kit.as_ref());
     } else {
-        let shown = render::by_file(&from_here(&faults, &dir), is_coloured());
-        for one in text::clean_coloured(&shown).lines() {
-            let is_ours = anstream::adapter::strip_str(one)
-                .to_string()
-                .starts_with("help:");
-            match is_ours {
-                true => line(&symbols().words(one)),
-                false => line(one),
-            };
-        }
-        for words in &unset {
-            line(&format!(
-                "{}: {}\n",
-                painted(BAD, "error"),
-                text::line(words)
-            ));
-        }
+        print_faults(&dir, &faults, &unset);
         warn(&tools.warnings);
         for (path, why) in &silent {
             note_dim(&format!("  {}: {}", text::line(path), text::line(why)));
         }
-        line(&summary(&dir, kit.as_ref(), error_count, all - error_count));
+        line(&summary(&dir, kit.as_ref(), &faults, &unset));
         if !unset.is_empty() {
             hint(environment.as_deref());
         }
@@ -140,6 +120,33 @@ impl Arguments {
     }
 }
 
+/// Prints everything that a check found, and the verdict.
+pub(super) fn print_check(dir: &Path, checked: &CheckedProject) {
+    let CheckedProject { kit, faults, unset } = checked;
+    print_faults(dir, faults, unset);
+    line(&summary(dir, kit.as_ref(), faults, unset));
+}
+
+fn print_faults(dir: &Path, faults: &Faults, unset: &[String]) {
+    let shown = render::by_file(&from_here(faults, dir), is_coloured());
+    for one in text::clean_coloured(&shown).lines() {
+        let is_ours = anstream::adapter::strip_str(one)
+            .to_string()
+            .starts_with("help:");
+        match is_ours {
+            true => line(&symbols().words(one)),
+            false => line(one),
+        };
+    }
+    for words in unset {
+        line(&format!(
+            "{}: {}\n",
+            painted(BAD, "error"),
+            text::line(words)
+        ));
+    }
+}
+
 /// Prints where values come from, and how not to ask for them.
 fn hint(environment: Option<&Path>) {
     let file = match environment {
@@ -152,7 +159,11 @@ fn hint(environment: Option<&Path>) {
     ));
 }
 
-fn summary(dir: &Path, kit: Option<&Kit>, errors: usize, warnings: usize) -> String {
+fn summary(dir: &Path, kit: Option<&Kit>, faults: &Faults, unset: &[String]) -> String {
+    let is_error = |fault: &&Fault| fault.severity == Severity::Error;
+    let errors = faults.faults.iter().filter(is_error).count();
+    let warnings = faults.faults.len() - errors;
+    let errors = errors + unset.len();
     let what = match kit {
         Some(kit) => format!("kit {}: {}", kit.name, counted(kit)),
         None => format!("{}", dir.display()),

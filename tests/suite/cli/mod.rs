@@ -14,6 +14,7 @@ mod checking;
 mod commanded;
 mod deciding;
 mod derived;
+mod developing;
 mod diff;
 mod drift;
 mod evaluating;

@@ -247,6 +247,7 @@ fn start(desk: &mut Desk) {
         ("start --kit demo --port 0 -q", true),
         ("mcp --kit demo --http 127.0.0.1:0", true),
         ("inspect --no-open", true),
+        ("dev demo", true),
     ] {
         let mut command = desk.command(more);
         let child = command
