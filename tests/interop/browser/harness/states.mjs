@@ -31,7 +31,7 @@ export async function everyState(stage) {
 
     const at = (name, path, status = 200) => ({ name, url: `${engine.pages}/${path}`, status })
     const run = `runs/${complete.run_id}`
-    return [
+    const known = [
         at('runs', 'runs'),
         at('runs of a filter that has none', 'runs?workflow=absent'),
         { name: 'no runs', url: `${empty.pages}/runs`, status: 200 },
@@ -63,6 +63,33 @@ export async function everyState(stage) {
         { name: 'inbox of a viewer', url: `${people.pages}/inbox`, status: 200, as: tokenOf('vera') },
         { name: 'run of an admin', url: `${people.pages}/runs/${ofPeople}`, status: 200, as: tokenOf('root') },
     ]
+    return [...known, ...(await linked(engine, known))]
+}
+
+/** Pages of other kinds, to which those that are known link: one of each kind. */
+async function linked(engine, known) {
+    const kinds = new Set(known.map((state) => kindOf(state.url)))
+    const found = []
+    const toSee = known.filter((state) => state.url.startsWith(engine.pages) && state.status === 200)
+    for (let next = toSee.shift(); next; next = toSee.shift()) {
+        const text = await (await fetch(next.url, { headers: { accept: 'text/html' } })).text()
+        for (const [, link] of text.matchAll(/<a [^>]*href="([^"#]+)/g)) {
+            const url = new URL(link.replaceAll('&amp;', '&'), next.url).href
+            if (!url.startsWith(engine.pages) || kinds.has(kindOf(url))) continue
+            kinds.add(kindOf(url))
+            const state = { name: `a page that ${next.name} links to (${kindOf(url)})`, url, status: 200 }
+            found.push(state)
+            toSee.push(state)
+        }
+    }
+    return found
+}
+
+/** An address without what is particular: `runs/ID/frames?frame=7` is `runs/:id/frames`. */
+function kindOf(url) {
+    const [, below] = new URL(url).pathname.split('/inspector/')
+    const [first, id, page, ...rest] = below.split('/')
+    return [first, id && ':id', page, ...rest.map(() => ':part')].filter(Boolean).join('/')
 }
 
 /** Pages of the example kits, as their readers see them. */

@@ -44,7 +44,7 @@ async function ofAgents(stage) {
         visits.push([`${run}?items=all`, []], [`${run}/frames`, []], [`${run}/why?of=output`, []])
         visits.push([`${run}/steps/all`, shownFields(envelope.steps[1].output).map((text) => ['output', text])])
         const { frames } = await engine.get(`/runs/${envelope.run_id}/frames?limit=10000`)
-        const opened = frames.filter(({ type, seq }) => type === 'run.created' || seq % (stage.isWhole ? 3 : 71) === 0)
+        const opened = frames.filter(({ type, seq }) => type === 'run.created' || seq % (stage.isWhole ? 11 : 71) === 0)
         visits.push(...opened.map((frame) => [`${run}/frames?from=${frame.seq}&type=x&frame=${frame.seq}`, [['frame', shownFrame(recorded(frame))]]]))
         pages += visits.length
         await inTabs(stage, engine, visits, async (visitor, [url, expected]) => {
@@ -129,7 +129,7 @@ function ofQuestion(one) {
 
 /** Some of many texts, from all over them. */
 function spread(all, { isWhole }) {
-    const most = isWhole ? 300 : 6
+    const most = isWhole ? 100 : 6
     return all.filter((_, n) => n % Math.ceil(all.length / most) === 0)
 }
 
