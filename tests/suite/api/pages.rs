@@ -25,16 +25,12 @@ pub(super) const HOSTILE: [&str; 8] = [
 ];
 
 /// The elements that pages have.
-const TAGS: [&str; 49] = [
+const TAGS: [&str; 53] = [
     "script", "article", "!DOCTYPE", "a", "aside", "body", "button", "code", "dd", "div", "dl",
     "dt", "footer", "form", "h1", "h2", "h3", "head", "header", "html", "input", "label", "link",
     "main", "meta", "nav", "option", "p", "pre", "rect", "section", "select", "span", "svg",
     "table", "tbody", "td", "text", "th", "thead", "title", "tr", "details", "summary", "textarea",
-    "g", "path", "ol", "li", "article", "!DOCTYPE", "a", "aside", "body", "button", "code", "dd",
-    "div", "dl", "dt", "footer", "form", "h1", "h2", "h3", "head", "header", "html", "input",
-    "label", "link", "main", "meta", "nav", "option", "p", "pre", "rect", "section", "select",
-    "span", "svg", "table", "tbody", "td", "text", "th", "thead", "title", "tr", "details",
-    "summary", "textarea", "del", "ins", "strong", "ul", "li",
+    "g", "path", "ol", "li", "del", "ins", "strong", "ul",
 ];
 
 /// Visits what is described of the pages.
