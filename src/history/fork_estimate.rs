@@ -7,12 +7,13 @@
 
 use std::sync::Arc;
 
+use ktsu_ledger::Frame;
+use ktsu_ledger::event::SkipReason;
 use ktsu_ledger::event::plan::{AgentPlan, StepPlan, StepWork};
-use ktsu_ledger::event::{RunEvent, SkipReason};
-use ktsu_ledger::{Event, Frame};
 use ktsu_projections::envelope::UsageView;
 use ktsu_projections::life::task::TaskPhase;
 use ktsu_projections::life::tasks::Tasks;
+use ktsu_projections::life::{Change, changes};
 use ktsu_projections::run::{FoldError, RunState, RunStatus, Step, StepStatus, WorkflowShape};
 use ktsu_projections::step_name::path_in;
 use ktsu_workflow::expression::{Expression, Root};
@@ -246,7 +247,7 @@ pub fn fork_outcome(parent: &[Frame], branch: &[Frame]) -> Result<Option<ForkOut
         false => estimate.unchanged,
     };
     // What people did to it after it began to continue is not in the bound.
-    let resumed = |frame: &&Frame| matches!(frame.event, Event::Run(RunEvent::Resumed(_)));
+    let resumed = |frame: &&Frame| changes(frame).any(|one| matches!(one, Change::Resumed(_)));
     let own = prefix(branch, first.fork_position).map_or(0, <[Frame]>::len);
     let own = branch.get(own..).unwrap_or_default().iter();
     let continued = own.skip_while(|frame| !resumed(frame)).skip(1);
