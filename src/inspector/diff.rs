@@ -238,8 +238,8 @@ fn steps(drawing: &mut DiffDrawing<'_>, aligned: &AlignedRuns<'_>) -> Markup {
                                 @for step in &aligned.equal {
                                     tr {
                                         th scope="row" { (Verbatim(&step.path)) }
-                                        td { (drawing.side(true, step.a)) }
-                                        td { (drawing.side(false, step.b)) }
+                                        td { @if let Some(step) = step.a { a href=(drawing.link(true, step)) { (DiffDrawing::side(Some(step))) } } }
+                                        td { @if let Some(step) = step.b { a href=(drawing.link(false, step)) { (DiffDrawing::side(Some(step))) } } }
                                     }
                                 }
                             }
@@ -274,8 +274,12 @@ impl DiffDrawing<'_> {
             details class="compared" open {
                 summary {
                     span class="id" { (Verbatim(&step.path)) }
-                    span class="side" { "A " (self.side(true, step.a)) }
-                    span class="side" { "B " (self.side(false, step.b)) }
+                    span class="side" { "A " (Self::side(step.a)) }
+                    span class="side" { "B " (Self::side(step.b)) }
+                }
+                p class="dim" {
+                    @if let Some(a) = step.a { a href=(self.link(true, a)) { "The step in A" } " " }
+                    @if let Some(b) = step.b { a href=(self.link(false, b)) { "The step in B" } }
                 }
                 @for (side, run, frames) in only {
                     @if !frames.is_empty() {
@@ -293,19 +297,23 @@ impl DiffDrawing<'_> {
         }
     }
 
-    /// A step in one of the runs: its status, its cost and its time, with the link to it.
-    fn side(&self, is_a: bool, step: Option<&StepSpan>) -> Markup {
-        let run = if is_a {
-            &self.compared.a
-        } else {
-            &self.compared.b
+    /// The link to a step in one of the runs.
+    fn link(&self, is_a: bool, step: &StepSpan) -> String {
+        let run = match is_a {
+            true => &self.compared.a,
+            false => &self.compared.b,
         };
         let root = segment(root_of(&run.run_id));
+        format!("runs/{root}{}", query(&[("step", &step.path)]))
+    }
+
+    /// A step in one of the runs: its status, its cost and its time.
+    fn side(step: Option<&StepSpan>) -> Markup {
         html! {
             @match step {
                 None => span class="dim" { "not there" },
                 Some(step) => {
-                    a href={ "runs/" (root) (query(&[("step", &step.path)])) } { (badge(step.status.as_str())) }
+                    (badge(step.status.as_str()))
                     @let took = step.from_ms.zip(step.until_ms).map(|(from, until)| until.saturating_sub(from));
                     @let cost = cost(step.metrics.cost_micro_usd);
                     @if let Some(took) = took { " " span class="number" { (duration(took)) } }

@@ -51,7 +51,7 @@ pub fn overview_page(shown: &OverviewPage) -> String {
         @if !shown.workflows.is_empty() {
             section aria-label="Workflows" {
                 h2 class="above" { "Workflows" }
-                div class="scroll" {
+                div class="scroll" tabindex="0" role="region" aria-label="Workflows that may be invoked" {
                     table class="runs" {
                         tbody {
                             @for one in &shown.workflows {

@@ -8,8 +8,8 @@ import { isVerbatim } from '../harness/verbatim.mjs'
 
 export const stories = [
     ['hostile texts in prompts, replies, errors and reasons are shown as they are recorded', ofAgents],
-    ['hostile texts that people are asked about, or give as reasons, are shown as they are recorded', ofPeople],
-    ['hostile texts in addresses are text', inAddresses],
+    ['hostile texts that people are asked about, or give as reasons, are shown as they are recorded', ofPeople, true],
+    ['hostile texts in addresses are text', inAddresses, true],
     ['a page that takes texts for markup is found', canaries],
 ]
 
@@ -39,7 +39,9 @@ async function ofAgents(stage) {
     for (const batch of batches) {
         const envelope = await engine.run('texts', { items: batch })
         const run = `${engine.pages}/runs/${envelope.run_id}`
-        const visits = envelope.steps[0].items.map((item) => [`${run}/steps/${item.id}`, ofItem(item)])
+        // Each text is on the pages of the run, too.
+        const own = envelope.steps[0].items.filter((_, n) => stage.isWhole || n % 4 === 0)
+        const visits = own.map((item) => [`${run}/steps/${item.id}`, ofItem(item)])
         visits.push([`${run}?step=${envelope.steps[0].items.at(-1).id}`, []])
         visits.push([`${run}?items=all`, []], [`${run}/frames`, []], [`${run}/why?of=output`, []])
         visits.push([`${run}/steps/all`, shownFields(envelope.steps[1].output).map((text) => ['output', text])])

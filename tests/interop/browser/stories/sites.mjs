@@ -76,7 +76,7 @@ async function belowPrefix(stage) {
         if (/[?&](frame|of)=/.test(url) && seen.size > 20) continue
         if (!url.startsWith(behind.pages)) continue
         assert.equal(await person.open(url), 200, url)
-        toSee.push(...(await page.locator('a[href]').evaluateAll((links) => links.map((link) => link.href))))
+        toSee.push(...(await page.locator('a[href]').evaluateAll((links) => links.map((link) => new URL(link.getAttribute('href'), location.href).href))))
     }
     await person.open(`${behind.pages}/inbox`)
     await page.getByLabel('Reason').fill('read behind a prefix')
