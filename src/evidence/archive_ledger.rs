@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
+use std::ops::Bound;
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
@@ -113,9 +114,13 @@ impl Contents {
         Ok(bytes)
     }
 
-    fn of(&self, stream: &StreamId) -> impl Iterator<Item = &ArchivedFrame> {
+    /// The frames of a stream from a number on.
+    fn from(&self, stream: &StreamId, seq: u64) -> impl Iterator<Item = &ArchivedFrame> {
         let places = self.streams.get(stream).map_or(&[][..], Vec::as_slice);
-        places.iter().filter_map(|at| self.frames.get(*at))
+        let is_before = |at: &usize| self.frames.get(*at).is_some_and(|one| one.seq < seq);
+        let begin = places.partition_point(is_before);
+        let places = places.iter().skip(begin);
+        places.filter_map(|at| self.frames.get(*at))
     }
 
     fn record(&self, frame: &ArchivedFrame) -> Result<Record, StoreError> {
@@ -165,7 +170,7 @@ impl ArchiveReader {
 impl Reader for ArchiveReader {
     fn read(&self, stream: &StreamId, from: u64, limit: usize) -> Result<Vec<Record>, StoreError> {
         let (mut records, mut bytes) = (Vec::new(), 0);
-        let frames = self.archive.of(stream).filter(|frame| frame.seq >= from);
+        let frames = self.archive.from(stream, from);
         for frame in frames.take(limit.min(MAX_PAGE)) {
             if bytes >= PAGE_BYTES {
                 break;
@@ -187,9 +192,10 @@ impl Reader for ArchiveReader {
     }
 
     fn streams(&self, after: Option<&StreamId>, limit: usize) -> Result<Vec<StreamId>, StoreError> {
-        let names = self.archive.streams.keys();
-        let names = names.filter(|name| after.is_none_or(|after| *name > after));
-        Ok(names.take(limit.min(MAX_PAGE)).cloned().collect())
+        let begin = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let names = self.archive.streams.range((begin, Bound::Unbounded));
+        let names = names.map(|(name, _)| name.clone());
+        Ok(names.take(limit.min(MAX_PAGE)).collect())
     }
 
     fn blob_get(&self, hash: &Hash) -> Result<Option<CanonicalJson>, StoreError> {
@@ -263,7 +269,7 @@ impl Audit for ArchiveReader {
         from: u64,
         limit: usize,
     ) -> Result<Vec<(u64, u64)>, StoreError> {
-        let frames = self.archive.of(stream).filter(|frame| frame.seq >= from);
+        let frames = self.archive.from(stream, from);
         let places = frames.map(|frame| (frame.seq, frame.position));
         Ok(places.take(limit.min(MAX_PAGE)).collect())
     }

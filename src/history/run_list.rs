@@ -14,7 +14,7 @@ use crate::approvals::each_row;
 use ktsu_run_index::listed_kinds;
 
 /// The most rows that one answer looks at.
-const MAX_LOOKED_AT: usize = 20_000;
+pub const MAX_LOOKED_AT: usize = 20_000;
 /// Rows that are read at a time.
 const PAGE: usize = 1_000;
 
@@ -106,7 +106,8 @@ impl RunQuery {
         }
     }
 
-    fn admits(&self, row: &RunRow) -> bool {
+    /// `text` is the text of the query in lower case.
+    fn admits(&self, row: &RunRow, text: Option<&str>) -> bool {
         self.since.is_none_or(|since| row.created_at >= since)
             && self.until.is_none_or(|until| row.created_at < until)
             && self.flag.is_none_or(|flag| flag.is_of(row))
@@ -114,12 +115,12 @@ impl RunQuery {
                 .min_cost_micro_usd
                 .is_none_or(|least| row.cost_micro_usd.is_some_and(|cost| cost >= least))
             && self.principal.is_none() | (row.principal == self.principal)
-            && self.text.as_deref().is_none_or(|text| contains(row, text))
+            && text.is_none_or(|text| contains(row, text))
     }
 }
 
-fn contains(row: &RunRow, text: &str) -> bool {
-    let wanted = text.to_lowercase();
+/// Returns `true` if a row has a text, which is in lower case.
+fn contains(row: &RunRow, wanted: &str) -> bool {
     let members = [
         Some(&row.run_id),
         row.parent_run_id.as_ref(),
@@ -129,7 +130,7 @@ fn contains(row: &RunRow, text: &str) -> bool {
         row.principal.as_ref(),
     ];
     let mut members = members.into_iter().flatten();
-    members.any(|member| member.to_lowercase().contains(&wanted))
+    members.any(|member| member.to_lowercase().contains(wanted))
 }
 
 /// The runs that are asked for, from a place on.
@@ -143,6 +144,7 @@ pub fn list(
     limit: usize,
 ) -> Result<RunList, StoreError> {
     let mut cursor = query.begin(cursor);
+    let text = query.text.as_deref().map(str::to_lowercase);
     let mut found = RunList::default();
     let mut looked_at = 0;
     loop {
@@ -162,7 +164,7 @@ pub fn list(
             let Some(row) = read(reader, row)? else {
                 continue;
             };
-            if !query.admits(&row) {
+            if !query.admits(&row, text.as_deref()) {
                 continue;
             }
             if found.rows.len() == limit {
@@ -309,8 +311,8 @@ pub fn statistics(
 ) -> Result<RunStatistics, StoreError> {
     let mut counted: Vec<Counted> = Vec::new();
     let begin = query.begin(None);
+    let text = query.text.as_deref().map(str::to_lowercase);
     let mut is_before = false;
-    let most = most.min(MAX_LOOKED_AT);
     let next = each_row(reader, &query.filter, begin.as_ref(), most, |row| {
         is_before |= query
             .since
@@ -318,7 +320,7 @@ pub fn statistics(
         if is_before {
             return Ok(());
         }
-        let shown = read(reader, row)?.filter(|shown| query.admits(shown));
+        let shown = read(reader, row)?.filter(|shown| query.admits(shown, text.as_deref()));
         counted.extend(shown.map(|shown| {
             Counted {
                 at: shown.created_at.as_micros(),

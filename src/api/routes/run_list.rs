@@ -19,8 +19,6 @@ use ktsu_server::ProblemDetails;
 const PAGE: usize = 50;
 /// The most rows on a page.
 const MAX_PAGE: u64 = 1000;
-/// The most runs that figures are of.
-const MAX_COUNTED: usize = 20_000;
 /// The default number of intervals.
 const INTERVALS: u64 = 48;
 /// The most intervals.
@@ -205,7 +203,12 @@ pub(super) async fn statistics(
     let read = orchestrator
         .readers()
         .with_kind(ReadKind::Run, move |reader| {
-            run_list::statistics(reader, &query.wanted, query.intervals, MAX_COUNTED)
+            run_list::statistics(
+                reader,
+                &query.wanted,
+                query.intervals,
+                run_list::MAX_LOOKED_AT,
+            )
         });
     Ok(Json(read.await?))
 }

@@ -31,6 +31,8 @@ use ktsu_subscriptions::feed::FeedWaiter;
 const INTERVAL: Duration = Duration::from_millis(250);
 /// The most runs that one event is about; of more, it says that there are more.
 const MAX_RUNS: usize = 200;
+/// The most frames that are looked at for one event; a client that was away longer gets several.
+const MAX_FRAMES: u64 = 10_000;
 /// How long a stream lasts: its client comes back, and its token or session is looked at again.
 const LONGEST: Duration = Duration::from_secs(600);
 
@@ -142,7 +144,8 @@ impl SummaryFollower {
     async fn changed(&mut self) -> Result<Option<Value>, StoreError> {
         let mut runs: BTreeSet<StreamId> = BTreeSet::new();
         let mut is_more = false;
-        loop {
+        let until = self.from.saturating_add(MAX_FRAMES);
+        while self.from < until {
             let page = self.orchestrator.events().page(self.from, |_| true).await?;
             self.from = page.next;
             for frame in &page.frames {
@@ -156,7 +159,7 @@ impl SummaryFollower {
             }
         }
         runs.retain(StreamId::is_run);
-        if runs.is_empty() && !self.is_first {
+        if runs.is_empty() && !self.is_first && self.from < until {
             return Ok(None);
         }
         let readers = self.orchestrator.readers();

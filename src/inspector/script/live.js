@@ -35,8 +35,7 @@ async function follow(unwanted) {
         await events(response.body.pipeThrough(new TextDecoderStream()));
       }
     } catch {
-      // The connection was lost; the next one begins where this one ended.
-      if (wait > FIRST_WAIT) state = "offline";
+      // The connection was lost; the next one begins where this one ended. It is said if that does not succeed.
     }
     if (unwanted?.aborted) return;
     announce({ state });

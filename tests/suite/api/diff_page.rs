@@ -22,7 +22,7 @@ fn diff_path(a: &str, b: &str) -> String {
     format!("/inspector/diff?{}", query.finish())
 }
 
-/// A branch that goes on with another list.
+/// A branch that continues with another list.
 async fn forked(client: &Client, run: &str, at_frame: u64, list: Value) -> String {
     let body = json!({"at_frame": at_frame, "set": {"params.list": list}, "go": true});
     let path = format!("/runs/{run}/fork");

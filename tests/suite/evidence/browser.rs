@@ -84,18 +84,18 @@ impl Browser {
         &self,
         outcome: &Result<EvidenceReport, String>,
         said: &Value,
-        told: &str,
+        label: &str,
     ) {
         match outcome {
-            Ok(outcome) => agree(&outcome.claims, said, told),
-            Err(error) => assert!(said["error"].is_string(), "{told}: {error}: {said}"),
+            Ok(outcome) => agree(&outcome.claims, said, label),
+            Err(error) => assert!(said["error"].is_string(), "{label}: {error}: {said}"),
         }
     }
 }
 
-fn agree(claims: &[Claim], said: &Value, told: &str) {
+fn agree(claims: &[Claim], said: &Value, label: &str) {
     let theirs = said["claims"].as_array().map_or(0, Vec::len);
-    assert_eq!(theirs, claims.len(), "{told}: {said}");
+    assert_eq!(theirs, claims.len(), "{label}: {said}");
     for claim in claims {
         let name = claim.claim;
         let expected = match COVERED.contains(&name) {
@@ -103,7 +103,7 @@ fn agree(claims: &[Claim], said: &Value, told: &str) {
             false => json!("not_covered"),
         };
         let found = verdict(said, name);
-        assert_eq!(found, expected, "{told}: {name}: {claim:?} {said}");
+        assert_eq!(found, expected, "{label}: {name}: {claim:?} {said}");
     }
 }
 
@@ -213,12 +213,12 @@ fn a_number_that_floating_point_would_round_is_compared_exactly() {
         ("beyond 2^64", cause("18446744073709551616")),
         ("below zero", cause("-1")),
     ];
-    for (told, bytes) in &archives {
-        assert_ne!(*bytes, good, "{told}");
+    for (label, bytes) in &archives {
+        assert_ne!(*bytes, good, "{label}");
         let outcome = verify(bytes, &ArchiveVerifyOptions::default());
         let said = browser.verify(&[put(folder.path(), "archive", bytes)], &[]);
-        browser.agrees(&outcome, &said[0], told);
-        assert_eq!(said[0]["sound"], false, "{told}: {said:?}");
+        browser.agrees(&outcome, &said[0], label);
+        assert_eq!(said[0]["sound"], false, "{label}: {said:?}");
     }
 }
 
@@ -289,10 +289,10 @@ fn a_checkpoint_and_a_manifest_changed_member_by_member_get_the_verdicts_of_ktsu
         .iter()
         .map(|(name, bytes)| put(folder.path(), name, bytes));
     let said = browser.verify(&paths.collect::<Vec<_>>(), &[]);
-    for ((told, bytes), said) in archives.iter().zip(&said) {
+    for ((label, bytes), said) in archives.iter().zip(&said) {
         let outcome = verify(bytes, &ArchiveVerifyOptions::default());
-        browser.agrees(&outcome, said, told);
-        assert_eq!(said["sound"] == true, told == "nothing", "{told}: {said}");
+        browser.agrees(&outcome, said, label);
+        assert_eq!(said["sound"] == true, label == "nothing", "{label}: {said}");
     }
 }
 
@@ -319,17 +319,17 @@ fn a_header_that_promises_more_than_there_is_is_refused_before_anything_is_read(
     let huge = sized(&good, b"77777777777");
     let cut = &good[..good.len() - 512];
     let more = [&good[..], &[0; 512]].concat();
-    for (told, bytes, reason) in [
+    for (label, bytes, reason) in [
         ("huge", &huge[..], "longer than the archive"),
         ("nothing", &[], "ends early"),
         ("cut", cut, "data after its end"),
         ("more", &more, "data after its end"),
     ] {
-        let said = browser.verify(&[put(folder.path(), told, bytes)], &[]);
+        let said = browser.verify(&[put(folder.path(), label, bytes)], &[]);
         let error = said[0]["error"].as_str().unwrap_or_default();
-        assert!(error.contains(reason), "{told}: {said:?}");
+        assert!(error.contains(reason), "{label}: {said:?}");
         let outcome = verify(bytes, &ArchiveVerifyOptions::default());
-        browser.agrees(&outcome, &said[0], told);
+        browser.agrees(&outcome, &said[0], label);
     }
 }
 
