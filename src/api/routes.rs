@@ -9,6 +9,7 @@ mod command;
 mod diff;
 mod evals;
 mod events;
+mod evidence;
 mod fork_estimate;
 mod form_fields;
 mod forms;
@@ -198,6 +199,7 @@ fn documented_router() -> OpenApiRouter<Orchestrator> {
         .routes(routes!(inspector::step::step))
         .routes(routes!(inspector::diff::diff))
         .routes(routes!(inspector::inbox))
+        .routes(routes!(inspector::evidence::evidence))
         .routes(routes!(inspector::sign_in::page, inspector::sign_in::begin))
         .routes(routes!(inspector::sign_in::end))
         .routes(routes!(inspector::asset))
@@ -214,6 +216,8 @@ fn documented_router() -> OpenApiRouter<Orchestrator> {
         .routes(routes!(frames::frames))
         .routes(routes!(events::events))
         .routes(routes!(trace::trace))
+        .routes(routes!(evidence::evidence))
+        .routes(routes!(evidence::archive))
         .routes(routes!(payload::payload))
         .routes(routes!(payload::search))
         .routes(routes!(skeleton::skeleton))

@@ -127,6 +127,8 @@ pub(super) fn not_exported(error: ExportError) -> Failure {
     match error {
         ExportError::Store(error) => error.into(),
         ExportError::Damaged(_) => Failure::verdict(error.to_string()).hint("ktsu verify"),
+        // The command line has no bound.
+        ExportError::TooLarge => Failure::could_not_run(error.to_string()),
     }
 }
 

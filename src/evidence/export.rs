@@ -61,6 +61,33 @@ pub enum ExportError {
     /// The ledger is damaged where it is asked for.
     #[error("{0}; `ktsu verify` says more")]
     Damaged(String),
+    /// More has to be read or held than the [`ExportBound`] allows.
+    #[error("the ledger or the archive is larger than is allowed here")]
+    TooLarge,
+}
+
+/// The most that an export reads and holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExportBound {
+    /// Frames of the ledger, each of which is hashed.
+    pub ledger_frames: u64,
+    /// Bytes of the frames and values in the archive. Several times as much is held.
+    pub bytes: usize,
+}
+
+impl ExportBound {
+    /// None: on a machine of one's own.
+    pub const NONE: Self = Self {
+        ledger_frames: u64::MAX,
+        bytes: usize::MAX,
+    };
+
+    fn check(self, bytes: usize) -> Result<(), ExportError> {
+        match bytes > self.bytes {
+            true => Err(ExportError::TooLarge),
+            false => Ok(()),
+        }
+    }
 }
 
 /// An archive, and counts of what was put into it.
@@ -84,9 +111,24 @@ pub fn export(
     reader: &dyn Reader,
     wanted: &ExportSelection,
 ) -> Result<ExportedArchive, ExportError> {
+    export_within(reader, wanted, ExportBound::NONE)
+}
+
+/// As [`export`], within a bound.
+///
+/// # Errors
+/// [`ExportError`].
+pub fn export_within(
+    reader: &dyn Reader,
+    wanted: &ExportSelection,
+    bound: ExportBound,
+) -> Result<ExportedArchive, ExportError> {
+    if reader.last_position()? > bound.ledger_frames {
+        return Err(ExportError::TooLarge);
+    }
     let selected = select(reader, wanted)?;
-    let mut found = scan(reader, &selected)?;
-    let blobs = blobs(reader, &found.frames)?;
+    let mut found = scan(reader, &selected, bound)?;
+    let blobs = blobs(reader, &found, bound)?;
     let whole = wanted.all && wanted.from.is_none() && wanted.to.is_none();
     let mut files = files(&mut found, blobs)?;
     let manifest = Manifest {
@@ -251,7 +293,11 @@ struct ScannedLedger {
 }
 
 /// Reads the whole ledger once, in the order of appending.
-fn scan(reader: &dyn Reader, selected: &BTreeSet<StreamId>) -> Result<ScannedLedger, ExportError> {
+fn scan(
+    reader: &dyn Reader,
+    selected: &BTreeSet<StreamId>,
+    bound: ExportBound,
+) -> Result<ScannedLedger, ExportError> {
     let mut found = ScannedLedger {
         origin: String::new(),
         frames: Vec::new(),
@@ -287,6 +333,7 @@ fn scan(reader: &dyn Reader, selected: &BTreeSet<StreamId>) -> Result<ScannedLed
             let name = raw.stream.as_deref().unwrap_or_default();
             if name == "store" || wanted.contains_key(name) {
                 found.take(position, raw)?;
+                bound.check(found.bodies.len())?;
             }
         }
     }
@@ -352,16 +399,21 @@ impl ScannedLedger {
 
 fn blobs(
     reader: &dyn Reader,
-    frames: &[PositionedFrame],
+    found: &ScannedLedger,
+    bound: ExportBound,
 ) -> Result<BTreeMap<Hash, Vec<u8>>, ExportError> {
     let mut blobs = BTreeMap::new();
-    for external in frames.iter().flat_map(|placed| &placed.frame.ext) {
+    let mut bytes = found.bodies.len();
+    let frames = found.frames.iter();
+    for external in frames.flat_map(|placed| &placed.frame.ext) {
         if blobs.contains_key(&external.hash) {
             continue;
         }
         let text = reader.blob_get(&external.hash)?;
         let missing = || ExportError::Damaged(format!("the blob {} is missing", external.hash));
         let text = text.ok_or_else(missing)?;
+        bytes = bytes.saturating_add(text.as_str().len());
+        bound.check(bytes)?;
         blobs.insert(external.hash, text.as_str().as_bytes().to_vec());
     }
     Ok(blobs)

@@ -47,6 +47,15 @@ pub fn origin(reader: &dyn Reader) -> Result<Option<String>, StoreError> {
 /// # Errors
 /// [`StoreError`].
 pub fn read(reader: &dyn Reader) -> Result<StoreFacts, StoreError> {
+    read_from(reader, 0)
+}
+
+/// Reads the stream from a number on. From a later one than the first, not all keys are known, and no checkpoint is
+/// held against its key.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn read_from(reader: &dyn Reader, from: u64) -> Result<StoreFacts, StoreError> {
     let origin = origin(reader)?.unwrap_or_default();
     let mut facts = StoreFacts {
         keys: Keys::new(&origin),
@@ -54,11 +63,11 @@ pub fn read(reader: &dyn Reader) -> Result<StoreFacts, StoreError> {
         heads: BTreeMap::new(),
         closed: BTreeMap::new(),
     };
-    each(reader, &mut |seq, event| {
+    each_from(reader, from, &mut |seq, event| {
         // What is wrong with one of them is for `ktsu verify` to say.
         let taken = facts.keys.take(event);
         match event {
-            StoreEvent::CheckpointSigned(signed) if taken.is_ok() => {
+            StoreEvent::CheckpointSigned(signed) if taken.is_ok() || from > 0 => {
                 facts.last = Some((seq, signed.clone()));
                 facts.heads.clear();
             }
@@ -82,9 +91,16 @@ pub fn read(reader: &dyn Reader) -> Result<StoreFacts, StoreError> {
 /// # Errors
 /// [`StoreError`].
 pub fn each(reader: &dyn Reader, take: &mut dyn FnMut(u64, &StoreEvent)) -> Result<(), StoreError> {
+    each_from(reader, 0, take)
+}
+
+fn each_from(
+    reader: &dyn Reader,
+    mut from: u64,
+    take: &mut dyn FnMut(u64, &StoreEvent),
+) -> Result<(), StoreError> {
     let stream = StreamId::store();
     let mut blobs = branch::Blobs::new(reader);
-    let mut from = 0;
     loop {
         let page = reader.read(&stream, from, MAX_PAGE)?;
         let Some(last) = page.last() else {

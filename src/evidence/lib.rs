@@ -5,7 +5,7 @@
 //! notary        signs what was appended while the engine works     signing_key, store_stream, witness
 //! export        one archive, the same bytes every time         archive, tar, derived
 //! check         that archive, claim by claim                   check/
-//! pages         that archive as a ledger that is read          archive_ledger
+//! pages         that archive as a ledger that is read, and what is signed    archive_ledger, summary
 //! ```
 
 pub mod archive;
@@ -18,6 +18,7 @@ pub mod notary;
 pub mod page;
 pub mod signing_key;
 pub mod store_stream;
+pub mod summary;
 pub mod tar;
 pub mod transfer;
 pub mod witness;

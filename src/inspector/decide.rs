@@ -26,6 +26,8 @@ pub struct Permissions {
     pub review: bool,
     /// Steer runs.
     pub operate: bool,
+    /// Have the archive of a run.
+    pub export: bool,
 }
 
 impl Permissions {

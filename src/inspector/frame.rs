@@ -6,7 +6,7 @@ use crate::assets::{live, style};
 use crate::text::Verbatim;
 
 /// The principal that looks at a page.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SignedIn {
     /// Its name; empty if none is known.
     pub name: String,
@@ -145,7 +145,7 @@ pub(crate) fn page(
                     " All times are UTC. "
                     a href=(place.link("api")) { "Workflows and routes" }
                     " · "
-                    a href=(place.link("verify.html")) { "Verify evidence" }
+                    a href=(place.link("evidence")) { "Evidence" }
                 }
             }
         }

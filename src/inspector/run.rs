@@ -263,5 +263,15 @@ fn run_panel(shown: &RunPage) -> Markup {
         }
         p class="dim" { "Select a step to see what it gave and what it called." }
         (branches(PLACE, &shown.run.run_id, &shown.family))
+        h2 class="above" { "Evidence" }
+        p class="dim" {
+            @if shown.may.export {
+                a href=(PLACE.link(&format!("../runs/{}/evidence", segment(root_of(&shown.run.run_id))))) download="" {
+                    "Download the archive"
+                }
+                " of the run with its branches. "
+            }
+            a href=(PLACE.link("evidence")) { "What is signed" } ", and how to verify it"
+        }
     }
 }

@@ -93,7 +93,8 @@ fn standby(role: &LedgerRole) -> Option<wire::StandbyHealth> {
     })
 }
 
-fn evidence(notary: &NotaryStatus) -> wire::Evidence {
+/// How far the ledger is signed.
+pub(super) fn evidence(notary: &NotaryStatus) -> wire::Evidence {
     let ok = || "ok".to_owned();
     wire::Evidence {
         signed_frames: notary.signed_frames,

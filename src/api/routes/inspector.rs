@@ -1,7 +1,7 @@
 //! `GET /inspector/…`: the pages of the inspector.
 
 pub(super) mod diff;
-mod evidence;
+pub(super) mod evidence;
 pub(super) mod failed;
 pub(super) mod frames;
 pub(super) mod graph;
@@ -9,6 +9,7 @@ pub(super) mod runs;
 mod shown;
 pub(super) mod sign_in;
 pub(super) mod step;
+mod verifier;
 pub(super) mod why;
 
 use axum::extract::{Path, State};
@@ -188,6 +189,8 @@ fn permissions(orchestrator: &Orchestrator, caller: &Caller) -> Permissions {
         approve: may("/runs/{id}/steps/{step}/approval/decide"),
         review: may("/runs/{id}/steps/{step}/review/decide"),
         operate: may("/runs/{id}/pause"),
+        export: policy::of(&Method::GET, "/runs/{id}/evidence")
+            .is_some_and(|policy| caller.may(policy)),
     }
 }
 
@@ -204,7 +207,7 @@ pub(super) async fn asset(
     _: Query<NoParameters>,
 ) -> Result<Response, ProblemDetails> {
     if file == ktsu_evidence::page::NAME {
-        return Ok(evidence::page());
+        return Ok(verifier::page());
     }
     let asset = ktsu_inspector::asset(&file).ok_or(ErrorCode::NotFound)?;
     let headers = [

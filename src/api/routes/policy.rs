@@ -36,7 +36,7 @@ const ADMINISTER: AccessPolicy = AccessPolicy::Roles(&[Admin]);
 pub const SIGNING: &str = "/inspector/sign-";
 
 /// Method and path as they are registered.
-pub const TABLE: [(&str, &str, AccessPolicy); 72] = [
+pub const TABLE: [(&str, &str, AccessPolicy); 75] = [
     ("GET", "/", AccessPolicy::Optional),
     ("GET", "/openapi.json", AccessPolicy::Public),
     ("GET", "/inspector/runs", READ),
@@ -50,6 +50,7 @@ pub const TABLE: [(&str, &str, AccessPolicy); 72] = [
     ("GET", "/inspector/diff", READ),
     ("GET", "/inspector/inbox", READ),
     ("GET", "/inspector/api", READ),
+    ("GET", "/inspector/evidence", READ),
     ("GET", "/inspector/live", READ),
     ("GET", "/inspector/sign-in", AccessPolicy::Public),
     ("POST", "/inspector/sign-in", AccessPolicy::Public),
@@ -72,6 +73,8 @@ pub const TABLE: [(&str, &str, AccessPolicy); 72] = [
     ("GET", "/runs/{id}/payload", READ),
     ("GET", "/runs/{id}/search", RECORD),
     ("GET", "/runs/{id}/skeleton", READ),
+    ("GET", "/runs/{id}/evidence", RECORD),
+    ("GET", "/evidence", READ),
     ("GET", "/runs/{id}/world", READ),
     ("GET", "/diff", READ),
     ("POST", "/runs/{id}/replay", RECORD),

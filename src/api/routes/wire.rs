@@ -194,6 +194,59 @@ pub struct Evidence {
     pub witness: String,
 }
 
+/// What is signed of a ledger, and by which keys.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SignedLedger {
+    /// The name of the ledger, `ktsu/ledger/…`; absent while it has no frames.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub origin: Option<String>,
+    /// How many frames were appended to it.
+    pub frames: u64,
+    /// `ok`, or why the last attempt of this process to sign failed.
+    pub signing: String,
+    /// `ok`, `none`, or why the last attempt to hand a checkpoint over failed.
+    pub witness: String,
+    /// The last checkpoint; absent while nothing is signed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub checkpoint: Option<SignedCheckpoint>,
+    /// The keys, the one that signs now last; absent if the ledger is too large to look for all of them:
+    /// `ktsu evidence key show` lists them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keys: Option<Vec<LedgerKey>>,
+}
+
+/// A signed checkpoint.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SignedCheckpoint {
+    /// How many frames it is over, from the first.
+    pub frames: u64,
+    /// When it was recorded; the time is not signed.
+    pub at: String,
+    /// The id of the key.
+    pub key: String,
+    /// The signed note, as witnesses get it.
+    pub note: String,
+}
+
+/// A key of a ledger.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LedgerKey {
+    /// Eight hexadecimal digits.
+    pub id: String,
+    /// The key, as `--key` of `ktsu evidence verify` takes it.
+    pub public_key: String,
+    /// `in force`, `replaced` or `revoked`.
+    pub state: String,
+    /// Why it was revoked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Whether the key before it vouches for it; true of the first key.
+    pub vouched: bool,
+}
+
 /// A page of runs, newest first.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

@@ -92,6 +92,8 @@ fn row(method: &str, route: &str) -> Option<Row> {
             | "/inspector/diff"
             | "/inspector/inbox"
             | "/inspector/api"
+            | "/inspector/evidence"
+            | "/evidence"
             | "/statistics"
             | "/inspector/runs/{id}"
             | "/inspector/runs/{id}/frames"
@@ -107,9 +109,8 @@ fn row(method: &str, route: &str) -> Option<Row> {
         // A stream has no end; what cannot be understood is told to those alone who may listen.
         ("GET", "/events") => Row::Roles(record, 400),
         ("GET", "/summaries" | "/inspector/live") => Row::Roles(readers, 400),
-        ("GET", "/runs/{id}/frames" | "/metrics") | ("POST", "/runs/{id}/replay") => {
-            Row::Roles(record, 200)
-        }
+        ("GET", "/runs/{id}/frames" | "/runs/{id}/evidence" | "/metrics")
+        | ("POST", "/runs/{id}/replay") => Row::Roles(record, 200),
         ("POST", "/runs/{id}/retry") => Row::Roles(operators, 422),
         ("POST", "/runs/{id}/fork") => Row::Roles(operators, 201),
         ("POST" | "PATCH", "/runs/{id}/overlay") => Row::Roles(operators, 422),

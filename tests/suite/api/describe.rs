@@ -168,9 +168,9 @@ fn route_of(path: &str) -> String {
             };
         }
         return match last {
-            "cancel" | "envelope" | "events" | "fork" | "frames" | "hold" | "overlay" | "pause"
-            | "payload" | "recompute" | "replay" | "resume" | "retry" | "search" | "state"
-            | "terminate" | "skeleton" | "trace" | "world"
+            "cancel" | "envelope" | "events" | "evidence" | "fork" | "frames" | "hold"
+            | "overlay" | "pause" | "payload" | "recompute" | "replay" | "resume" | "retry"
+            | "search" | "state" | "terminate" | "skeleton" | "trace" | "world"
                 if rest.contains('/') =>
             {
                 format!("/runs/{{id}}/{last}")
@@ -201,7 +201,7 @@ fn route_of(path: &str) -> String {
             },
             None if matches!(
                 rest,
-                "diff" | "inbox" | "sign-in" | "sign-out" | "api" | "live"
+                "diff" | "inbox" | "sign-in" | "sign-out" | "api" | "live" | "evidence"
             ) =>
             {
                 path.to_owned()

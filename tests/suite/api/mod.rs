@@ -8,6 +8,7 @@ mod compared;
 mod describe;
 mod diff_page;
 mod evals;
+mod evidence;
 mod follow;
 mod fork_estimate;
 mod frames_page;

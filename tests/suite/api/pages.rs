@@ -53,6 +53,8 @@ pub(super) async fn all(api: &Described, run: &str) {
     }
     assert_eq!(api.get("/inspector/api").await.status, 200);
     assert_eq!(api.get("/inspector/api?a=b").await.status, 400);
+    assert_eq!(api.get("/inspector/evidence").await.status, 200);
+    assert_eq!(api.get("/inspector/evidence?a=b").await.status, 400);
     assert_eq!(api.get("/inspector/live?a=b").await.status, 400);
     assert_eq!(api.get("/inspector/inbox").await.status, 200);
     assert_eq!(api.get("/inspector/inbox?cursor=x").await.status, 400);

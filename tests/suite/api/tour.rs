@@ -60,6 +60,7 @@ async fn walk(api: &Described) -> String {
         "/trace?frame=3",
         "/skeleton",
         "/skeleton?items=0",
+        "/evidence",
         "/trace?frame=3&direction=descendants",
         "/trace?of=status",
         "/trace?type=step.",
@@ -101,6 +102,8 @@ async fn walk(api: &Described) -> String {
         assert!(api.client.listen(request).await.unwrap().is_ok());
         api.saw("GET", path, 200);
     }
+    assert_eq!(api.get("/evidence").await.status, 200);
+    assert_eq!(api.get("/evidence?a=b").await.status, 400);
     assert_eq!(api.get("/statistics").await.status, 200);
     let part = "/statistics?intervals=7&since=2026&until=2030-01-01&flag=branch&principal=local";
     assert_eq!(api.get(part).await.status, 200);
@@ -123,6 +126,7 @@ async fn refusals(api: &Described, run: &str) {
         "/frames",
         "/trace",
         "/skeleton",
+        "/evidence",
         "/fork",
         "/world",
     ] {
@@ -140,6 +144,10 @@ async fn refusals(api: &Described, run: &str) {
         (
             format!("/runs/{run}/skeleton?items=10001"),
             "items must be an integer from 0 to 10000",
+        ),
+        (
+            format!("/runs/{run}/evidence?at=1"),
+            "unknown query parameter at",
         ),
         (
             format!("/runs/{run}/state?at=1"),
@@ -322,6 +330,8 @@ async fn foreign(api: &Described, run: &str) {
             ("GET", "/inspector/diff".to_owned()),
             ("GET", "/inspector/inbox".to_owned()),
             ("GET", "/inspector/api".to_owned()),
+            ("GET", "/inspector/evidence".to_owned()),
+            ("GET", "/evidence".to_owned()),
             ("GET", "/inspector/live".to_owned()),
             ("GET", "/statistics".to_owned()),
             ("GET", "/summaries".to_owned()),
@@ -337,6 +347,7 @@ async fn foreign(api: &Described, run: &str) {
             ("GET", format!("/runs/{run}/payload")),
             ("GET", format!("/runs/{run}/search?text=a")),
             ("GET", format!("/runs/{run}/envelope")),
+            ("GET", format!("/runs/{run}/evidence")),
             ("GET", format!("/runs/{run}/fork")),
             ("GET", format!("/runs/{run}/frames")),
             ("GET", format!("/runs/{run}/trace")),

@@ -1,19 +1,48 @@
-//! The verifier of evidence for browsers.
+//! `GET /inspector/evidence`: the page of what is signed.
 
-use axum::http::{HeaderValue, header};
+use axum::extract::State;
 use axum::response::Response;
-use ktsu_evidence::page::verifier_page;
+use ktsu_inspector::{EvidencePage, ShownCheckpoint, ShownKey};
+use ktsu_orchestrator::Orchestrator;
+use ktsu_server::ProblemDetails;
 
-use super::shown;
+use super::super::evidence::signed_ledger;
+use super::super::query::{NoParameters, Query};
+use super::{answer, signed_in};
+use crate::access::Caller;
 
-/// The page, whose policy names its own script and permits no connection.
-pub(super) fn page() -> Response {
-    let page = verifier_page();
-    let mut response = shown::answer(page.text.clone());
-    // The policy is plain text, as the tests see.
-    let policy = HeaderValue::from_str(&page.policy);
-    let policy = policy.unwrap_or(HeaderValue::from_static("default-src 'none'"));
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_SECURITY_POLICY, policy);
-    response
+/// The page of evidence, for people.
+#[utoipa::path(get, path = "/inspector/evidence", operation_id = "evidence_page", responses(
+    (status = 200, body = String, content_type = "text/html"),
+))]
+pub(in crate::routes) async fn evidence(
+    State(orchestrator): State<Orchestrator>,
+    caller: Caller,
+    _: Query<NoParameters>,
+) -> Result<Response, ProblemDetails> {
+    let signed = signed_ledger(&orchestrator).await?;
+    let page = EvidencePage {
+        by: signed_in(&caller),
+        origin: signed.origin,
+        frames: signed.frames,
+        signing_failed: Some(signed.signing).filter(|why| why != "ok"),
+        witness: signed.witness,
+        checkpoint: signed.checkpoint.map(|last| ShownCheckpoint {
+            frames: last.frames,
+            at: last.at,
+            key: last.key,
+            note: last.note,
+        }),
+        keys: signed.keys.map(|keys| {
+            let keys = keys.into_iter();
+            keys.map(|key| ShownKey {
+                public_key: key.public_key,
+                state: key.state,
+                reason: key.reason,
+                vouched: key.vouched,
+            })
+            .collect()
+        }),
+    };
+    Ok(answer(ktsu_inspector::evidence_page(&page)))
 }
