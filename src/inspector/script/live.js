@@ -12,9 +12,12 @@ const subject = document.querySelector("[data-live]")?.dataset.live ?? "";
 const FIRST_WAIT = 500;
 const LAST_WAIT = 10_000;
 const BETWEEN_REFRESHES = 1_000;
+/** The answers to those who may not see it, or not any more. */
+const ENDED = [401, 403, 404];
 
 let position = null;
 let shownState = "";
+let isFollowed = false;
 
 const pause = (ms) => new Promise((done) => setTimeout(done, ms));
 
@@ -27,7 +30,7 @@ async function follow(unwanted) {
       const headers = position === null ? {} : { "Last-Event-ID": position };
       const request = { headers, cache: "no-store", signal: unwanted };
       const response = await fetch(new URL("live", root), request);
-      if ([401, 403, 404].includes(response.status)) state = "ended";
+      if (ENDED.includes(response.status)) state = "ended";
       if (response.ok) {
         state = "live";
         announce({ state });
@@ -96,6 +99,11 @@ function badge(asks) {
 /** Whether changes are seen; said aloud where they are not. */
 function show(state) {
   if (state === shownState) return;
+  // What happened since the page was made and before changes are seen is in none of them.
+  if (state === "live" && subject && !isFollowed) {
+    isFollowed = true;
+    refresh();
+  }
   shownState = state;
   const place = document.querySelector("[data-state]");
   if (!place || !subject) return;
@@ -106,20 +114,34 @@ function show(state) {
 }
 
 let lastRefresh = 0;
-let isPlanned = false;
+let isStale = false;
+let isRefreshing = false;
 
-/** Loads the page again and replaces the parts that changed, not more often than once a second, once it is seen. */
+/**
+ * Loads the page again and replaces the parts that changed, not more often than once a second, once it is seen. One
+ * load follows the other, and one that failed is tried again: what is shown is never older than what was seen before.
+ */
 async function refresh() {
-  if (isPlanned) return;
-  isPlanned = true;
-  await pause(Math.max(0, lastRefresh + BETWEEN_REFRESHES - performance.now()));
-  if (document.hidden) {
-    await new Promise((done) => document.addEventListener("visibilitychange", done, { once: true }));
+  isStale = true;
+  if (isRefreshing) return;
+  isRefreshing = true;
+  let wait = BETWEEN_REFRESHES;
+  while (isStale) {
+    await pause(Math.max(0, lastRefresh + wait - performance.now()));
+    if (document.hidden) {
+      await new Promise((done) => document.addEventListener("visibilitychange", done, { once: true }));
+    }
+    isStale = false;
+    lastRefresh = performance.now();
+    try {
+      replace(await load());
+      wait = BETWEEN_REFRESHES;
+    } catch (status) {
+      isStale = !ENDED.includes(status);
+      wait = Math.min(wait * 2, LAST_WAIT);
+    }
   }
-  isPlanned = false;
-  lastRefresh = performance.now();
-  const loaded = await load().catch(() => null);
-  if (loaded) replace(loaded);
+  isRefreshing = false;
 }
 
 /** The same page as it is now. What `XMLHttpRequest` parses runs nothing. */
@@ -149,15 +171,14 @@ function replace(loaded) {
     const next = loaded.querySelector(`[data-part="${part.dataset.part}"]`);
     if (!next || isEdited(part)) continue;
     const fresh = document.importNode(next, true);
-    if (part.isEqualNode(fresh)) continue;
-    keep(part, fresh);
+    const open = [...part.querySelectorAll("details")].map((one) => one.open);
+    [...fresh.querySelectorAll("details")].forEach((one, place) => (one.open ||= open[place] ?? false));
+    if (!part.isEqualNode(fresh)) keep(part, fresh);
   }
 }
 
-/** Puts a part in place of another, with what is open, focused and scrolled in it. */
+/** Puts a part in place of another, with what is focused and scrolled in it. */
 function keep(part, fresh) {
-  const open = [...part.querySelectorAll("details")].map((one) => one.open);
-  [...fresh.querySelectorAll("details")].forEach((one, place) => (one.open ||= open[place] ?? false));
   const focused = part.contains(document.activeElement) ? document.activeElement : null;
   const all = [...part.querySelectorAll("a, button, summary, [tabindex]")];
   const place = all.indexOf(focused);

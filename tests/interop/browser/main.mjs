@@ -2,7 +2,7 @@
 
 import { openStage } from './harness/stage.mjs'
 
-const PARTS = ['cause', 'race', 'sites', 'access', 'hostile', 'large']
+const PARTS = ['cause', 'race', 'sites', 'access', 'hostile', 'live', 'interruption', 'large']
 
 const [extent, ktsu, folder, scratch, ...names] = process.argv.slice(2)
 const stage = await openStage({ ktsu, folder, scratch, isWhole: extent === '--all' })

@@ -24,16 +24,22 @@ export class Engines {
     /** An engine with a kit; `token` is shown with every request of `Engine`. */
     async start({ kit, env, variables = {}, token }) {
         const folder = await mkdtemp(join(this.folder, 'engine-'))
-        const given = ['start', '--kit', kit, '--env', env, '--port', '0', '--ledger', join(folder, 'ledger.db'), '--json']
         const environment = { PATH: process.env.PATH, HOME: folder, KTSU_DRAIN: '1s', ...variables }
-        const child = spawn(this.ktsu, given, { cwd: folder, env: environment, stdio: ['ignore', 'pipe', 'pipe'] })
+        const serve = (port) => this.#serve(['--kit', kit, '--env', env, '--port', port], folder, environment)
+        const served = await serve('0')
+        return new Engine(served, token, serve)
+    }
+
+    async #serve(given, folder, env) {
+        const all = ['start', ...given, '--ledger', join(folder, 'ledger.db'), '--json']
+        const child = spawn(this.ktsu, all, { cwd: folder, env, stdio: ['ignore', 'pipe', 'pipe'] })
         const ended = new Promise((resolve) => child.once('exit', resolve))
         this.#started.push({ child, ended })
-        child.stderr.pipe(createWriteStream(join(folder, 'log')))
+        child.stderr.pipe(createWriteStream(join(folder, 'log'), { flags: 'a' }))
         const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]()
         const first = await lines.next()
-        if (first.done) throw new Error(`the engine of ${kit} did not start: see ${folder}/log`)
-        return new Engine(JSON.parse(first.value).url, token)
+        if (first.done) throw new Error(`the engine did not start: see ${folder}/log`)
+        return { url: JSON.parse(first.value).url, child, ended }
     }
 
     /** Ends what was started, by its process id. */
@@ -49,9 +55,30 @@ export class Engines {
 
 /** The API of an engine. */
 export class Engine {
-    constructor(url, token) {
-        this.url = url
+    #served
+    #serve
+
+    constructor(served, token, serve) {
+        this.url = served.url
         this.token = token
+        this.#served = served
+        this.#serve = serve
+    }
+
+    /** The id of its process. */
+    get pid() {
+        return this.#served.child.pid
+    }
+
+    /** Kills it as a crash does. */
+    async kill() {
+        this.#served.child.kill('SIGKILL')
+        await this.#served.ended
+    }
+
+    /** Starts it again after it was killed, on the same ledger and at the same port. */
+    async startAgain() {
+        this.#served = await this.#serve(new URL(this.url).port)
     }
 
     get pages() {

@@ -57,9 +57,21 @@ async function story({ engines, browser, repository }, Actor) {
     assert.deepEqual(sent, ['/pages/on-call', '/queues/security', '/queues/security'])
     await actor.press(link('page'))
     await page.getByRole('heading', { name: /page.*complete/ }).waitFor()
+    await actor.press(link('Compare with the run it was forked from'))
+    await page.waitForURL(/\/diff\?/)
+    await isCompared(page, run, branch)
     await actor.press(link(run))
     await actor.press(link('page'))
     await page.getByRole('heading', { name: /page.*skipped/ }).waitFor()
     await person.leave()
     hooks.close()
+}
+
+/** The comparison says what was changed, what followed from it, and what the branch took. */
+async function isCompared(page, run, branch) {
+    const text = (await page.getByRole('main').innerText()).replaceAll(/\s+/g, ' ')
+    for (const words of [
+        `A ${run} ticket`, `B ${branch} ticket`, 'That is within what was expected', 'A has step.skipped page',
+        'output.paged null true', 'output.urgency 2 1', 'overlay', 'status skipped complete',
+    ]) assert(text.includes(words), `${words} is not in ${text}`)
 }
