@@ -50,9 +50,27 @@ fn action(place: PagePlace, path: &str) -> String {
     place.link(&format!("do{path}"))
 }
 
-/// The form that answers a question.
-pub(crate) fn question_form(place: PagePlace, request: &PersonRequest, back: &str) -> Markup {
+/// Whether the policy of a question lets a person approve it; everyone with its role may reject.
+fn may_approve(request: &PersonRequest, name: &str) -> bool {
+    let (proposer, not_by_proposer) = match request {
+        PersonRequest::Approval(asked) => (&asked.proposer, asked.not_by_proposer),
+        PersonRequest::Review(asked) => (&asked.proposer, asked.not_by_proposer),
+        PersonRequest::Suspension(_) => return true,
+    };
+    let has_approved = request.votes().iter().any(|vote| vote.by == name);
+    let is_bound = request.kind() != QuestionKind::InDoubt;
+    !(is_bound && (has_approved || not_by_proposer && proposer == name))
+}
+
+/// The form that answers a question, for the person with this name.
+pub(crate) fn question_form(
+    place: PagePlace,
+    request: &PersonRequest,
+    name: &str,
+    back: &str,
+) -> Markup {
     let id = request.id();
+    let may_approve = may_approve(request, name);
     let reason = format!("reason-{id}");
     html! {
         form class="decide" method="post" action=(action(place, &request.decide_path())) {
@@ -75,7 +93,12 @@ pub(crate) fn question_form(place: PagePlace, request: &PersonRequest, back: &st
                 }
             }
             (reason_field(&reason))
-            span class="buttons" { (buttons(request)) }
+            @if !may_approve {
+                p class="dim" {
+                    "Another person has to approve: you have already, or you started the run."
+                }
+            }
+            span class="buttons" { (buttons(request, may_approve)) }
         }
     }
 }
@@ -88,7 +111,7 @@ fn reason_field(id: &str) -> Markup {
     }
 }
 
-fn buttons(request: &PersonRequest) -> Markup {
+fn buttons(request: &PersonRequest, may_approve: bool) -> Markup {
     let decision = |word: &str, class: &str, shown: &str| {
         html! { button class=(class) name="decision" value=(word) { (shown) } }
     };
@@ -101,7 +124,7 @@ fn buttons(request: &PersonRequest) -> Markup {
                 (decision("rejected", "danger", "Reject"))
             }
             _ => {
-                (decision("approved", "primary", "Approve"))
+                @if may_approve { (decision("approved", "primary", "Approve")) }
                 (decision("rejected", "danger", "Reject"))
             }
         }

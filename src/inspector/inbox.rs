@@ -75,7 +75,7 @@ fn entry(inbox: &InboxPage, request: &PersonRequest) -> Markup {
             }
             (content(request))
             @match inbox.may.answers(request) {
-                true => (question_form(PLACE, request, "inbox")),
+                true => (question_form(PLACE, request, &inbox.by.name, "inbox")),
                 false => (how(request)),
             }
         }

@@ -1,12 +1,14 @@
 //! The estimate of a fork: what a branch asks lies within it.
 
+use std::path::Path;
+
 use serde_json::{Value, json};
 
 use super::describe::Described;
 use super::frames_page::words_of;
 use super::pages::is_harmless;
 use crate::support::model::{self, KEY, Model, Said};
-use crate::support::{KitDir, Lab};
+use crate::support::{KitDir, Lab, Sink, campaign};
 
 /// A chain of steps that ask, two of them as a fan-out, and one in a child.
 const CHAIN: &str = r#"
@@ -183,4 +185,39 @@ async fn the_form_of_a_fork_says_what_it_will_ask_before_it_is_sent() {
         words.contains("Without changes: no model is asked again."),
         "{words}"
     );
+}
+
+/// The main kit of the README: a fan-out whose list a step computes, conditions on replies, a child and webhooks.
+#[tokio::test]
+async fn what_branches_of_a_kit_ask_lies_within_the_bound_at_frames_all_over_its_run() {
+    let kit = Path::new(env!("CARGO_MANIFEST_DIR")).join("kits/triage");
+    let rules = kit.join("scripted/triage.yaml");
+    let rules = format!("{{rules: '{}'}}", rules.display());
+    let environment = format!(
+        "egress: {{allow: [127.0.0.1]}}\nproviders: [{{name: desk, type: scripted, config: {rules}}}]\n"
+    );
+    let sink = Sink::new().await;
+    let pairs = [("RECEIVER_URL", sink.url.as_str())];
+    let lab = Lab::shipped("triage", &environment, &pairs).await;
+    let api = Described::new(&lab.client).await;
+    let example = std::fs::read_to_string(kit.join("examples/default.json")).unwrap();
+    let mut params: Value = serde_json::from_str(&example).unwrap();
+    // Of a night, some tickets unless the campaign is full.
+    let tickets = params["tickets"].as_array_mut().unwrap();
+    tickets.truncate(campaign(6, 100));
+    let few = Value::Array(tickets[..2].to_vec());
+    let ended = lab.client.run("triage", params).await;
+    assert_eq!(ended["status"], "complete", "{ended}");
+    let run = ended["run_id"].as_str().unwrap();
+    let frames = lab.client.frames(run).await;
+    let all = calls(&frames);
+    let places = campaign(4, 40);
+    for place in 0..places {
+        let at_frame = (frames.len() * place / places) as u64;
+        let found = estimate(&api, run, at_frame).await;
+        let unchanged = asked_within(&api, &lab, (run, at_frame), json!({}), &found["unchanged"]);
+        assert!(unchanged.await <= all, "{found}");
+        let set = json!({"params.tickets": few});
+        asked_within(&api, &lab, (run, at_frame), set, &found["changed"]).await;
+    }
 }

@@ -424,7 +424,7 @@ async fn a_browser_gets_a_page_where_there_are_no_frames_to_show() {
 }
 
 /// An engine that only reads a ledger.
-fn reading(ledger: &Path) -> Process {
+pub(super) fn reading(ledger: &Path) -> Process {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ktsu"));
     command.args(["start", "--read-only", "--json", "--port", "0", "--ledger"]);
     command.arg(ledger).env_clear().env("KTSU_LOG", "error");
@@ -433,7 +433,7 @@ fn reading(ledger: &Path) -> Process {
 }
 
 /// The lines that a command prints about where a value came from, without what it says of itself.
-fn printed(ledger: &Path, run: &str, question: [&str; 2]) -> Vec<String> {
+pub(super) fn printed(ledger: &Path, run: &str, question: [&str; 2]) -> Vec<String> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ktsu"));
     command.args(["trace", run, question[0], question[1], "--ledger"]);
     let output = command.arg(ledger).env_clear().output().unwrap();

@@ -17,6 +17,8 @@ mod hold;
 mod home;
 mod idempotency;
 mod lists;
+mod offered;
+mod origins;
 mod pages;
 mod people;
 mod personal;
