@@ -8,7 +8,6 @@ use std::process::ExitCode;
 use ktsu_ledger::store::Reader;
 use ktsu_ledger::{Frame, StreamId};
 use ktsu_projections::Lineage;
-use ktsu_projections::envelope::EnvelopeFold;
 use ktsu_projections::lineage::LineageNode;
 use ktsu_projections::step_name::path_in;
 use serde_json::json;
@@ -67,7 +66,7 @@ pub(super) struct Arguments {
     /// Prints the steps as a Mermaid flowchart
     #[arg(long, conflicts_with_all = ["frame", "frames", "of", "why_not", "json", "html"])]
     mermaid: bool,
-    /// Writes one self-contained page about the run, without scripts
+    /// Writes the page of the run as one file, which loads nothing and runs nothing
     #[arg(long, value_name = "FILE", conflicts_with_all = ["frame", "frames", "of", "why_not"])]
     html: Option<PathBuf>,
 }
@@ -184,16 +183,16 @@ fn write_report(
     file: Option<&Path>,
 ) -> Result<ExitCode, Failure> {
     let fold = |error| Failure::from(history::RunReadError::from(error));
-    let timeline = steps::timeline(frames, scope).map_err(fold)?;
-    let timeline = timeline.ok_or_else(|| no_such_child(stream, scope))?;
-    let uses = history::tools::uses(frames);
     let Some(file) = file else {
+        let timeline = steps::timeline(frames, scope).map_err(fold)?;
+        let timeline = timeline.ok_or_else(|| no_such_child(stream, scope))?;
+        let uses = history::tools::uses(frames);
         line(report::flowchart(&timeline, &uses).trim_end());
         return Ok(ExitCode::SUCCESS);
     };
-    let envelope = EnvelopeFold::of(frames).map_err(fold)?.envelope(scope);
-    let envelope = serde_json::to_string_pretty(&envelope).unwrap_or_default();
-    let page = report::page(&timeline, frames, &uses, &envelope);
+    let folded = history::fold(frames).map_err(fold)?;
+    let page = ktsu_inspector::run_file(&folded, frames, scope);
+    let page = page.ok_or_else(|| no_such_child(stream, scope))?;
     let made = std::fs::File::create_new(file);
     let written = made.and_then(|mut made| made.write_all(page.as_bytes()));
     written.map_err(|error| {

@@ -161,6 +161,14 @@ pub fn window(
     Ok(Some(window))
 }
 
+/// The first frames of a run that is read, at most so many.
+pub fn first_rows(lineage: &Lineage, most: usize) -> Vec<ShownFrame> {
+    let nodes = lineage.nodes().iter().take(most);
+    nodes
+        .map(|node| row(lineage, "", node, MAX_LINKS))
+        .collect()
+}
+
 /// What all frames say, up to those that are read together with a damaged one. Of values that are kept beside frames, only outcomes are read,
 /// since later frames name their parts.
 fn lineage(

@@ -13,21 +13,39 @@ pub struct Asset {
     pub text: &'static str,
 }
 
-/// The style sheet of all pages, in parts.
-const STYLE: &str = concat!(
+/// The parts of the style sheet that a file of a run needs, too.
+const OF_FILES: [&str; 3] = [
     include_str!("style/base.css"),
-    include_str!("style/live.css"),
     include_str!("style/step.css"),
+    include_str!("style/narrow.css"),
+];
+/// The other parts of the style sheet of pages, which come before the last one.
+const OF_PAGES: [&str; 3] = [
+    include_str!("style/live.css"),
     include_str!("style/graph.css"),
     include_str!("style/diff.css"),
-    include_str!("style/narrow.css")
-);
+];
+/// What a file of a run has of its own.
+const OF_SAVED: &str = include_str!("style/saved.css");
+
+static STYLE: LazyLock<String> = LazyLock::new(|| {
+    let [base, step, narrow] = OF_FILES;
+    let [live, graph, diff] = OF_PAGES;
+    [base, live, step, graph, diff, narrow].concat()
+});
+static SAVED_STYLE: LazyLock<String> = LazyLock::new(|| OF_FILES.concat() + OF_SAVED);
+
+/// The style sheet of a file that loads nothing.
+pub(crate) fn saved_style() -> &'static str {
+    &SAVED_STYLE
+}
+
 /// What keeps pages up to date.
 const LIVE: &str = include_str!("script/live.js");
 
 static FILES: LazyLock<[Asset; 2]> = LazyLock::new(|| {
     [
-        asset_of("style", "css", "text/css; charset=utf-8", STYLE),
+        asset_of("style", "css", "text/css; charset=utf-8", &STYLE),
         asset_of("live", "js", "text/javascript; charset=utf-8", LIVE),
     ]
 });

@@ -6,7 +6,7 @@ use ktsu_history::step_record::{
 use ktsu_ledger::event::{CallAttempt, Purpose};
 use maud::{Markup, html};
 
-use crate::frame::{frame_link, root_of};
+use crate::frame::own_frame_link;
 use crate::text::{Verbatim, beginning};
 use crate::units::{cost, counted, duration, moment, size};
 use crate::value::ValueView;
@@ -21,29 +21,30 @@ const MAX_WORDS: usize = 400;
 /// The name under which a conversation is wanted whole.
 const ALL: &str = "conversation";
 
-/// The tasks of an agent: the last one open, earlier attempts closed. Beside something else, its end.
+/// The tasks of an agent: the last one open, earlier attempts closed but in a file. Where it is not wanted whole, its end.
 pub(crate) fn conversation(
     view: &ValueView<'_>,
     tasks: &[TaskConversation],
-    is_page: bool,
+    is_whole: bool,
 ) -> Markup {
+    let is_file = view.place.is_file();
     let Some((last, earlier)) = tasks.split_last() else {
         return html! {};
     };
     html! {
         section class="conversation" aria-label="Conversation" {
             h3 { "Conversation" }
-            @if is_page {
+            @if is_whole {
                 @for task in earlier {
-                    details open[last.continues(task)] {
+                    details open[is_file || last.continues(task)] {
                         summary { "Attempt " (task.attempt) ", " (moment(task.at)) @if let Some((_, end)) = &task.end { ": " (Verbatim(end)) } }
                         (entries(view, task, MAX_ENTRIES))
                     }
                 }
             } @else if !earlier.is_empty() {
-                p class="dim" { (counted(earlier.len() as u64, "earlier attempt")) ": " a href=(view.page) { "all of it" } }
+                p class="dim" { (counted(earlier.len() as u64, "earlier attempt")) @if let Some(page) = &view.page { ": " a href=(page) { "all of it" } } @else { " left out" } }
             }
-            (entries(view, last, if is_page { MAX_ENTRIES } else { MAX_IN_PANEL }))
+            (entries(view, last, if is_whole { MAX_ENTRIES } else { MAX_IN_PANEL }))
         }
     }
 }
@@ -55,8 +56,11 @@ fn entries(view: &ValueView<'_>, task: &TaskConversation, most: usize) -> Markup
         @if task.attempt > 1 { p class="dim" { "Attempt " (task.attempt) ", from frame " (frame(view, task.frame)) " on" } }
         @if left_out > 0 {
             p class="cut" {
-                (counted(left_out as u64, "earlier part")) ": "
-                a href={ (view.page) "?all=" (ALL) } { "the whole conversation" }
+                (counted(left_out as u64, "earlier part"))
+                @match &view.page {
+                    Some(page) => { ": " a href={ (page) "?all=" (ALL) } { "the whole conversation" } },
+                    None => " left out",
+                }
             }
         }
         @for entry in task.entries.iter().skip(left_out) { (entry_of(view, entry)) }
@@ -67,7 +71,7 @@ fn entries(view: &ValueView<'_>, task: &TaskConversation, most: usize) -> Markup
 }
 
 fn frame(view: &ValueView<'_>, seq: u64) -> Markup {
-    html! { a href=(frame_link(view.place, root_of(view.run_id), seq)) { (seq) } }
+    html! { a href=[own_frame_link(view.place, view.run_id, seq)] { (seq) } }
 }
 
 fn entry_of(view: &ValueView<'_>, entry: &ConversationEntry) -> Markup {

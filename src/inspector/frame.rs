@@ -24,35 +24,55 @@ impl SignedIn {
     }
 }
 
-/// The place of a page below `/inspector/`, from which its links begin.
+/// The place of a page below `/inspector/`, from which its links begin; or a file of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PagePlace {
     /// How many folders it is below that.
     depth: usize,
+    /// Of a file: the number of frames that it lists.
+    file: Option<u64>,
 }
 
 impl PagePlace {
     /// `/inspector/runs`.
-    pub(crate) const TOP: Self = Self { depth: 0 };
+    pub(crate) const TOP: Self = Self::below(0);
     /// `/inspector/runs/ID`.
-    pub(crate) const BELOW: Self = Self { depth: 1 };
+    pub(crate) const BELOW: Self = Self::below(1);
     /// `/inspector/runs/ID/PAGE`.
-    pub(crate) const WITHIN: Self = Self { depth: 2 };
-
+    pub(crate) const WITHIN: Self = Self::below(2);
     /// `/inspector/runs/ID/steps/STEP`.
-    pub(crate) const STEP: Self = Self { depth: 3 };
+    pub(crate) const STEP: Self = Self::below(3);
+
+    const fn below(depth: usize) -> Self {
+        Self { depth, file: None }
+    }
+
+    /// A file that lists the first frames of its run, and leads to no other page.
+    pub(crate) fn file(frames: u64) -> Self {
+        Self {
+            depth: 0,
+            file: Some(frames),
+        }
+    }
+
+    pub(crate) fn is_file(self) -> bool {
+        self.file.is_some()
+    }
 
     /// The place of the page at a path.
     pub fn of(path: &str) -> Self {
         let below = path.strip_prefix("/inspector/").unwrap_or_default();
-        Self {
-            depth: below.matches('/').count(),
-        }
+        Self::below(below.matches('/').count())
     }
 
     /// A link to something below `/inspector/`: relative, so that pages work behind any prefix.
     pub fn link(self, to: &str) -> String {
         format!("{}{to}", "../".repeat(self.depth))
+    }
+
+    /// A link to another page; none in a file.
+    pub(crate) fn page(self, to: &str) -> Option<String> {
+        (!self.is_file()).then(|| self.link(to))
     }
 }
 
@@ -91,6 +111,21 @@ pub(crate) fn frame_link(place: PagePlace, run_id: &str, seq: u64) -> String {
         "runs/{}/frames?frame={seq}#f{seq}",
         segment(run_id)
     ))
+}
+
+/// The link to a frame of the run that a page or a file shows; none in a file that does not list it.
+pub(crate) fn own_frame_link(place: PagePlace, run_id: &str, seq: u64) -> Option<String> {
+    match place.file {
+        Some(frames) => (seq < frames).then(|| format!("#f{seq}")),
+        None => Some(frame_link(place, root_of(run_id), seq)),
+    }
+}
+
+/// The name of a part of a page that is about a step, of the characters that paths have.
+pub(crate) fn anchor(part: &str, path: &str) -> String {
+    let kept = |c: char| c.is_ascii_alphanumeric() || "_-./@".contains(c);
+    let path: String = path.chars().filter(|c| kept(*c)).collect();
+    format!("{part}-{path}")
 }
 
 /// The run of an inline child, or the run itself.

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use ktsu_history::skeleton::RunSkeleton;
 use maud::{Markup, html};
 
-use crate::frame::{PagePlace, RunTab, Section, SignedIn, page, query, run_tabs, segment};
+use crate::frame::{PagePlace, RunTab, Section, SignedIn, anchor, page, query, run_tabs, segment};
 use crate::graph::{GraphDrawing, GraphLine, GraphMark, GraphNode, GraphView, draw};
 use crate::graph_words::that_fits;
 use crate::status::badge;
@@ -84,17 +84,10 @@ fn link(shown: &GraphPage, drawing: &GraphDrawing, view: &GraphView, to: &str) -
     let query = query(&[("step", selected), ("open", &open.join(","))]);
     let page = format!("runs/{}/graph{query}", segment(&shown.run.run_id));
     let anchor = match drawing.height >= TALL && !to.is_empty() {
-        true => format!("#{}", anchor(to)),
+        true => format!("#{}", anchor("box", to)),
         false => String::new(),
     };
     PLACE.link(&format!("{page}{anchor}"))
-}
-
-/// The name of a box within the page, of the characters that paths have.
-fn anchor(path: &str) -> String {
-    let kept = |c: char| c.is_ascii_alphanumeric() || "_-./@".contains(c);
-    let path: String = path.chars().filter(|c| kept(*c)).collect();
-    format!("box-{path}")
 }
 
 fn details(shown: &GraphPage, drawing: &GraphDrawing, path: &str) -> Markup {
@@ -105,7 +98,7 @@ fn details(shown: &GraphPage, drawing: &GraphDrawing, path: &str) -> Markup {
     let close = link(shown, drawing, &none, "");
     html! {
         @match &shown.step {
-            Some(content) => (step_panel(&StepPanel::beside(PLACE, &shown.run, path, content, close))),
+            Some(content) => (step_panel(&StepPanel::beside(PLACE, &shown.run, path, content, Some(close)))),
             None => {
                 p class="error" { "The run has no step " (Verbatim(path)) "." }
                 p { a href=(close) { "Close" } }
@@ -184,7 +177,7 @@ fn node_box(shown: &GraphPage, drawing: &GraphDrawing, node: &GraphNode) -> Mark
         ..shown.view.clone()
     };
     html! {
-        a id=(anchor(path)) class=(class) href=(link(shown, drawing, &view, path))
+        a id=(anchor("box", path)) class=(class) href=(link(shown, drawing, &view, path))
             aria-current=[node.is_selected.then_some("true")] aria-label=(Verbatim(&node.words)) {
             (written(node))
         }

@@ -7,7 +7,9 @@ use maud::{Markup, html};
 use crate::branches::branches;
 use crate::decide::{Permissions, run_forms};
 use crate::diff::diff_link;
-use crate::frame::{PagePlace, RunTab, Section, SignedIn, page, query, root_of, run_tabs, segment};
+use crate::frame::{
+    PagePlace, RunTab, Section, SignedIn, anchor, page, query, root_of, run_tabs, segment,
+};
 use crate::status::badge;
 use crate::step_panel::{ShownStep, StepPanel, step_panel};
 use crate::text::{Verbatim, beginning};
@@ -16,7 +18,7 @@ use crate::units::{cost, counted, duration, moment};
 use crate::value::value;
 
 /// From this share of idle time on, in percent, it is offered to compress it.
-const OFFER_IDLE: f64 = 50.0;
+pub(crate) const OFFER_IDLE: f64 = 50.0;
 
 /// What a page of a run shows.
 #[derive(Debug, Clone, PartialEq)]
@@ -46,9 +48,9 @@ pub fn run_page(shown: &RunPage) -> String {
     let run = &shown.run;
     let drawing = layout(run, &shown.view);
     let body = html! {
-        div data-live=(root_of(&run.run_id)) data-part="head" { (head(shown)) }
+        div data-live=(root_of(&run.run_id)) data-part="head" { (head(PLACE, shown)) }
         div class="columns" {
-            section data-part="timeline" aria-label="Time line" { (timeline(shown, &drawing)) }
+            section data-part="timeline" aria-label="Time line" { (timeline(PLACE, shown, &drawing)) }
             aside data-part="details" aria-label="Details" {
                 @match (&shown.view.selected, &shown.step) {
                     (Some(path), Some(content)) => (step_panel(&panel(shown, path, content))),
@@ -70,20 +72,21 @@ pub fn run_page(shown: &RunPage) -> String {
     )
 }
 
-fn head(shown: &RunPage) -> Markup {
+/// What a run is, how it ended, and what it cost.
+pub(crate) fn head(place: PagePlace, shown: &RunPage) -> Markup {
     let run = &shown.run;
     let totals = &run.totals;
     html! {
         div class="head" {
             p class="crumbs" {
-                a href=(PLACE.link("runs")) { "Runs" } " / "
-                a href=(PLACE.link(&format!("runs{}", query(&[("workflow", &run.workflow)])))) {
+                @if let Some(runs) = place.page("runs") { a href=(runs) { "Runs" } " / " }
+                a href=[place.page(&format!("runs{}", query(&[("workflow", &run.workflow)])))] {
                     (Verbatim(&run.workflow))
                 }
                 " " (Verbatim(&run.version))
             }
             h1 { span class="id" { (Verbatim(&run.run_id)) } " " (badge(run.status.as_str())) }
-            (run_tabs(PLACE, &run.run_id, RunTab::Overview))
+            @if !place.is_file() { (run_tabs(place, &run.run_id, RunTab::Overview)) }
             dl class="facts" {
                 div {
                     dt { (duration(run.last_ms)) }
@@ -103,7 +106,7 @@ fn head(shown: &RunPage) -> Markup {
                 div { dt { (counted(run.frames, "frame")) } dd { (counted(totals.tool_calls, "tool call")) } }
                 @if run.waiting > 0 {
                     div {
-                        dt { a href=(PLACE.link("inbox")) { (counted(run.waiting as u64, "question")) } }
+                        dt { a href=[place.page("inbox")] { (counted(run.waiting as u64, "question")) } }
                         dd { "waiting for people" }
                     }
                 }
@@ -111,16 +114,21 @@ fn head(shown: &RunPage) -> Markup {
                     div {
                         dt { "a branch" }
                         dd {
-                            "of " a href=(segment(&branch.parent_run_id)) { (Verbatim(&branch.parent_run_id)) }
-                            " at frame " (branch.fork_position) "; "
-                            a href=(diff_link(PLACE, &branch.parent_run_id, &run.run_id)) {
-                                "Compare with the run it was forked from"
+                            "of " a href=[place.page(&format!("runs/{}", segment(&branch.parent_run_id)))] {
+                                (Verbatim(&branch.parent_run_id))
+                            }
+                            " at frame " (branch.fork_position)
+                            @if !place.is_file() {
+                                "; "
+                                a href=(diff_link(place, &branch.parent_run_id, &run.run_id)) {
+                                    "Compare with the run it was forked from"
+                                }
                             }
                         }
                     }
                 }
             }
-            @if shown.may.operate { (run_forms(PLACE, run)) }
+            @if shown.may.operate { (run_forms(place, run)) }
             @if let Some(paused) = &run.paused { p class="note" { "Paused " (Verbatim(paused)) } }
             @if let Some(cancelled) = &run.cancelled { p class="note" { "Stopped " (Verbatim(cancelled)) } }
             @if let Some(error) = &shown.error { p class="note error" { (Verbatim(error)) } }
@@ -128,18 +136,26 @@ fn head(shown: &RunPage) -> Markup {
     }
 }
 
-/// The address of the same page with another view.
-fn link(shown: &RunPage, view: &TimelineView) -> String {
+/// The address of the same page with another view; in a file, of the part about the step that is selected.
+fn link(place: PagePlace, shown: &RunPage, view: &TimelineView) -> Option<String> {
+    if place.is_file() {
+        let step = view.selected.as_deref()?;
+        return Some(format!("#{}", anchor("step", step)));
+    }
     let idle = if view.compress { "compress" } else { "" };
     let step = view.selected.as_deref().unwrap_or_default();
     let items = if view.all_items { "all" } else { "" };
     let query = query(&[("step", step), ("items", items), ("idle", idle)]);
-    format!("{}{query}", segment(&shown.run.run_id))
+    Some(format!("{}{query}", segment(&shown.run.run_id)))
 }
 
-fn timeline(shown: &RunPage, drawing: &TimelineDrawing) -> Markup {
+/// The time line, a row for each step.
+pub(crate) fn timeline(place: PagePlace, shown: &RunPage, drawing: &TimelineDrawing) -> Markup {
+    if drawing.rows.is_empty() {
+        return html! { p class="empty" { "The workflow has no steps of its own." } };
+    }
     html! {
-        (idle(shown, drawing))
+        (idle(place, shown, drawing))
         table class="timeline" {
             thead {
                 tr {
@@ -149,7 +165,7 @@ fn timeline(shown: &RunPage, drawing: &TimelineDrawing) -> Markup {
                     th scope="col" class="number" { "Cost" }
                 }
             }
-            tbody { @for row in &drawing.rows { (timeline_row(shown, drawing, row)) } }
+            tbody { @for row in &drawing.rows { (timeline_row(place, shown, drawing, row)) } }
         }
         @if drawing.left_out > 0 {
             p class="dim" { "and " (counted(drawing.left_out as u64, "row")) " more" }
@@ -158,7 +174,7 @@ fn timeline(shown: &RunPage, drawing: &TimelineDrawing) -> Markup {
 }
 
 /// The offer to compress idle time, or to show it.
-fn idle(shown: &RunPage, drawing: &TimelineDrawing) -> Markup {
+fn idle(place: PagePlace, shown: &RunPage, drawing: &TimelineDrawing) -> Markup {
     let other = TimelineView {
         compress: !shown.view.compress,
         ..shown.view.clone()
@@ -167,8 +183,10 @@ fn idle(shown: &RunPage, drawing: &TimelineDrawing) -> Markup {
         @if shown.view.compress || drawing.idle_percent >= OFFER_IDLE {
             p class="bar" {
                 span class="dim" { (format!("{:.1} % idle", drawing.idle_percent)) } " "
-                a class="button" href=(link(shown, &other)) {
-                    @if shown.view.compress { "Show idle time" } @else { "Compress idle time" }
+                @if let Some(other) = link(place, shown, &other) {
+                    a class="button" href=(other) {
+                        @if shown.view.compress { "Show idle time" } @else { "Compress idle time" }
+                    }
                 }
             }
         }
@@ -187,18 +205,23 @@ fn axis(drawing: &TimelineDrawing) -> Markup {
     }
 }
 
-fn timeline_row(shown: &RunPage, drawing: &TimelineDrawing, row: &TimelineRow) -> Markup {
+fn timeline_row(
+    place: PagePlace,
+    shown: &RunPage,
+    drawing: &TimelineDrawing,
+    row: &TimelineRow,
+) -> Markup {
     html! {
         tr class=[row.is_selected.then_some("selected")] {
             th scope="row" class={ "name " (indent(row.depth)) } {
                 @if let Some(path) = &row.path {
                     @let view = TimelineView { selected: Some(path.clone()), ..shown.view.clone() };
-                    a href=(link(shown, &view)) aria-current=[row.is_selected.then_some("true")] {
+                    a href=[link(place, shown, &view)] aria-current=[row.is_selected.then_some("true")] {
                         (Verbatim(&row.name))
                     }
                 } @else if row.bar.is_some() && !shown.view.all_items {
                     @let view = TimelineView { all_items: true, ..shown.view.clone() };
-                    a href=(link(shown, &view)) { (Verbatim(&row.name)) }
+                    a href=[link(place, shown, &view)] { (Verbatim(&row.name)) }
                 } @else { span { (Verbatim(&row.name)) } }
                 " " span class="kind" { (Verbatim(&row.kind)) }
                 @if let Some(status) = row.status.as_deref().filter(|status| *status != "complete") {
@@ -251,16 +274,12 @@ fn panel<'p>(shown: &'p RunPage, path: &'p str, content: &'p ShownStep) -> StepP
         selected: None,
         ..shown.view.clone()
     };
-    StepPanel::beside(PLACE, &shown.run, path, content, link(shown, &none))
+    StepPanel::beside(PLACE, &shown.run, path, content, link(PLACE, shown, &none))
 }
 
 fn run_panel(shown: &RunPage) -> Markup {
     html! {
-        h2 { "Output" }
-        @match &shown.output {
-            Some(output) => (value(output)),
-            None => p class="dim" { "The run has no output." },
-        }
+        (output(shown))
         p class="dim" { "Select a step to see what it gave and what it called." }
         (branches(PLACE, &shown.run.run_id, &shown.family))
         h2 class="above" { "Evidence" }
@@ -272,6 +291,17 @@ fn run_panel(shown: &RunPage) -> Markup {
                 " of the run with its branches. "
             }
             a href=(PLACE.link("evidence")) { "What is signed" } ", and how to verify it"
+        }
+    }
+}
+
+/// What the run gave.
+pub(crate) fn output(shown: &RunPage) -> Markup {
+    html! {
+        h2 { "Output" }
+        @match &shown.output {
+            Some(output) => (value(output)),
+            None => p class="dim" { "The run has no output." },
         }
     }
 }

@@ -5,20 +5,22 @@ use ktsu_history::payload::{Payload, PayloadType};
 use ktsu_history::provenance::field_path;
 use ktsu_history::skeleton::{RunSkeleton, StepSpan};
 use ktsu_history::step_record::{
-    AirLockCheck, InputSource, ReservedVerdict, StepInputView, StepRecord,
+    AirLockCheck, InputSource, ReservedVerdict, StepInputView, StepRecord, WebhookSending,
 };
+use ktsu_ledger::CanonicalJson;
 use ktsu_ledger::event::Verdict;
 use ktsu_projections::approvals::ApprovalStatus;
+use ktsu_projections::envelope::{ErrorView, ItemView, StepView};
 use ktsu_projections::person_requests::PersonRequest;
 use ktsu_projections::step_name::scoped_run;
 use maud::{Markup, html};
 
 use crate::conversation::conversation;
-use crate::frame::{PagePlace, frame_link, query, root_of, segment};
+use crate::frame::{PagePlace, own_frame_link, query, root_of, segment};
 use crate::status::{badge, class_of_call};
 use crate::text::{Verbatim, beginning};
-use crate::units::{cost, counted, duration, moment};
-use crate::value::ValueView;
+use crate::units::{cost, counted, duration, moment, size};
+use crate::value::{ValueView, value};
 
 /// The most characters of a value beside something else.
 const MAX_IN_PANEL: usize = 2_000;
@@ -48,6 +50,51 @@ pub struct ShownStep {
     pub closed: Option<String>,
 }
 
+impl ShownStep {
+    /// The content of a step of an envelope.
+    pub fn of_step(step: StepView, record: StepRecord) -> Self {
+        Self {
+            output: text(step.output),
+            overlay: step.overlay.into_keys().collect(),
+            computed: text(step.computed),
+            raw_output: text(step.raw_output),
+            error: step.error.as_ref().map(error_in_words),
+            skip_reason: step.skip_reason,
+            record,
+            closed: None,
+        }
+    }
+
+    /// The content of an item of an envelope.
+    pub fn of_item(item: ItemView, record: StepRecord) -> Self {
+        Self {
+            output: text(item.output),
+            raw_output: text(item.raw_output),
+            error: item.error.as_ref().map(error_in_words),
+            skip_reason: item.skip_reason,
+            record,
+            ..Self::default()
+        }
+    }
+
+    /// The same without the values of frames, for the reason that is given.
+    #[must_use]
+    pub fn closed(mut self, why: String) -> Self {
+        self.record = self.record.without_payloads();
+        self.closed = Some(why);
+        self
+    }
+}
+
+fn text(value: Option<CanonicalJson>) -> Option<String> {
+    value.map(|value| value.as_str().to_owned())
+}
+
+/// An error, in words.
+pub fn error_in_words(error: &ErrorView) -> String {
+    format!("{}: {}", error.code, error.message)
+}
+
 /// A step that is shown on a page of its run.
 pub(crate) struct StepPanel<'p> {
     /// The place of the page.
@@ -58,8 +105,10 @@ pub(crate) struct StepPanel<'p> {
     path: &'p str,
     /// What it gave.
     content: &'p ShownStep,
-    /// The address of the page without a selection; none on the page of the step.
+    /// The address of the page without a selection; none on the page of the step, and in a file.
     close: Option<String>,
+    /// True if the conversation is whole.
+    is_whole: bool,
     /// How values are shown.
     view: ValueView<'p>,
 }
@@ -78,12 +127,18 @@ impl<'p> StepPanel<'p> {
         run: &'p RunSkeleton,
         path: &'p str,
         content: &'p ShownStep,
-        close: String,
+        close: Option<String>,
     ) -> Self {
         let mut panel = Self::whole(place, run, path, content, "");
-        panel.view.most = MAX_IN_PANEL;
-        panel.close = Some(close);
+        panel.shorten();
+        panel.close = close;
         panel
+    }
+
+    /// Shows less of values and of the conversation.
+    pub(crate) fn shorten(&mut self) {
+        self.view.most = MAX_IN_PANEL;
+        self.is_whole = false;
     }
 
     /// On a page of its own, where the value `all` is shown whole.
@@ -100,10 +155,11 @@ impl<'p> StepPanel<'p> {
             path,
             content,
             close: None,
+            is_whole: true,
             view: ValueView {
                 place,
                 run_id: &run.run_id,
-                page: place.link(&step_link(&run.run_id, path)),
+                page: place.page(&step_link(&run.run_id, path)),
                 all,
                 most: MAX_ON_PAGE,
             },
@@ -128,7 +184,7 @@ pub(crate) fn step_panel(shown: &StepPanel<'_>) -> Markup {
     html! {
         @if !shown.is_page() {
             h2 {
-                a href=(shown.view.page) { (Verbatim(path)) } " "
+                a href=[&shown.view.page] { (Verbatim(path)) } " "
                 @if let Some(step) = span { (badge(step.status.as_str())) }
             }
         }
@@ -140,13 +196,14 @@ pub(crate) fn step_panel(shown: &StepPanel<'_>) -> Markup {
         (reasons(shown, span))
         @if let Some(closed) = &content.closed { p class="dim" { (Verbatim(closed)) } }
         (inputs(shown, &record.inputs))
-        (conversation(&shown.view, &record.tasks, shown.is_page()))
+        (conversation(&shown.view, &record.tasks, shown.is_whole))
+        @for sending in record.sendings.iter().take(MAX_ROWS) { (sending_of(shown, sending)) }
         (air_lock(shown, record))
         @if let Some(step) = span.filter(|step| !step.calls.is_empty()) { (calls(shown, step)) }
         @if let Some(step) = span { (inside(shown, step)) }
         @if let Some(close) = &shown.close {
             p class="pages" {
-                a class="button" href=(shown.view.page) { "All of it" }
+                a class="button" href=[&shown.view.page] { "All of it" }
                 a href=(close) { "Close" }
             }
         }
@@ -195,9 +252,9 @@ fn outputs(shown: &StepPanel<'_>) -> Markup {
 
 /// The fields of an output, each with a link to where it came from.
 fn fields(shown: &StepPanel<'_>, output: &str) -> Markup {
-    let value = Payload::of(output);
-    let entries = match value.kind() {
-        PayloadType::Object => value.entries(),
+    let fields = Payload::of(output);
+    let entries = match fields.kind() {
+        PayloadType::Object => fields.entries(),
         _ => Vec::new(),
     };
     let left_out = entries.len().saturating_sub(MAX_ROWS);
@@ -208,12 +265,12 @@ fn fields(shown: &StepPanel<'_>, output: &str) -> Markup {
         } @else {
             table class="fields" {
                 tbody {
-                    @for (name, value) in entries.iter().take(MAX_ROWS) {
+                    @for (name, field) in entries.iter().take(MAX_ROWS) {
                         @let path = field_path(&whole, name);
                         tr {
                             th scope="row" { (Verbatim(name)) }
-                            td { (shown.view.of_envelope(&path, value.json())) }
-                            td class="number" { a href=(why(shown, "of", &path)) { "why" } }
+                            td { (shown.view.of_envelope(&path, field.json())) }
+                            @if let Some(why) = why(shown, "of", &path) { td class="number" { a href=(why) { "why" } } }
                         }
                     }
                 }
@@ -226,10 +283,10 @@ fn fields(shown: &StepPanel<'_>, output: &str) -> Markup {
     }
 }
 
-fn why(shown: &StepPanel<'_>, name: &str, value: &str) -> String {
+fn why(shown: &StepPanel<'_>, name: &str, asked: &str) -> Option<String> {
     let run = segment(root_of(&shown.run.run_id));
-    let query = query(&[(name, value)]);
-    shown.place.link(&format!("runs/{run}/why{query}"))
+    let query = query(&[(name, asked)]);
+    shown.place.page(&format!("runs/{run}/why{query}"))
 }
 
 /// Links to where the output came from, and to why there is none.
@@ -243,10 +300,10 @@ fn reasons(shown: &StepPanel<'_>, span: Option<&StepSpan>) -> Markup {
         _ => Some("Why it is not complete"),
     };
     html! {
-        @if content.output.is_some() {
-            p { a href=(why(shown, "of", &format!("step.{path}"))) { "Where the output came from" } }
+        @if let Some(why) = why(shown, "of", &format!("step.{path}")).filter(|_| content.output.is_some()) {
+            p { a href=(why) { "Where the output came from" } }
         }
-        @if let Some(words) = words { p { a href=(why(shown, "not", path)) { (words) } } }
+        @if let Some((words, why)) = words.zip(why(shown, "not", path)) { p { a href=(why) { (words) } } }
     }
 }
 
@@ -262,7 +319,7 @@ fn inputs(shown: &StepPanel<'_>, inputs: &[StepInputView]) -> Markup {
                         tr {
                             th scope="row" { (Verbatim(&input.name)) }
                             td {
-                                @if let Some(value) = &input.value { (shown.view.placed(value)) }
+                                @if let Some(given) = &input.value { (shown.view.placed(given)) }
                                 p class="origin" { (source(shown, &input.source)) }
                             }
                         }
@@ -279,7 +336,7 @@ fn source(shown: &StepPanel<'_>, source: &InputSource) -> Markup {
         @match source {
             InputSource::Place { frame: seq, words, of } => {
                 @match of {
-                    Some(of) => a href=(why(shown, "of", of)) { (Verbatim(words)) },
+                    Some(of) => a href=[why(shown, "of", of)] { (Verbatim(words)) },
                     None => (Verbatim(beginning(words, MAX_ROWS).0)),
                 }
                 " · frame " (frame(shown, *seq))
@@ -291,6 +348,31 @@ fn source(shown: &StepPanel<'_>, source: &InputSource) -> Markup {
                 @if from.len() > 12 { " and " (from.len() - 12) " more" }
             }
             InputSource::Template(template) => { "with a secret: " code { (Verbatim(beginning(template, MAX_ROWS).0)) } }
+        }
+    }
+}
+
+/// A request of a webhook, and its response.
+fn sending_of(shown: &StepPanel<'_>, sending: &WebhookSending) -> Markup {
+    let request = &sending.request;
+    html! {
+        article class="turn user" {
+            header {
+                span class="role" { (request.method) " " span class="id" { (Verbatim(request.url.as_deref().unwrap_or_default())) } }
+                span class="meta" {
+                    @if let Some(bytes) = request.body_bytes { (size(bytes)) " · " }
+                    "frame " (frame(shown, sending.frame))
+                }
+            }
+            p class="dim" { (request.headers.join(", ")) }
+            @if let Some(problem) = &request.problem { p class="error" { (Verbatim(problem)) } }
+            @if let Some(body) = &request.body { div class="value" { (value(body.as_str())) } }
+        }
+        @if let Some((seq, words)) = &sending.end {
+            article class="turn tool" {
+                header { span class="role" { (Verbatim(words)) } span class="meta" { "frame " (frame(shown, *seq)) } }
+                @if let Some(response) = &sending.response { (shown.view.placed(response)) }
+            }
         }
     }
 }
@@ -309,7 +391,7 @@ fn decision(shown: &StepPanel<'_>, request: &PersonRequest) -> Markup {
         }
         @match request.status() {
             ApprovalStatus::Pending => p class="decision" {
-                a href=(shown.place.link("inbox")) { "waits for people" } " since " (moment(asked))
+                a href=[shown.place.page("inbox")] { "waits for people" } " since " (moment(asked))
                 span class="dim" { " (" (Verbatim(request.about())) ", frame " (frame(shown, request.request())) ")" }
             },
             ApprovalStatus::Timeout => p class="decision" { "no decision in time " span class="dim" { "(" (Verbatim(request.about())) ")" } },
@@ -397,14 +479,15 @@ fn about(shown: &StepPanel<'_>, step: &StepSpan) -> Markup {
 
 /// A link to a frame of the run.
 fn frame(shown: &StepPanel<'_>, seq: u64) -> Markup {
-    html! { a href=(frame_link(shown.place, root_of(&shown.run.run_id), seq)) { (seq) } }
+    html! { a href=[own_frame_link(shown.place, &shown.run.run_id, seq)] { (seq) } }
 }
 
-/// The items and the children of a step.
+/// The items and the children of a step; in a file, they follow it.
 fn inside(shown: &StepPanel<'_>, step: &StepSpan) -> Markup {
     let run = &shown.run.run_id;
+    let is_page = shown.is_page() && !shown.place.is_file();
     html! {
-        @if shown.is_page() && !(step.items.is_empty() && step.folded.is_none()) {
+        @if is_page && !(step.items.is_empty() && step.folded.is_none()) {
             h3 { "Items" }
             p class="items" {
                 @for item in step.items.iter().take(MAX_ROWS) {
@@ -422,7 +505,7 @@ fn inside(shown: &StepPanel<'_>, step: &StepSpan) -> Markup {
                 }
             }
         }
-        @if shown.is_page() && !step.children.is_empty() {
+        @if is_page && !step.children.is_empty() {
             h3 { "Runs inside it" }
             @for child in step.children.iter().take(MAX_ROWS) {
                 p {

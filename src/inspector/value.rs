@@ -35,8 +35,8 @@ pub(crate) struct ValueView<'p> {
     pub(crate) place: PagePlace,
     /// The run.
     pub(crate) run_id: &'p str,
-    /// The address of the page that shows a value whole.
-    pub(crate) page: String,
+    /// The address of the page that shows a value whole; none in a file.
+    pub(crate) page: Option<String>,
     /// The name of the value that is wanted whole.
     pub(crate) all: &'p str,
     /// The most characters of any other.
@@ -86,7 +86,8 @@ impl ValueView<'_> {
         let found = Payload::of(value.json);
         let shown = tree(found, 0, &mut room);
         let is_cut = room.is_cut;
-        let all = format!("{}{}#all", self.page, query(&[("all", &value.name)]));
+        let page = self.page.as_deref();
+        let all = page.map(|page| format!("{page}{}#all", query(&[("all", &value.name)])));
         let run = segment(root_of(self.run_id));
         let download = |form: &str| {
             let to = format!("../runs/{run}/payload{}&download={form}", value.query);
@@ -98,9 +99,11 @@ impl ValueView<'_> {
                 p class="cut" {
                     @if is_cut { "Cut: the first " (counted(most as u64, "character")) " of " (size(value.json.len())) ". " }
                     @else { "All of it, " (size(value.json.len())) ". " }
-                    @if !is_wanted { a href=(all) { "All" } " · " }
-                    a href=(download("json")) download { "Download" }
-                    @if found.kind() == PayloadType::String { " · " a href=(download("text")) download { "as text" } }
+                    @if let Some(all) = all {
+                        @if !is_wanted { a href=(all) { "All" } " · " }
+                        a href=(download("json")) download { "Download" }
+                        @if found.kind() == PayloadType::String { " · " a href=(download("text")) download { "as text" } }
+                    }
                 }
             }
         }
@@ -181,7 +184,7 @@ mod tests {
         ValueView {
             place: PagePlace::BELOW,
             run_id: "run_1/call",
-            page: "page".to_owned(),
+            page: Some("page".to_owned()),
             all,
             most: 100,
         }

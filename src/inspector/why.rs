@@ -6,7 +6,7 @@ use ktsu_history::why_not::{Reason, WhyNot};
 use maud::{Markup, html};
 
 use crate::frame::{
-    PagePlace, RunTab, Section, SignedIn, frame_link, page, query, root_of, run_tabs, segment,
+    PagePlace, RunTab, Section, SignedIn, own_frame_link, page, query, root_of, run_tabs, segment,
 };
 use crate::text::{Verbatim, beginning};
 use crate::units::counted;
@@ -60,6 +60,24 @@ pub enum WhyAnswer {
 
 const PLACE: PagePlace = PagePlace::WITHIN;
 
+/// Where reasons are shown: the place of the page, and the run.
+#[derive(Clone, Copy)]
+pub(crate) struct WhyPlace<'p> {
+    /// The place of the page.
+    pub(crate) place: PagePlace,
+    /// The run, the branch, or the inline child as `R/call`.
+    pub(crate) run_id: &'p str,
+}
+
+impl WhyPage {
+    fn place(&self) -> WhyPlace<'_> {
+        WhyPlace {
+            place: PLACE,
+            run_id: &self.run_id,
+        }
+    }
+}
+
 /// The page of reasons.
 pub fn why_page(shown: &WhyPage) -> String {
     let body = html! {
@@ -79,8 +97,8 @@ pub fn why_page(shown: &WhyPage) -> String {
                     code { "step.triage.priority" } " or " code { "output" }
                     "; or why a step did not run or is not complete, by its name."
                 },
-                Some(WhyAnswer::Origin(answer)) => (origin(shown, answer)),
-                Some(WhyAnswer::WhyNot(why)) => (why_not(shown, why)),
+                Some(WhyAnswer::Origin(answer)) => (origin(shown.place(), answer)),
+                Some(WhyAnswer::WhyNot(why)) => (why_not(shown.place(), why)),
                 Some(WhyAnswer::NotFound { words, near, there }) => (not_found(shown, words, near.as_deref(), there)),
                 Some(WhyAnswer::TooLarge { words, hint }) => {
                     p class="error" { (Verbatim(words)) }
@@ -111,7 +129,8 @@ fn forms(shown: &WhyPage) -> Markup {
     }
 }
 
-fn origin(shown: &WhyPage, answer: &ProvenanceAnswer) -> Markup {
+/// Where a value came from.
+pub(crate) fn origin(shown: WhyPlace<'_>, answer: &ProvenanceAnswer) -> Markup {
     let value = answer.value.to_string();
     let (value, left_out) = beginning(&value, MAX_VALUE);
     html! {
@@ -170,7 +189,7 @@ fn parts(rows: Vec<AnswerRow<'_>>) -> Vec<AnswerPart<'_>> {
     parts
 }
 
-fn answer_row(shown: &WhyPage, row: &AnswerRow<'_>) -> Markup {
+fn answer_row(shown: WhyPlace<'_>, row: &AnswerRow<'_>) -> Markup {
     html! {
         @match row {
             AnswerRow::Hop(one) => (hop(shown, one)),
@@ -181,7 +200,7 @@ fn answer_row(shown: &WhyPage, row: &AnswerRow<'_>) -> Markup {
 }
 
 /// A step between the value and its origins: its frame, its step, and what it did in the words of the definition.
-fn hop(shown: &WhyPage, hop: &Hop) -> Markup {
+fn hop(shown: WhyPlace<'_>, hop: &Hop) -> Markup {
     let (words, left_out) = beginning(&hop.text, MAX_WORDS);
     html! {
         tr {
@@ -202,7 +221,7 @@ fn hop(shown: &WhyPage, hop: &Hop) -> Markup {
 }
 
 /// A recorded value: its frame, its name, and itself.
-fn place(shown: &WhyPage, one: &ValueOrigin) -> Markup {
+fn place(shown: WhyPlace<'_>, one: &ValueOrigin) -> Markup {
     let value = one.value.to_string();
     let (value, left_out) = beginning(&value, MAX_WORDS);
     html! {
@@ -225,9 +244,16 @@ fn cut(left_out: usize) -> Markup {
     }
 }
 
-fn why_not(shown: &WhyPage, why: &WhyNot) -> Markup {
+fn why_not(shown: WhyPlace<'_>, why: &WhyNot) -> Markup {
     html! {
         h2 { (step(shown, &why.step)) " " (verb_of(why)) (Verbatim(&why.status)) }
+        (reasons(shown, why))
+    }
+}
+
+/// Why a step is in its state.
+pub(crate) fn reasons(shown: WhyPlace<'_>, why: &WhyNot) -> Markup {
+    html! {
         table class="why" {
             thead {
                 tr {
@@ -241,7 +267,7 @@ fn why_not(shown: &WhyPage, why: &WhyNot) -> Markup {
     }
 }
 
-fn reason_rows(shown: &WhyPage, reason: &Reason) -> Markup {
+fn reason_rows(shown: WhyPlace<'_>, reason: &Reason) -> Markup {
     html! {
         tr {
             td class="number" { @if let Some(seq) = reason.frame { (frame(shown, seq)) } }
@@ -253,19 +279,19 @@ fn reason_rows(shown: &WhyPage, reason: &Reason) -> Markup {
 }
 
 /// A link to a frame of the run.
-fn frame(shown: &WhyPage, seq: u64) -> Markup {
-    html! { a href=(frame_link(PLACE, root_of(&shown.run_id), seq)) { (seq) } }
+fn frame(shown: WhyPlace<'_>, seq: u64) -> Markup {
+    html! { a href=[own_frame_link(shown.place, shown.run_id, seq)] { (seq) } }
 }
 
 /// A link to a step of the run; nothing for the run itself.
-fn step(shown: &WhyPage, path: &str) -> Markup {
+fn step(shown: WhyPlace<'_>, path: &str) -> Markup {
     let to = format!(
         "runs/{}{}",
-        segment(root_of(&shown.run_id)),
+        segment(root_of(shown.run_id)),
         query(&[("step", path)])
     );
     html! {
-        @if !path.is_empty() { a href=(PLACE.link(&to)) { (Verbatim(path)) } }
+        @if !path.is_empty() { a href=[shown.place.page(&to)] { (Verbatim(path)) } }
     }
 }
 

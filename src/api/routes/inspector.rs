@@ -16,12 +16,12 @@ use axum::extract::{Path, State};
 use axum::http::{Method, header};
 use axum::response::{IntoResponse as _, Response};
 use ktsu_inspector::timeline::TimelineView;
-use ktsu_inspector::{InboxPage, Permissions, RunPage, SignedIn};
+use ktsu_inspector::{InboxPage, Permissions, RunPage, SignedIn, error_in_words};
 use ktsu_projections::step_name::scoped_run;
 use serde_json::Value;
 
 pub(super) use self::shown::answer;
-use self::shown::{closed, in_words, shown_step};
+use self::shown::{closed, shown_step};
 use super::parameter::{Parameter, ParameterKind};
 use super::policy;
 use super::query::{NoParameters, Query, QueryParameters, RawQuery};
@@ -150,7 +150,7 @@ pub(super) async fn run(
                     run: skeleton::skeleton(&fold, &frames, &run.scope, items)?,
                     step: selected.and_then(|path| shown_step(&fold, &frames, path, closed)),
                     view,
-                    error: envelope.error.as_ref().map(in_words),
+                    error: envelope.error.as_ref().map(error_in_words),
                     output: envelope.output.map(|output| pretty(&output.to_value())),
                 };
                 Some(ktsu_inspector::run_page(&shown))

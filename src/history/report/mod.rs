@@ -5,7 +5,6 @@ mod mermaid;
 mod world_graph;
 mod world_page;
 
-pub use html::{HtmlText, page, row};
 pub use mermaid::flowchart;
 pub use world_graph::{GraphFormat, world_graph};
 pub use world_page::world_page;

@@ -224,7 +224,15 @@ pub(super) fn of(
 ) -> Vec<TaskConversation> {
     let mut fold = ConversationFold {
         frames,
-        calls: calls.calls().iter().map(|call| (call.key, call)).collect(),
+        calls: calls
+            .calls()
+            .iter()
+            .filter(|call| {
+                own.binary_search_by_key(&call.key.0, |frame| frame.seq)
+                    .is_ok()
+            })
+            .map(|call| (call.key, call))
+            .collect(),
         lineage,
         tasks: Vec::new(),
     };

@@ -1,12 +1,14 @@
 //! What a step was given, and from where.
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
 
 use ktsu_ledger::event::{ItemEvent, Reference, StepEvent, StepInput};
 use ktsu_ledger::{CanonicalJson, Event, Frame};
 use ktsu_projections::envelope::EnvelopeFold;
 use ktsu_projections::lineage::item_name;
 use ktsu_projections::step_name::path_in;
+use serde_json::Value;
 
 use super::placed::{PlacedValue, frame_at};
 use crate::provenance::{dotted, pointer_of};
@@ -48,8 +50,45 @@ impl StepInputView {
     }
 }
 
+/// Lists and objects that were read last: the items of a fan-out have their values in the same one.
+#[derive(Default)]
+pub(super) struct ReadValues(RefCell<HashMap<(u64, String), Option<Value>>>);
+
+/// The most of them that are kept.
+const MAX_KEPT: usize = 8;
+
+impl ReadValues {
+    /// The value at a place, from the list or the object around it where that is kept.
+    fn value_at(&self, fold: &EnvelopeFold, place: &Reference) -> Option<Value> {
+        let direct = || fold.state().value_at(place);
+        let Some((around, last)) = place.path.rsplit_once('/') else {
+            return direct();
+        };
+        let mut kept = self.0.borrow_mut();
+        let key = (place.frame, around.to_owned());
+        if kept.len() >= MAX_KEPT && !kept.contains_key(&key) {
+            kept.clear();
+        }
+        let around = kept.entry(key).or_insert_with_key(|(frame, path)| {
+            fold.state().value_at(&Reference {
+                frame: *frame,
+                path: path.clone(),
+            })
+        });
+        let found = around
+            .as_ref()
+            .and_then(|around| around.pointer(&format!("/{last}")));
+        found.cloned().or_else(direct)
+    }
+}
+
 /// The inputs with which a step or an item began last.
-pub(super) fn of(fold: &EnvelopeFold, frames: &[Frame], own: &[&Frame]) -> Vec<StepInputView> {
+pub(super) fn of(
+    fold: &EnvelopeFold,
+    frames: &[Frame],
+    own: &[&Frame],
+    values: &ReadValues,
+) -> Vec<StepInputView> {
     let begun = own
         .iter()
         .rev()
@@ -65,9 +104,8 @@ pub(super) fn of(fold: &EnvelopeFold, frames: &[Frame], own: &[&Frame]) -> Vec<S
             StepInput::Template(template) => InputSource::Template(template.clone()),
         },
         value: match one {
-            StepInput::Ref(place) => fold
-                .state()
-                .value_at(place)
+            StepInput::Ref(place) => values
+                .value_at(fold, place)
                 .and_then(|value| CanonicalJson::from_value(&value).ok())
                 .map(|value| PlacedValue::new(place.frame, format!("/data{}", place.path), &value)),
             StepInput::Value { value, .. } => {

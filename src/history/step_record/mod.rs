@@ -7,6 +7,10 @@
 mod conversation;
 mod inputs;
 mod placed;
+mod sending;
+
+use std::cell::OnceCell;
+use std::collections::{BTreeMap, HashMap};
 
 use ktsu_ledger::event::{ItemEvent, StepEvent, Verdict};
 use ktsu_ledger::{CanonicalJson, Event, Frame};
@@ -16,12 +20,17 @@ use ktsu_projections::envelope::EnvelopeFold;
 use ktsu_projections::life::reserved::CONFIDENCE;
 use ktsu_projections::lineage::item_name;
 use ktsu_projections::person_requests::{self, PersonRequest};
+use ktsu_projections::step_name::path_in;
+
+use crate::frame_page::MAX_BYTES;
+use crate::webhooks::{self, WebhookRequest};
 
 pub use self::conversation::{
     AskedTool, ConversationEntry, ModelExchange, ResultBlock, TaskConversation, ToolOutput,
 };
 pub use self::inputs::{InputSource, StepInputView};
 pub use self::placed::PlacedValue;
+pub use self::sending::WebhookSending;
 
 /// The step or the item that a record is about.
 #[derive(Debug, Clone, Copy)]
@@ -35,12 +44,13 @@ pub struct StepPlace<'a> {
 }
 
 impl StepPlace<'_> {
-    fn has(&self, frame: &Frame) -> bool {
-        frame.scope == self.scope && frame.event.task() == Some((self.step, self.item))
-    }
-
     fn name(&self) -> String {
         item_name(self.step, self.item)
+    }
+
+    /// Its path from the run: `call/inner`, `classify.8`.
+    pub fn path(&self) -> String {
+        path_in(self.scope, &self.name())
     }
 }
 
@@ -63,6 +73,8 @@ pub struct StepRecord {
     pub stripped: Vec<String>,
     /// What people were asked about it, in order.
     pub requests: Vec<PersonRequest>,
+    /// The requests that it sent to an endpoint, in order.
+    pub sendings: Vec<WebhookSending>,
 }
 
 /// A check of an output against its schema.
@@ -100,21 +112,57 @@ impl ReservedVerdict {
     }
 }
 
-impl StepRecord {
+/// The records of the steps of a run: what all of them need is made once.
+pub struct StepRecords<'f> {
+    fold: &'f EnvelopeFold,
+    frames: &'f [Frame],
+    lineage: Lineage,
+    calls: CallHistory,
+    requests: Vec<PersonRequest>,
+    /// The frames about each step or item, by scope, step and item.
+    own: HashMap<(&'f str, &'f str, Option<u32>), Vec<&'f Frame>>,
+    webhooks: OnceCell<BTreeMap<u64, WebhookRequest>>,
+    values: inputs::ReadValues,
+}
+
+impl<'f> StepRecords<'f> {
+    /// Those of a run; `fold` is that of its frames.
+    pub fn new(fold: &'f EnvelopeFold, frames: &'f [Frame]) -> Self {
+        let mut own: HashMap<_, Vec<&Frame>> = HashMap::new();
+        for frame in frames {
+            if let Some((step, item)) = frame.event.task() {
+                let key = (frame.scope.as_str(), step, item);
+                own.entry(key).or_default().push(frame);
+            }
+        }
+        Self {
+            fold,
+            frames,
+            lineage: Lineage::from_frames(frames),
+            calls: CallHistory::fold(frames),
+            requests: person_requests::requests(frames),
+            own,
+            webhooks: OnceCell::new(),
+            values: inputs::ReadValues::default(),
+        }
+    }
+
     /// The record of a step or an item.
-    pub fn of(fold: &EnvelopeFold, frames: &[Frame], place: StepPlace<'_>) -> Self {
-        let lineage = Lineage::from_frames(frames);
-        let calls = CallHistory::fold(frames);
-        let own: Vec<&Frame> = frames.iter().filter(|frame| place.has(frame)).collect();
-        let mut record = Self {
-            inputs: inputs::of(fold, frames, &own),
-            tasks: conversation::of(frames, &own, &calls, &lineage),
-            requests: person_requests::requests(frames)
-                .into_iter()
-                .filter(|one| one.scope() == place.scope && one.step_id() == place.name())
+    pub fn record(&self, place: StepPlace<'_>) -> StepRecord {
+        let own = self.own.get(&(place.scope, place.step, place.item));
+        let own = own.map_or(&[][..], Vec::as_slice);
+        let requests = self.requests.iter();
+        let name = place.name();
+        let mut record = StepRecord {
+            inputs: inputs::of(self.fold, self.frames, own, &self.values),
+            tasks: conversation::of(self.frames, own, &self.calls, &self.lineage),
+            requests: requests
+                .filter(|one| one.scope() == place.scope && one.step_id() == name)
+                .cloned()
                 .collect(),
-            threshold_millionths: threshold(fold, place),
-            ..Self::default()
+            threshold_millionths: threshold(self.fold, place),
+            sendings: sending::of(own, || self.webhooks()),
+            ..StepRecord::default()
         };
         for frame in own {
             record.take(frame);
@@ -122,6 +170,27 @@ impl StepRecord {
         record
     }
 
+    /// The frames of the run, each with what it follows from.
+    pub fn lineage(&self) -> &Lineage {
+        &self.lineage
+    }
+
+    /// The steps and items that frames are about, in the order of their first frames.
+    pub fn places(&self) -> Vec<StepPlace<'f>> {
+        let mut places: Vec<_> = self.own.iter().collect();
+        places.sort_by_key(|(_, own)| own.first().map(|frame| frame.seq));
+        let places = places.into_iter().map(|(key, _)| *key);
+        let places = places.map(|(scope, step, item)| StepPlace { scope, step, item });
+        places.collect()
+    }
+
+    fn webhooks(&self) -> &BTreeMap<u64, WebhookRequest> {
+        let requests = || webhooks::requests(self.frames, |_| true, MAX_BYTES);
+        self.webhooks.get_or_init(requests)
+    }
+}
+
+impl StepRecord {
     fn take(&mut self, frame: &Frame) {
         if let Some(finished) = frame.event.finished() {
             self.reserved.clear();
@@ -177,6 +246,9 @@ impl StepRecord {
         }
         if let Some(raw) = &mut self.raw {
             raw.json = None;
+        }
+        for sending in &mut self.sendings {
+            sending.close();
         }
         self
     }

@@ -48,6 +48,7 @@ use serde_json::json;
 
 use crate::support::{KitDir, Lab};
 use describe::Described;
+pub(crate) use pages::TAGS;
 
 /// Workflows that between them reach every route.
 fn kit() -> KitDir {

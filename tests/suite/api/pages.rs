@@ -25,7 +25,7 @@ pub(super) const HOSTILE: [&str; 8] = [
 ];
 
 /// The elements that pages have.
-const TAGS: [&str; 53] = [
+pub(crate) const TAGS: [&str; 53] = [
     "script", "article", "!DOCTYPE", "a", "aside", "body", "button", "code", "dd", "div", "dl",
     "dt", "footer", "form", "h1", "h2", "h3", "head", "header", "html", "input", "label", "link",
     "main", "meta", "nav", "option", "p", "pre", "rect", "section", "select", "span", "svg",

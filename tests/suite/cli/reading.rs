@@ -109,7 +109,11 @@ fn requests_of(desk: &Desk, run: &str) {
     desk.ktsu(&["trace", run, "--html", page.to_str().unwrap()])
         .is(0);
     let page = std::fs::read_to_string(page).unwrap();
-    assert!(page.contains(&format!("hand_over sends POST {url}")));
+    let sent = format!("POST <span class=\"id\">{url}</span>");
+    assert!(
+        page.contains(&sent) && page.contains("status 200"),
+        "{page}"
+    );
 }
 
 #[test]
