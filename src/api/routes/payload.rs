@@ -54,8 +54,10 @@ enum Download {
 }
 
 /// Parameters that ask for different values: one of them at the most is given.
+#[cfg(test)]
 pub(super) const EXCLUSIVE: [&str; 2] = ["path", "frame"];
 /// A parameter, and the one it requires.
+#[cfg(test)]
 pub(super) const REQUIRED_TOGETHER: (&str, &str) = ("at", "frame");
 
 impl QueryParameters for PayloadQuery {

@@ -4,7 +4,6 @@
 //! a test checks the table against the routes.
 
 use axum::http::Method;
-use serde_json::{Value, json};
 
 use ktsu_environment::principals::PrincipalRole;
 use ktsu_environment::principals::PrincipalRole::{
@@ -156,19 +155,6 @@ pub fn methods(path: &str) -> String {
         other => other,
     });
     names.collect::<Vec<_>>().join(", ")
-}
-
-/// Adds to the description which routes need a token.
-pub(super) fn describe(document: &mut Value) {
-    document["components"]["securitySchemes"] =
-        json!({"principal": {"type": "http", "scheme": "bearer"}});
-    for (method, path, policy) in TABLE {
-        if let AccessPolicy::Roles(roles) = policy {
-            let roles: Vec<_> = roles.iter().map(|role| role.as_str()).collect();
-            document["paths"][path][method.to_lowercase()]["security"] =
-                json!([{"principal": roles}]);
-        }
-    }
 }
 
 #[cfg(test)]

@@ -33,10 +33,12 @@ pub(super) struct TraceQuery {
 }
 
 /// Parameters that ask for different things: one of them at the most is given.
+#[cfg(test)]
 pub(super) const EXCLUSIVE: [&str; 3] = ["frame", "of", "why_not"];
 /// Parameters that choose from the tree, which none of those gives.
 pub(super) const TREE_PARAMETERS: [&str; 2] = ["step", "type"];
 /// A parameter, and the one it requires.
+#[cfg(test)]
 pub(super) const REQUIRED_TOGETHER: (&str, &str) = ("direction", "frame");
 
 impl QueryParameters for TraceQuery {

@@ -28,6 +28,7 @@ pub(in crate::routes) enum WhyQuery {
 }
 
 /// Parameters that ask for different things: one of them at the most is given.
+#[cfg(test)]
 pub(in crate::routes) const EXCLUSIVE: [&str; 2] = ["of", "not"];
 
 impl QueryParameters for WhyQuery {
