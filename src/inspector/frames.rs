@@ -63,6 +63,9 @@ pub fn frames_page(shown: &FramesPage) -> String {
         @else if shown.window.rows.is_empty() { (empty(shown)) } @else { (frame_table(&shown.list())) }
         @if shown.found.words.is_empty() { (pages(shown)) }
     };
+    // A larger run is not read again at each change.
+    let live = (shown.window.total <= MAX_ROWS as u64).then(|| root_of(&shown.run_id));
+    let list = html! { div data-live=[live] data-part="frames" { (list) } };
     let body = html! {
         (head(shown))
         @match (wanted.frame, opened) {
@@ -102,7 +105,7 @@ fn head(shown: &FramesPage) -> Markup {
             (run_tabs(PLACE, &shown.run_id, RunTab::Frames))
             (filter(shown))
             @if shown.closed.is_none() { (search_form(&shown.found)) }
-            p { (extent(shown)) }
+            p data-part="extent" { (extent(shown)) }
             @if let Some(damage) = &window.damage {
                 p class="note error" role="alert" { (Verbatim(damage)) "; later frames may be missing here. See " code { "ktsu verify" } "." }
             }

@@ -6,7 +6,9 @@ use std::fmt::Write as _;
 use ktsu_history::skeleton::RunSkeleton;
 use maud::{Markup, html};
 
-use crate::frame::{PagePlace, RunTab, Section, SignedIn, anchor, page, query, run_tabs, segment};
+use crate::frame::{
+    PagePlace, RunTab, Section, SignedIn, anchor, page, query, root_of, run_tabs, segment,
+};
 use crate::graph::{GraphDrawing, GraphLine, GraphMark, GraphNode, GraphView, draw};
 use crate::graph_words::that_fits;
 use crate::status::badge;
@@ -39,6 +41,7 @@ pub fn graph_page(shown: &GraphPage) -> String {
         (graph(shown, &drawing))
         (list(shown, &drawing))
     };
+    let whole = html! { div data-part="graph" { (whole) } };
     let body = html! {
         (head(shown))
         @match &shown.view.selected {
@@ -46,7 +49,7 @@ pub fn graph_page(shown: &GraphPage) -> String {
             Some(path) => {
                 div class="columns" {
                     section aria-label="Graph" { (whole) }
-                    aside class="kept" aria-label="Details" { (details(shown, &drawing, path)) }
+                    aside class="kept" data-part="details" aria-label="Details" { (details(shown, &drawing, path)) }
                 }
             }
         }
@@ -63,7 +66,7 @@ pub fn graph_page(shown: &GraphPage) -> String {
 fn head(shown: &GraphPage) -> Markup {
     let run = &shown.run;
     html! {
-        div class="head" {
+        div class="head" data-live=(root_of(&run.run_id)) data-part="head" {
             p class="crumbs" {
                 a href=(PLACE.link("runs")) { "Runs" } " / "
                 a href=(PLACE.link(&format!("runs{}", query(&[("workflow", &run.workflow)])))) {

@@ -3,7 +3,7 @@
 use ktsu_history::skeleton::RunSkeleton;
 use maud::html;
 
-use crate::frame::{PagePlace, RunTab, Section, SignedIn, page, query, run_tabs, segment};
+use crate::frame::{PagePlace, RunTab, Section, SignedIn, page, query, root_of, run_tabs, segment};
 use crate::status::badge;
 use crate::step_panel::{ShownStep, StepPanel, step_panel};
 use crate::text::Verbatim;
@@ -33,7 +33,7 @@ pub fn step_page(shown: &StepPage) -> String {
     let span = panel.span();
     let at = PLACE.link(&format!("runs/{}", segment(&run.run_id)));
     let body = html! {
-        div class="head" {
+        div class="head" data-live=(root_of(&run.run_id)) data-part="head" {
             p class="crumbs" {
                 a href=(PLACE.link("runs")) { "Runs" } " / "
                 a href=(at) { (Verbatim(&run.workflow)) " " span class="id" { (Verbatim(&run.run_id)) } }
@@ -64,7 +64,7 @@ pub fn step_page(shown: &StepPage) -> String {
                 }
             }
         }
-        section class="step" aria-label="Step" { (step_panel(&panel)) }
+        section class="step" data-part="step" aria-label="Step" { (step_panel(&panel)) }
     };
     page(
         PLACE,

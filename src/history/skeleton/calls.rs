@@ -1,6 +1,6 @@
 //! The calls of a run and its questions to people, as times.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 
 use ktsu_ledger::{Frame, Timestamp};
 use ktsu_projections::Lineage;
@@ -128,13 +128,13 @@ impl CallSpanKind {
 }
 
 /// The calls of a run, by scope and by step or item, in the order of their frames.
-pub(super) struct SpanMap(BTreeMap<(String, String), Vec<CallSpan>>);
+pub(super) struct SpanMap(HashMap<(String, String), Vec<CallSpan>>);
 
 impl SpanMap {
     pub(super) fn of(frames: &[Frame], lineage: &Lineage) -> Self {
         let start = frames.first().map(|first| first.at).unwrap_or_default();
         let clock = SpanClock { frames, start };
-        let mut map = Self(BTreeMap::new());
+        let mut map = Self(HashMap::new());
         for frame in frames {
             map.extend(frame, clock.model(lineage, frame));
             map.extend(frame, clock.webhook(lineage, frame));
@@ -352,7 +352,7 @@ mod tests {
         let most = MAX_CALLS as u64;
         let spans: Vec<CallSpan> = (0..most + 3).map(span).collect();
         let key = (String::new(), "s".to_owned());
-        let map = SpanMap(BTreeMap::from([(key, spans)]));
+        let map = SpanMap(HashMap::from([(key, spans)]));
         let (shown, earlier) = map.of_step("", "s", Some(9_999));
         assert_eq!((shown.len(), earlier), (MAX_CALLS, 3));
         assert_eq!(shown.first().map(|span| span.frame), Some(3));

@@ -6,7 +6,7 @@
 
 mod calls;
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 
 use ktsu_ledger::{Frame, Timestamp};
 use ktsu_projections::Lineage;
@@ -196,10 +196,10 @@ pub fn skeleton(
     let first = frames.first()?;
     let envelope = fold.envelope(scope)?;
     let lineage = Lineage::from_frames(frames);
-    let mut begins = BTreeMap::new();
+    let mut begins = HashMap::new();
     for node in lineage.nodes() {
         if let Some(step) = &node.step {
-            let key = (node.scope.clone(), step.clone());
+            let key = (node.scope.as_str(), step.as_str());
             begins.entry(key).or_insert(node.seq);
         }
     }
@@ -268,7 +268,7 @@ struct SkeletonBuilder<'a> {
     fold: &'a EnvelopeFold,
     lineage: &'a Lineage,
     /// The first frame about a step or an item, by scope and name.
-    begins: BTreeMap<(String, String), u64>,
+    begins: HashMap<(&'a str, &'a str), u64>,
     spans: SpanMap,
     start: Timestamp,
     most_items: usize,
@@ -403,8 +403,7 @@ impl SkeletonBuilder<'_> {
 
     /// The first frame about a step or an item.
     fn begin(&self, scope: &str, name: &str) -> Option<u64> {
-        let key = (scope.to_owned(), name.to_owned());
-        self.begins.get(&key).copied()
+        self.begins.get(&(scope, name)).copied()
     }
 
     fn began_ms(&self, frame: Option<u64>) -> Option<u64> {

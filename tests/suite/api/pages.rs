@@ -1,5 +1,7 @@
 //! The pages of the inspector: what they show, and what they never do.
 
+use std::collections::BTreeSet;
+
 use base64::prelude::*;
 use ktsu_evidence::page::verifier_page;
 use serde_json::json;
@@ -208,6 +210,36 @@ pipeline:
     let lab = Lab::new(&kit, &[KEY]).await;
     let api = Described::new(&lab.client).await;
     (kit, lab, api)
+}
+
+/// The script finds in each what changes, and the run whose changes it follows.
+#[tokio::test]
+async fn the_pages_of_a_run_follow_it() {
+    let (_kit, lab, api) = lab().await;
+    let run = lab.client.run("parent", json!({"list": ["a"]})).await;
+    let run = run["run_id"].as_str().unwrap();
+    for page in [
+        run.to_owned(),
+        format!("{run}/graph"),
+        format!("{run}/graph?step=call"),
+        format!("{run}/frames"),
+        format!("{run}/frames?frame=3"),
+        format!("{run}/steps/call"),
+        format!("{run}%2Fcall"),
+        format!("{run}%2Fcall/graph"),
+        format!("{run}%2Fcall/frames"),
+    ] {
+        let text = api.get(&format!("/inspector/runs/{page}")).await.text();
+        let subject = format!("data-live=\"{run}\"");
+        assert_eq!(text.matches(&subject).count(), 1, "{page}: {text}");
+        let parts = text.split("data-part=\"").skip(1);
+        let parts: Vec<&str> = parts.filter_map(|part| part.split('"').next()).collect();
+        let distinct: BTreeSet<&str> = parts.iter().copied().collect();
+        assert!(
+            parts.len() >= 2 && distinct.len() == parts.len(),
+            "{page}: {parts:?}"
+        );
+    }
 }
 
 #[tokio::test]
