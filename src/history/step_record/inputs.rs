@@ -50,35 +50,35 @@ impl StepInputView {
     }
 }
 
-/// Lists and objects that were read last: the items of a fan-out have their values in the same one.
+/// Whole values that were read last: the items of a fan-out have their inputs in the same one.
 #[derive(Default)]
 pub(super) struct ReadValues(RefCell<HashMap<(u64, String), Option<Value>>>);
 
-/// The most of them that are kept.
-const MAX_KEPT: usize = 8;
+/// The most of them that are kept, with the places at which there is none.
+const MAX_KEPT: usize = 32;
 
 impl ReadValues {
-    /// The value at a place, from the list or the object around it where that is kept.
+    /// The value at a place, from the whole value around it where there is one.
     fn value_at(&self, fold: &EnvelopeFold, place: &Reference) -> Option<Value> {
-        let direct = || fold.state().value_at(place);
-        let Some((around, last)) = place.path.rsplit_once('/') else {
-            return direct();
-        };
         let mut kept = self.0.borrow_mut();
-        let key = (place.frame, around.to_owned());
-        if kept.len() >= MAX_KEPT && !kept.contains_key(&key) {
-            kept.clear();
+        let ends = place.path.match_indices('/').map(|(at, _)| at).skip(1);
+        // The parts of a path that lead to a whole value are few, however deep the place is in it.
+        for (around, rest) in ends.take(4).map(|at| place.path.split_at(at)) {
+            let key = (place.frame, around.to_owned());
+            if kept.len() >= MAX_KEPT && !kept.contains_key(&key) {
+                kept.clear();
+            }
+            let whole = kept.entry(key).or_insert_with_key(|(frame, path)| {
+                fold.state().value_at(&Reference {
+                    frame: *frame,
+                    path: path.clone(),
+                })
+            });
+            if let Some(found) = whole.as_ref().and_then(|whole| whole.pointer(rest)) {
+                return Some(found.clone());
+            }
         }
-        let around = kept.entry(key).or_insert_with_key(|(frame, path)| {
-            fold.state().value_at(&Reference {
-                frame: *frame,
-                path: path.clone(),
-            })
-        });
-        let found = around
-            .as_ref()
-            .and_then(|around| around.pointer(&format!("/{last}")));
-        found.cloned().or_else(direct)
+        fold.state().value_at(place)
     }
 }
 
