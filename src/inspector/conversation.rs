@@ -194,3 +194,84 @@ fn result_of(view: &ValueView<'_>, result: &ToolOutput) -> Markup {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::PagePlace;
+    use ktsu_history::step_record::PlacedValue;
+    use ktsu_ledger::event::CallUsage;
+
+    #[test]
+    fn a_reply_says_why_it_was_asked_for_and_a_call_who_decided_about_it() {
+        let view = ValueView {
+            place: PagePlace::BELOW,
+            run_id: "run_1",
+            page: "page".to_owned(),
+            all: "",
+            most: 100,
+        };
+        let arguments = PlacedValue {
+            frame: 4,
+            at: "/data/calls/0".to_owned(),
+            bytes: 2,
+            json: None,
+        };
+        let mut reply = ModelExchange {
+            request: 3,
+            purpose: Purpose::Turn,
+            group: "std".to_owned(),
+            offered: None,
+            frame: Some(4),
+            model: "desk/m".to_owned(),
+            tokens: (7, 9),
+            cost_micro_usd: 0,
+            duration_ms: 5,
+            is_cached: false,
+            repeats: None,
+            attempts: vec![CallAttempt {
+                duration_ms: 2,
+                model: "desk/first".to_owned(),
+                status: "rate_limit".to_owned(),
+                usage: CallUsage::default(),
+            }],
+            error: None,
+            content: None,
+            calls: vec![AskedTool {
+                name: "kv.set".to_owned(),
+                arguments,
+                people: vec!["approved by ada".to_owned()],
+                outcome: "returned".to_owned(),
+                is_failed: false,
+                returned: Some(6),
+            }],
+        };
+        for (purpose, words) in [
+            (Purpose::Repair, "repairs its reply"),
+            (Purpose::Reflect, "reviews its draft"),
+        ] {
+            let plain = reply_of(&view, &reply).into_string();
+            assert!(!plain.contains(words), "{plain}");
+            assert!(
+                plain.contains("desk/first") && plain.contains("rate_limit"),
+                "{plain}"
+            );
+            assert!(
+                plain.contains("approved by ada; returned, frame "),
+                "{plain}"
+            );
+            let asked = ModelExchange {
+                purpose,
+                ..reply.clone()
+            };
+            let shown = reply_of(&view, &asked).into_string();
+            assert!(shown.contains(words), "{shown}");
+        }
+        reply.is_cached = true;
+        let cached = reply_of(&view, &reply).into_string();
+        assert!(
+            cached.contains("no call · ") && !cached.contains("7 + 9"),
+            "{cached}"
+        );
+    }
+}

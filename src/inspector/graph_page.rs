@@ -290,3 +290,27 @@ pub fn open_steps(text: &str) -> BTreeSet<String> {
     let steps = text.split(',').filter(|step| !step.is_empty());
     steps.map(str::to_owned).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_to_a_step_that_has_not_begun_is_dashed() {
+        let line = |is_past, is_near| GraphLine {
+            points: vec![(5, 0), (5, 20)],
+            is_past,
+            is_near,
+        };
+        for (is_past, is_near, class) in [
+            (true, false, "edge"),
+            (false, false, "edge open"),
+            (true, true, "edge near"),
+            (false, true, "edge near open"),
+        ] {
+            let drawn = edge(&line(is_past, is_near)).into_string();
+            let shown = format!("<path class=\"{class}\" d=\"M5 0V20\">");
+            assert!(drawn.contains(&shown), "{drawn}");
+        }
+    }
+}
