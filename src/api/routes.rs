@@ -194,6 +194,7 @@ served! {
     get "/inspector/runs/{id}/frames" inspector::frames::frames;
     get "/inspector/runs/{id}/graph" inspector::graph::graph;
     get "/inspector/runs/{id}/why" inspector::why::why;
+    get "/inspector/runs/{id}/world" inspector::world::world;
     get "/inspector/runs/{id}/steps/{step}" inspector::step::step;
     get "/inspector/diff" inspector::diff::diff;
     get "/inspector/inbox" inspector::inbox;

@@ -14,10 +14,11 @@ use super::table::Rows;
 use super::{Common, Failure, json as shape, text};
 use ktsu_codes::ErrorCode;
 use ktsu_history as history;
-use ktsu_history::report::{GraphFormat, world_graph, world_page};
+use ktsu_history::report::{GraphFormat, world_graph};
 use ktsu_history::world::{
-    self, ObjectView, RecordedWorld, RelationView, WorldReadError, WorldView,
+    self, ObjectView, RecordedWorld, RelationView, WorldPages, WorldReadError, WorldView,
 };
+use ktsu_inspector::world_file;
 use ktsu_opening::find::find_run;
 
 /// What `world` takes.
@@ -92,7 +93,7 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
         let object = find_object(read.world(), id)?;
         let view = read.pages().one(stream.name(), object);
         if let Some(format) = arguments.graph {
-            return Ok(draw(&view, format));
+            return Ok(draw(&view, read.pages(), format));
         }
         return match common.json {
             true => print_json(&view),
@@ -113,7 +114,7 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
         ));
     }
     if let Some(format) = arguments.graph {
-        return Ok(draw(&view, format));
+        return Ok(draw(&view, read.pages(), format));
     }
     match common.json {
         true => print_json(&view),
@@ -121,11 +122,11 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
     }
 }
 
-fn draw(view: &WorldView, format: Format) -> ExitCode {
+fn draw(view: &WorldView, pages: &WorldPages, format: Format) -> ExitCode {
     let graph = match format {
-        Format::Mermaid => world_graph(view, GraphFormat::Mermaid),
-        Format::Dot => world_graph(view, GraphFormat::Dot),
-        Format::Html => world_page(view),
+        Format::Mermaid => world_graph(view, pages.labels(), GraphFormat::Mermaid),
+        Format::Dot => world_graph(view, pages.labels(), GraphFormat::Dot),
+        Format::Html => world_file(view, pages),
     };
     line(&text::clean(&graph));
     ExitCode::SUCCESS

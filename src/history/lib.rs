@@ -44,6 +44,8 @@ pub mod webhooks;
 pub mod why_not;
 pub mod work_meter;
 pub mod world;
+pub mod world_labels;
+pub mod world_moment;
 pub mod world_timeline;
 
 #[cfg(test)]

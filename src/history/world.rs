@@ -1,5 +1,8 @@
 //! The world of a recorded run, as any of its frames left it.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
 use ktsu_ledger::store::StoreError;
 use ktsu_ledger::{CanonicalJson, Frame};
 use ktsu_projections::run::{FoldError, RunState};
@@ -9,9 +12,12 @@ use utoipa::ToSchema;
 
 use super::RunReadError;
 use super::frame_page::PageLimit;
+use super::world_labels::WorldLabels;
 
 /// The most objects and relations on a page.
 pub const MAX_ENTRIES: usize = 10_000;
+/// The most relations of each object that a drawing looks at, on average.
+const RELATIONS_OF_EACH: usize = 20;
 
 /// The reason why a recorded run has no world to show.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -54,7 +60,7 @@ pub struct RecordedWorld<'f> {
 /// A world as it is shown, whole or in parts.
 #[derive(Debug, Clone)]
 pub struct WorldPages {
-    world: World,
+    labels: WorldLabels,
     /// The frame after which it was like this.
     at: u64,
     /// The number of world frames by then.
@@ -128,6 +134,15 @@ pub struct RelationView {
     pub changed: u64,
 }
 
+/// The objects and relations that are wanted.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct WorldFilter {
+    /// Of this type; of any if it is empty.
+    pub kind: String,
+    /// With this text in an id, an end, the type or the data, upper and lower case alike.
+    pub text: String,
+}
+
 /// An entry of a page: objects and relations share one order.
 enum Entry<'w> {
     Object(&'w WorldObject),
@@ -163,7 +178,7 @@ impl<'f> RecordedWorld<'f> {
 
     /// The world.
     pub fn world(&self) -> &World {
-        &self.pages.world
+        self.pages.labels.world()
     }
 
     /// The frame after which it was like this.
@@ -194,8 +209,23 @@ impl WorldPages {
             at: state.next_seq().saturating_sub(1),
             events: responding.activity().events(),
             hash: hash.unwrap_or_else(|| world.hash()),
-            world,
+            labels: WorldLabels::of(state, world),
         })
+    }
+
+    /// The world.
+    pub fn world(&self) -> &World {
+        self.labels.world()
+    }
+
+    /// What its objects are called.
+    pub fn labels(&self) -> &WorldLabels {
+        &self.labels
+    }
+
+    /// The frame after which it was like this.
+    pub fn at(&self) -> u64 {
+        self.at
     }
 
     /// Everything.
@@ -209,8 +239,8 @@ impl WorldPages {
 
     /// The objects or the relations of a type.
     pub fn of_type(&self, run_id: &str, kind: &str) -> WorldView {
-        let objects = self.world.of_type(kind).map(|one| self.object(one));
-        let relations = self.world.relations().into_iter();
+        let objects = self.world().of_type(kind).map(|one| self.object(one));
+        let relations = self.world().relations().into_iter();
         let relations = relations.filter(|one| *one.kind == *kind);
         WorldView {
             objects: objects.collect(),
@@ -221,7 +251,7 @@ impl WorldPages {
 
     /// An object, and the relations that begin or end at it.
     pub fn one(&self, run_id: &str, object: &WorldObject) -> WorldView {
-        let relations = self.world.relations_of(&object.id, None);
+        let relations = self.world().relations_of(&object.id, None);
         WorldView {
             objects: vec![self.object(object)],
             relations: relations.map(|one| self.relation(one)).collect(),
@@ -232,9 +262,23 @@ impl WorldPages {
     /// The objects and relations from a place in the order of creation on, as many as the limit
     /// takes; its `frames` are entries here. At least one is on the page.
     pub fn page(&self, run_id: &str, from: u64, limit: PageLimit) -> WorldView {
+        self.found(run_id, &WorldFilter::default(), from, limit)
+    }
+
+    /// As [`WorldPages::page`], of those that are wanted.
+    pub fn found(
+        &self,
+        run_id: &str,
+        wanted: &WorldFilter,
+        from: u64,
+        limit: PageLimit,
+    ) -> WorldView {
         let mut view = self.empty(run_id);
         let mut bytes = 0usize;
-        for (taken, entry) in self.entries(from).into_iter().enumerate() {
+        let words = wanted.text.to_lowercase();
+        let entries = self.entries(from).into_iter();
+        let entries = entries.filter(|entry| entry.is_like(&wanted.kind, &words));
+        for (taken, entry) in entries.enumerate() {
             bytes = bytes.saturating_add(entry.size());
             if taken > 0 && (taken == limit.frames || bytes > limit.bytes) {
                 view.next = Some(entry.order());
@@ -250,14 +294,74 @@ impl WorldPages {
 
     /// In order of creation.
     fn entries(&self, from: u64) -> Vec<Entry<'_>> {
-        let objects = self.world.objects().into_iter();
+        let objects = self.world().objects().into_iter();
         let objects = objects.map(|one| Entry::Object(one));
-        let relations = self.world.relations().into_iter();
+        let relations = self.world().relations().into_iter();
         let relations = relations.map(|one| Entry::Relation(one));
         let mut entries: Vec<Entry<'_>> = objects.chain(relations).collect();
         entries.retain(|entry| entry.order() >= from);
         entries.sort_unstable_by_key(Entry::order);
         entries
+    }
+
+    /// The part that a drawing of so many objects has room for, with the relations of these: those of a type,
+    /// if one is given; of a large world, an object and what is nearest to it; else what was created first.
+    pub fn sketch(
+        &self,
+        run_id: &str,
+        kind: &str,
+        near: Option<&WorldObject>,
+        most: usize,
+    ) -> WorldView {
+        let world = self.world();
+        let is_large = world.object_count() > most;
+        let objects: Vec<&Arc<WorldObject>> = match near.filter(|_| is_large) {
+            _ if !kind.is_empty() => world.of_type(kind).take(most).collect(),
+            Some(object) => self.around(object, most),
+            None => world.objects().into_iter().take(most).collect(),
+        };
+        let of_objects = objects
+            .iter()
+            .flat_map(|object| world.relations_of(&object.id, None));
+        let of_type = world.relations().into_iter();
+        let of_type = of_type.filter(|one| !kind.is_empty() && *one.kind == *kind);
+        let relations: BTreeMap<u64, &Arc<WorldRelation>> = of_objects
+            .chain(of_type)
+            .map(|one| (one.order, one))
+            .take(most * RELATIONS_OF_EACH)
+            .collect();
+        WorldView {
+            objects: objects.into_iter().map(|one| self.object(one)).collect(),
+            relations: relations
+                .into_values()
+                .map(|one| self.relation(one))
+                .collect(),
+            ..self.empty(run_id)
+        }
+    }
+
+    /// An object, and those that are the fewest relations away from it.
+    fn around<'w>(&'w self, object: &WorldObject, most: usize) -> Vec<&'w Arc<WorldObject>> {
+        let world = self.world();
+        let mut found: Vec<&Arc<WorldObject>> = world.object(&object.id).into_iter().collect();
+        let mut seen: BTreeSet<&str> = found.iter().map(|one| &*one.id).collect();
+        let mut next = 0;
+        while let Some(one) = found.get(next).copied() {
+            next += 1;
+            for relation in world.relations_of(&one.id, None) {
+                for end in [&relation.source_id, &relation.target_id] {
+                    if found.len() == most {
+                        return found;
+                    }
+                    if let Some(object) = world.object(end)
+                        && seen.insert(&object.id)
+                    {
+                        found.push(object);
+                    }
+                }
+            }
+        }
+        found
     }
 
     fn empty(&self, run_id: &str) -> WorldView {
@@ -268,7 +372,7 @@ impl WorldPages {
             events: self.events,
             objects: Vec::new(),
             relations: Vec::new(),
-            context: self.world.context(),
+            context: self.world().context(),
             next: None,
         }
     }
@@ -302,6 +406,24 @@ impl Entry<'_> {
             Self::Object(object) => object.order,
             Self::Relation(relation) => relation.order,
         }
+    }
+
+    /// `words` are in lower case.
+    fn is_like(&self, wanted: &str, words: &str) -> bool {
+        let (kind, texts) = match self {
+            Self::Object(object) => (&object.kind, vec![&*object.id]),
+            Self::Relation(relation) => {
+                let ends = [&relation.id, &relation.source_id, &relation.target_id];
+                (&relation.kind, ends.map(|text| &**text).to_vec())
+            }
+        };
+        let data = match self {
+            Self::Object(object) => object.data.as_str(),
+            Self::Relation(relation) => relation.data.as_str(),
+        };
+        let mut texts = texts.into_iter().chain([&**kind, data]);
+        (wanted.is_empty() || **kind == *wanted)
+            && (words.is_empty() || texts.any(|text| text.to_lowercase().contains(words)))
     }
 
     /// About how many bytes it takes.

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use ktsu_ledger::event::{FiringVerdict, RunEvent, TaskKind, WorkerEvent, WorldEvent};
+use ktsu_ledger::event::{Candidate, FiringVerdict, RunEvent, TaskKind, WorkerEvent, WorldEvent};
 use ktsu_ledger::{Cause, Event, Frame, Timestamp};
 use ktsu_projections::usage::Usage;
 use ktsu_projections::world::activity::{is_address, is_world_frame};
@@ -90,10 +90,37 @@ fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
+/// Returns `true` for the frame that says which worlds a run loads.
+pub fn is_load(frame: &Frame) -> bool {
+    matches!(frame.event.world(), Some(WorldEvent::Loaded(_)))
+}
+
+/// The responders that a frame says were asked about another one.
+pub(crate) fn candidates_of(frame: &Frame) -> &[Candidate] {
+    if let Some(WorldEvent::Fired(fired)) = frame.event.world() {
+        &fired.candidates
+    } else {
+        &[]
+    }
+}
+
+/// The maker of an event: a responder, `goal`, or `by NAME` for what was posted; else the actor.
+pub(crate) fn maker_of(frame: &Frame) -> String {
+    let event = frame.event.world();
+    let by = event.and_then(WorldEvent::by);
+    match (by, event.and_then(WorldEvent::derived)) {
+        (Some(by), _) => format!("by {}", by.id),
+        (None, Some(derived)) => {
+            let responder = derived.responder.clone();
+            responder.unwrap_or_else(|| "goal".to_owned())
+        }
+        (None, None) => frame.actor.to_string(),
+    }
+}
+
 /// The tree of a recorded run; nothing if it loads no worlds.
 pub fn world_timeline(frames: &[Frame]) -> Option<WorldTimeline> {
-    let loads = |frame: &Frame| matches!(frame.event.world(), Some(WorldEvent::Loaded(_)));
-    if !frames.iter().any(loads) {
+    if !frames.iter().any(is_load) {
         return None;
     }
     let mut builder = WorldTimelineBuilder {
@@ -262,16 +289,7 @@ impl WorldTimelineBuilder {
     }
 
     fn add(&mut self, frame: &Frame, about: Option<&str>) {
-        let event = frame.event.world();
-        let by = event.and_then(WorldEvent::by);
-        let actor = match (by, event.and_then(WorldEvent::derived)) {
-            (Some(by), _) => format!("by {}", by.id),
-            (None, Some(derived)) => {
-                let responder = derived.responder.clone();
-                responder.unwrap_or_else(|| "goal".to_owned())
-            }
-            (None, None) => frame.actor.to_string(),
-        };
+        let actor = maker_of(frame);
         self.by_frame.insert(frame.seq, self.entries.len());
         self.entries.push(WorldEntry {
             frame: frame.seq,

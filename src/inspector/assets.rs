@@ -13,25 +13,26 @@ pub struct Asset {
     pub text: &'static str,
 }
 
-/// The parts of the style sheet that a file of a run needs, too.
-const OF_FILES: [&str; 3] = [
+/// The parts of the style sheet that a file of a run or a world needs, too.
+const OF_FILES: [&str; 5] = [
     include_str!("style/base.css"),
     include_str!("style/step.css"),
+    include_str!("style/graph.css"),
+    include_str!("style/world.css"),
     include_str!("style/narrow.css"),
 ];
 /// The other parts of the style sheet of pages, which come before the last one.
-const OF_PAGES: [&str; 3] = [
+const OF_PAGES: [&str; 2] = [
     include_str!("style/live.css"),
-    include_str!("style/graph.css"),
     include_str!("style/diff.css"),
 ];
-/// What a file of a run has of its own.
+/// What a file has of its own.
 const OF_SAVED: &str = include_str!("style/saved.css");
 
 static STYLE: LazyLock<String> = LazyLock::new(|| {
-    let [base, step, narrow] = OF_FILES;
-    let [live, graph, diff] = OF_PAGES;
-    [base, live, step, graph, diff, narrow].concat()
+    let [base, step, graph, world, narrow] = OF_FILES;
+    let [live, diff] = OF_PAGES;
+    [base, live, step, graph, diff, world, narrow].concat()
 });
 static SAVED_STYLE: LazyLock<String> = LazyLock::new(|| OF_FILES.concat() + OF_SAVED);
 

@@ -207,7 +207,7 @@ mod tests {
         let view = ValueView {
             place: PagePlace::BELOW,
             run_id: "run_1",
-            page: "page".to_owned(),
+            page: Some("page".to_owned()),
             all: "",
             most: 100,
         };

@@ -90,7 +90,17 @@ pub(crate) fn layers(count: usize, edges: &[(usize, usize)]) -> Vec<usize> {
 
 /// Lays out a graph. Edges of circles are left out.
 pub(crate) fn layout(sizes: &[BoxSize], edges: &[(usize, usize)]) -> DagLayout {
+    layout_apart(sizes, edges, BOX_APART)
+}
+
+/// Lays out a graph with so much room between two boxes of a row.
+pub(crate) fn layout_apart(
+    sizes: &[BoxSize],
+    edges: &[(usize, usize)],
+    box_apart: u32,
+) -> DagLayout {
     let mut graph = LayeredGraph::of(sizes, edges);
+    graph.box_apart = box_apart;
     graph.put_in_order();
     let centres = graph.columns();
     graph.drawn(sizes, &centres)
@@ -109,6 +119,7 @@ struct LayeredGraph {
     /// The boxes and bends of each line, from its beginning.
     chains: Vec<Vec<usize>>,
     lines_left_out: usize,
+    box_apart: u32,
 }
 
 impl LayeredGraph {
@@ -143,6 +154,7 @@ impl LayeredGraph {
             rows,
             chains: Vec::new(),
             lines_left_out: spans.len() - kept.len(),
+            box_apart: BOX_APART,
         };
         for (from, to) in kept {
             graph.add_line(from, to, layers[from] + 1..layers[to]);
@@ -290,7 +302,7 @@ impl LayeredGraph {
     fn apart(&self, left: usize, right: usize) -> f64 {
         let half = |one: usize| self.widths[one].unwrap_or(0) / 2;
         let between = match (self.widths[left], self.widths[right]) {
-            (Some(_), Some(_)) => BOX_APART,
+            (Some(_), Some(_)) => self.box_apart,
             _ => LINE_APART,
         };
         f64::from(half(left) + half(right) + between)

@@ -81,24 +81,26 @@ impl PagePlace {
 pub(crate) enum RunTab {
     Overview,
     Graph,
+    World,
     Frames,
     Why,
     /// The page of a step, which is none of the others.
     Step,
 }
 
-/// The navigation between the pages of a run.
-pub(crate) fn run_tabs(place: PagePlace, run_id: &str, current: RunTab) -> Markup {
+/// The navigation between the pages of a run; that of its world is among them where it has one.
+pub(crate) fn run_tabs(place: PagePlace, run_id: &str, current: RunTab, has_world: bool) -> Markup {
     let run = format!("runs/{}", segment(run_id));
     let tabs = [
         (RunTab::Overview, "Time line", run.clone()),
         (RunTab::Graph, "Graph", format!("{run}/graph")),
+        (RunTab::World, "World", format!("{run}/world")),
         (RunTab::Frames, "Frames", format!("{run}/frames")),
         (RunTab::Why, "Why", format!("{run}/why")),
     ];
     html! {
         nav class="tabs" aria-label="Pages of the run" {
-            @for (tab, name, to) in &tabs {
+            @for (tab, name, to) in tabs.iter().filter(|(tab, ..)| has_world || *tab != RunTab::World) {
                 a href=(place.link(to)) aria-current=[(*tab == current).then_some("page")] { (name) }
             }
         }
@@ -121,7 +123,7 @@ pub(crate) fn own_frame_link(place: PagePlace, run_id: &str, seq: u64) -> Option
     }
 }
 
-/// The name of a part of a page that is about a step, of the characters that paths have.
+/// The name of a part of a page that is about a step or an object, of the characters that paths have.
 pub(crate) fn anchor(part: &str, path: &str) -> String {
     let kept = |c: char| c.is_ascii_alphanumeric() || "_-./@".contains(c);
     let path: String = path.chars().filter(|c| kept(*c)).collect();

@@ -102,7 +102,7 @@ fn head(shown: &FramesPage) -> Markup {
                 a href=(PLACE.link(&format!("runs/{}", segment(&shown.run_id)))) { (Verbatim(&shown.run_id)) }
             }
             h1 { "Frames" }
-            (run_tabs(PLACE, &shown.run_id, RunTab::Frames))
+            (run_tabs(PLACE, &shown.run_id, RunTab::Frames, window.kinds.iter().any(|kind| kind == "kit.loaded")))
             (filter(shown))
             @if shown.closed.is_none() { (search_form(&shown.found)) }
             p data-part="extent" { (extent(shown)) }

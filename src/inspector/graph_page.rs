@@ -1,7 +1,6 @@
 //! The page of the graph of a run: its plan as a drawing, and the step that is selected.
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 
 use ktsu_history::skeleton::RunSkeleton;
 use maud::{Markup, html};
@@ -11,6 +10,7 @@ use crate::frame::{
 };
 use crate::graph::{GraphDrawing, GraphLine, GraphMark, GraphNode, GraphView, draw};
 use crate::graph_words::that_fits;
+use crate::line_path::{LineDirection, line_path};
 use crate::status::badge;
 use crate::step_panel::{ShownStep, StepPanel, step_panel};
 use crate::text::Verbatim;
@@ -75,7 +75,7 @@ fn head(shown: &GraphPage) -> Markup {
                 " " (Verbatim(&run.version))
             }
             h1 { span class="id" { (Verbatim(&run.run_id)) } " " (badge(run.status.as_str())) }
-            (run_tabs(PLACE, &run.run_id, RunTab::Graph))
+            (run_tabs(PLACE, &run.run_id, RunTab::Graph, run.loads_worlds))
         }
     }
 }
@@ -138,22 +138,8 @@ fn graph(shown: &GraphPage, drawing: &GraphDrawing) -> Markup {
 
 /// A line with its tip. Where it changes its column, it leaves and arrives straight down.
 fn edge(line: &GraphLine) -> Markup {
-    let mut path = String::new();
-    let mut last: Option<(u32, u32)> = None;
-    for pair in line.points.chunks_exact(2) {
-        let [(x, top), (_, bottom)] = [pair[0], pair[1]];
-        // Writing to a string does not fail.
-        let _ = match last {
-            None => write!(path, "M{x} {top}V{bottom}"),
-            Some((from, _)) if from == x => write!(path, "V{bottom}"),
-            Some((from, above)) => {
-                let half = above.midpoint(top);
-                write!(path, "C{from} {half} {x} {half} {x} {top}V{bottom}")
-            }
-        };
-        last = Some((x, bottom));
-    }
-    let (x, y) = last.unwrap_or_default();
+    let path = line_path(&line.points, LineDirection::Down);
+    let (x, y) = line.points.last().copied().unwrap_or_default();
     let (left, right, above) = (x.saturating_sub(4), x + 4, y.saturating_sub(7));
     let class = match (line.is_near, line.is_past) {
         (true, true) => "edge near",

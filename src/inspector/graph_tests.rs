@@ -56,6 +56,7 @@ fn run(steps: Vec<StepSpan>) -> RunSkeleton {
         paused: None,
         cancelled: None,
         pauses: Vec::new(),
+        loads_worlds: false,
         totals: UsageView::default(),
         steps,
     }

@@ -21,6 +21,7 @@ pub mod graph;
 mod graph_page;
 mod graph_words;
 mod inbox;
+mod line_path;
 mod overview;
 mod run;
 mod run_file;
@@ -39,6 +40,11 @@ mod units;
 mod value;
 mod why;
 mod word_diff;
+mod world;
+mod world_drawing;
+mod world_file;
+mod world_svg;
+mod world_tables;
 
 pub use assets::{Asset, asset};
 pub use decide::Permissions;
@@ -59,6 +65,8 @@ pub use sign_in::{SignInPage, sign_in_page};
 pub use step::{StepPage, step_page};
 pub use step_panel::{ShownStep, error_in_words};
 pub use why::{WhyAnswer, WhyPage, why_page};
+pub use world::{MAX_ROWS as MAX_WORLD_ROWS, WorldPage, WorldPageView, world_page};
+pub use world_file::world_file;
 
 /// The policy of every page: nothing runs and nothing is loaded but what the engine serves, and no text becomes markup.
 pub const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; \

@@ -86,7 +86,7 @@ pub(crate) fn head(place: PagePlace, shown: &RunPage) -> Markup {
                 " " (Verbatim(&run.version))
             }
             h1 { span class="id" { (Verbatim(&run.run_id)) } " " (badge(run.status.as_str())) }
-            @if !place.is_file() { (run_tabs(place, &run.run_id, RunTab::Overview)) }
+            @if !place.is_file() { (run_tabs(place, &run.run_id, RunTab::Overview, run.loads_worlds)) }
             dl class="facts" {
                 div {
                     dt { (duration(run.last_ms)) }

@@ -39,7 +39,7 @@ pub fn step_page(shown: &StepPage) -> String {
                 a href=(at) { (Verbatim(&run.workflow)) " " span class="id" { (Verbatim(&run.run_id)) } }
             }
             h1 { (Verbatim(&shown.path)) " " @if let Some(step) = span { (badge(step.status.as_str())) } }
-            (run_tabs(PLACE, &run.run_id, RunTab::Step))
+            (run_tabs(PLACE, &run.run_id, RunTab::Step, run.loads_worlds))
             dl class="facts" {
                 @if let Some(step) = span {
                     @let took = step.from_ms.map(|from| step.until_ms.unwrap_or(run.last_ms).saturating_sub(from));

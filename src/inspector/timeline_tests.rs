@@ -70,6 +70,7 @@ fn run(last_ms: u64, steps: Vec<StepSpan>) -> RunSkeleton {
         paused: None,
         cancelled: None,
         pauses: Vec::new(),
+        loads_worlds: false,
         totals: UsageView::default(),
         steps,
     }

@@ -25,6 +25,8 @@ pub struct WhyPage {
     pub by: SignedIn,
     /// The run, the branch, or the inline child as `R/call`.
     pub run_id: String,
+    /// True if it has a world.
+    pub has_world: bool,
     /// The path of the value; empty if none is asked about.
     pub of: String,
     /// The step that did not run; empty if none is asked about.
@@ -87,7 +89,7 @@ pub fn why_page(shown: &WhyPage) -> String {
                 a href=(PLACE.link(&format!("runs/{}", segment(&shown.run_id)))) { (Verbatim(&shown.run_id)) }
             }
             h1 { "Why" }
-            (run_tabs(PLACE, &shown.run_id, RunTab::Why))
+            (run_tabs(PLACE, &shown.run_id, RunTab::Why, shown.has_world))
             (forms(shown))
         }
         section class="answer" aria-label="Answer" {

@@ -26,6 +26,8 @@ pub struct World {
     touching: HashTrieMapSync<Arc<str>, Listing>,
     /// Number of objects and relations that were ever made.
     made: u64,
+    /// Number of changes that were ever made.
+    changes: u64,
     ignored_patches: u64,
     is_exhausted: bool,
 }
@@ -107,6 +109,7 @@ impl World {
 
     /// Makes a change that another world made in the same place of the same frames.
     pub fn follow(&mut self, change: &WorldChange) {
+        self.changes += u64::from(!matches!(change, WorldChange::Nothing));
         match change {
             WorldChange::Nothing => {}
             WorldChange::Object(object) => self.put_object(Arc::clone(object)),
@@ -128,6 +131,7 @@ impl World {
             world.put_relation(Arc::clone(relation));
         }
         world.made = self.made;
+        world.changes = self.changes;
         world.ignored_patches = self.ignored_patches;
         world.is_exhausted = self.is_exhausted;
         world
@@ -299,6 +303,11 @@ impl World {
     /// Number of objects.
     pub fn object_count(&self) -> usize {
         self.objects.size()
+    }
+
+    /// Number of changes so far: it grows with each frame that changes anything.
+    pub fn change_count(&self) -> u64 {
+        self.changes
     }
 
     /// Number of relations.

@@ -11,6 +11,7 @@ pub(super) mod sign_in;
 pub(super) mod step;
 mod verifier;
 pub(super) mod why;
+pub(super) mod world;
 
 use axum::extract::{Path, State};
 use axum::http::{Method, header};

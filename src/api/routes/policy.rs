@@ -35,7 +35,7 @@ const ADMINISTER: AccessPolicy = AccessPolicy::Roles(&[Admin]);
 pub const SIGNING: &str = "/inspector/sign-";
 
 /// Method and path as they are registered.
-pub const TABLE: [(&str, &str, AccessPolicy); 75] = [
+pub const TABLE: [(&str, &str, AccessPolicy); 76] = [
     ("GET", "/", AccessPolicy::Optional),
     ("GET", "/openapi.json", AccessPolicy::Public),
     ("GET", "/inspector/runs", READ),
@@ -44,6 +44,8 @@ pub const TABLE: [(&str, &str, AccessPolicy); 75] = [
     ("GET", "/inspector/runs/{id}/frames", READ),
     ("GET", "/inspector/runs/{id}/graph", READ),
     ("GET", "/inspector/runs/{id}/why", READ),
+    // As `/runs/{id}/world`.
+    ("GET", "/inspector/runs/{id}/world", READ),
     // Values of frames are shown to those alone who may read `/runs/{id}/frames`.
     ("GET", "/inspector/runs/{id}/steps/{step}", READ),
     ("GET", "/inspector/diff", READ),

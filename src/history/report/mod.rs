@@ -1,10 +1,7 @@
-//! Runs and worlds as diagrams, and as self-contained pages.
+//! Runs and worlds as diagrams.
 
-mod html;
 mod mermaid;
 mod world_graph;
-mod world_page;
 
 pub use mermaid::flowchart;
-pub use world_graph::{GraphFormat, world_graph};
-pub use world_page::world_page;
+pub use world_graph::{GraphFormat, PartObject, PartRelation, WorldPart, world_graph};

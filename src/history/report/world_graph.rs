@@ -1,13 +1,11 @@
 //! The objects and relations of a world as a diagram. Names of nodes are made here, labels are
 //! escaped: text from data cannot leave its label.
 
-use std::collections::BTreeMap;
-
-use ktsu_ledger::CanonicalJson;
-use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::mermaid::label;
-use crate::world::{ObjectView, WorldView};
+use crate::world::WorldView;
+use crate::world_labels::WorldLabels;
 
 /// The most objects that are drawn, with those that relations name but the view does not have.
 const MAX_NODES: usize = 500;
@@ -27,105 +25,93 @@ pub enum GraphFormat {
 
 /// A diagram of a world, or of a part of it. What exceeds the limits is counted in a node of its
 /// own.
-pub fn world_graph(view: &WorldView, format: GraphFormat) -> String {
-    let diagram = Diagram::of(view);
+pub fn world_graph(view: &WorldView, labels: &WorldLabels, format: GraphFormat) -> String {
+    let part = WorldPart::of(view, labels, (MAX_NODES, MAX_EDGES));
     let mut lines = vec![format.head().to_owned()];
-    let nodes = (1..).zip(&diagram.nodes);
-    lines.extend(nodes.map(|(at, lines)| format.node(at, lines)));
-    if diagram.left_out > 0 {
-        let more = (format!("{} more", diagram.left_out), String::new());
-        lines.push(format.node(0, &more));
+    let nodes = (1..).zip(&part.objects);
+    lines.extend(nodes.map(|(at, node)| format.node(at, node.id, node.name.as_deref())));
+    let left_out = part.objects_left_out + part.relations_left_out;
+    if left_out > 0 {
+        lines.push(format.node(0, &format!("{left_out} more"), None));
     }
-    let edges = diagram.edges.iter();
+    let edges = part.relations.iter();
     lines.extend(edges.map(|edge| format.edge(edge.from + 1, edge.to + 1, edge.kind)));
     lines.extend(format.end().map(str::to_owned));
     lines.join("\n") + "\n"
 }
 
 /// The part of a world that is drawn.
-pub(super) struct Diagram<'v> {
-    /// Two lines for each object: its id, and what it is about.
-    pub(super) nodes: Vec<(String, String)>,
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct WorldPart<'v> {
+    /// Objects, with the ends of relations that are not in the view or do not exist.
+    pub objects: Vec<PartObject<'v>>,
     /// Relations between them.
-    pub(super) edges: Vec<Edge<'v>>,
-    /// The number of objects and relations beside these.
-    pub(super) left_out: usize,
+    pub relations: Vec<PartRelation<'v>>,
+    /// The number of objects of the view beside these.
+    pub objects_left_out: usize,
+    /// The number of relations of the view beside these.
+    pub relations_left_out: usize,
 }
 
-/// A relation between two nodes, by their places in the list.
-pub(super) struct Edge<'v> {
-    pub(super) from: usize,
-    pub(super) to: usize,
-    pub(super) kind: &'v str,
+/// An object of a part of a world.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PartObject<'v> {
+    /// Its id.
+    pub id: &'v str,
+    /// Its type; none if there is no such object.
+    pub kind: Option<&'v str>,
+    /// Its name.
+    pub name: Option<String>,
 }
 
-impl<'v> Diagram<'v> {
-    pub(super) fn of(view: &'v WorldView) -> Self {
-        let nodes = Nodes::of(view);
-        let edges = view.relations.iter().filter_map(|relation| {
-            Some(Edge {
-                from: *nodes.places.get(relation.source_id.as_str())?,
-                to: *nodes.places.get(relation.target_id.as_str())?,
+/// A relation between two objects, by their places in the list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PartRelation<'v> {
+    /// The object it begins at.
+    pub from: usize,
+    /// The object it ends at.
+    pub to: usize,
+    /// Its type.
+    pub kind: &'v str,
+}
+
+impl<'v> WorldPart<'v> {
+    /// Of a view, with at most so many objects and relations.
+    pub fn of(view: &'v WorldView, labels: &'v WorldLabels, most: (usize, usize)) -> Self {
+        let mut part = Self::default();
+        let mut places: BTreeMap<&str, usize> = BTreeMap::new();
+        let of_view = view.objects.iter().map(|object| {
+            let name = || labels.of_object(&object.kind, &object.data);
+            (object.id.as_str(), Some((object.kind.as_str(), name())))
+        });
+        let ends = view.relations.iter();
+        let ends = ends.flat_map(|relation| [&relation.source_id, &relation.target_id]);
+        let ends = ends.map(|id| (id.as_str(), labels.find(id)));
+        let mut left_out = BTreeSet::new();
+        for (id, found) in of_view.chain(ends) {
+            if places.contains_key(id) {
+                continue;
+            }
+            if part.objects.len() == most.0 {
+                left_out.insert(id);
+                continue;
+            }
+            places.insert(id, part.objects.len());
+            let (kind, name) = found.map_or((None, None), |(kind, name)| (Some(kind), name));
+            part.objects.push(PartObject { id, kind, name });
+        }
+        let relations = view.relations.iter().filter_map(|relation| {
+            Some(PartRelation {
+                from: *places.get(relation.source_id.as_str())?,
+                to: *places.get(relation.target_id.as_str())?,
                 kind: &relation.kind,
             })
         });
-        let edges: Vec<Edge<'_>> = edges.take(MAX_EDGES).collect();
-        Self {
-            left_out: nodes.left_out + view.relations.len() - edges.len(),
-            nodes: nodes.labels,
-            edges,
-        }
+        part.relations = relations.take(most.1).collect();
+        part.objects_left_out = left_out.len();
+        part.relations_left_out = view.relations.len() - part.relations.len();
+        part
     }
-}
-
-/// The objects that are drawn.
-struct Nodes<'v> {
-    /// Their places in the list, by id.
-    places: BTreeMap<&'v str, usize>,
-    /// Two lines for each.
-    labels: Vec<(String, String)>,
-    left_out: usize,
-}
-
-impl<'v> Nodes<'v> {
-    fn of(view: &'v WorldView) -> Self {
-        let mut nodes = Self {
-            places: BTreeMap::new(),
-            labels: Vec::new(),
-            left_out: 0,
-        };
-        for object in &view.objects {
-            nodes.add(&object.id, || title(object));
-        }
-        for relation in &view.relations {
-            for end in [&relation.source_id, &relation.target_id] {
-                nodes.add(end, String::new);
-            }
-        }
-        nodes
-    }
-
-    fn add(&mut self, id: &'v str, title: impl FnOnce() -> String) {
-        if self.places.contains_key(id) {
-            return;
-        }
-        if self.labels.len() == MAX_NODES {
-            self.left_out += 1;
-            return;
-        }
-        self.places.insert(id, self.labels.len());
-        self.labels.push((id.to_owned(), title()));
-    }
-}
-
-/// The title of an object: the first text among its data.
-fn title(object: &ObjectView) -> String {
-    let first = |data: &CanonicalJson| {
-        let data = data.to_value();
-        let mut texts = data.as_object()?.values().filter_map(Value::as_str);
-        texts.find(|text| !text.is_empty()).map(str::to_owned)
-    };
-    first(&object.data).unwrap_or_default()
 }
 
 impl GraphFormat {
@@ -143,8 +129,8 @@ impl GraphFormat {
         }
     }
 
-    fn node(self, at: usize, (id, title): &(String, String)) -> String {
-        let (id, title) = (self.label(id), self.label(title));
+    fn node(self, at: usize, id: &str, title: Option<&str>) -> String {
+        let (id, title) = (self.label(id), self.label(title.unwrap_or_default()));
         let between = match self {
             _ if title.is_empty() => "",
             Self::Mermaid => "<br/>",
@@ -183,7 +169,9 @@ impl GraphFormat {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::world::RelationView;
+    use ktsu_ledger::CanonicalJson;
+
+    use crate::world::{ObjectView, RelationView};
 
     fn json(text: &str) -> CanonicalJson {
         CanonicalJson::parse(text.as_bytes()).unwrap()
@@ -231,12 +219,12 @@ mod tests {
             vec![relation("a", "b", "about"), relation("b", "gone", "of")],
         );
         assert_eq!(
-            world_graph(&view, GraphFormat::Mermaid),
+            world_graph(&view, &WorldLabels::default(), GraphFormat::Mermaid),
             "flowchart LR\n  o1[\"a<br/>first\"]\n  o2[\"b\"]\n  o3[\"gone\"]\n  \
              o1 -->|\"about\"| o2\n  o2 -->|\"of\"| o3\n"
         );
         assert_eq!(
-            world_graph(&view, GraphFormat::Dot),
+            world_graph(&view, &WorldLabels::default(), GraphFormat::Dot),
             "digraph world {\n  rankdir=LR\n  node [shape=box]\n  o1 [label=\"a\\nfirst\"]\n  \
              o2 [label=\"b\"]\n  o3 [label=\"gone\"]\n  o1 -> o2 [label=\"about\"]\n  \
              o2 -> o3 [label=\"of\"]\n}\n"
@@ -250,12 +238,12 @@ mod tests {
             vec![object("a\"\\", text)],
             vec![relation("a\"\\", "z", "\"|")],
         );
-        let mermaid = world_graph(&view, GraphFormat::Mermaid);
+        let mermaid = world_graph(&view, &WorldLabels::default(), GraphFormat::Mermaid);
         for line in mermaid.lines().skip(1) {
             assert_eq!(line.matches('"').count(), 2, "{line}");
             assert!(!line.contains('\\') && !line.contains("<script"), "{line}");
         }
-        let dot = world_graph(&view, GraphFormat::Dot);
+        let dot = world_graph(&view, &WorldLabels::default(), GraphFormat::Dot);
         assert!(
             dot.contains(r#"  o1 [label="a\"\\\n\"] --> x\\\"; click <script>"]"#),
             "{dot}"
@@ -268,7 +256,7 @@ mod tests {
         let objects = (0..MAX_NODES + 7).map(|at| object(&format!("o-{at}"), "{}"));
         let relations = (0..MAX_EDGES + 3).map(|_| relation("o-0", "o-1", "r"));
         let view = view(objects.collect(), relations.collect());
-        let graph = world_graph(&view, GraphFormat::Dot);
+        let graph = world_graph(&view, &WorldLabels::default(), GraphFormat::Dot);
         assert_eq!(graph.lines().count(), 3 + MAX_NODES + 1 + MAX_EDGES + 1);
         assert!(graph.contains("  o0 [label=\"10 more\"]"), "{graph}");
     }

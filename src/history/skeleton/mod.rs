@@ -72,6 +72,9 @@ pub struct RunSkeleton {
     /// The times in which it was paused.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pauses: Vec<PauseSpan>,
+    /// True if it has a world: it is no inline child, and loads worlds.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub loads_worlds: bool,
     /// The usage of all of it.
     pub totals: UsageView,
     /// Its steps, in file order.
@@ -225,6 +228,7 @@ pub fn skeleton(
         cancelled: steered.cancelled,
         pauses: pauses(frames, first.at),
         error: envelope.error.as_ref().map(|error| error.code.clone()),
+        loads_worlds: scope.is_empty() && fold.state().responding().is_some(),
         totals: envelope.totals,
         branch: envelope.branch,
         run_id: envelope.run_id,

@@ -194,6 +194,14 @@ function keep(part, fresh) {
   (same ?? now[place])?.focus({ preventScroll: true });
 }
 
+// A slider moves the number of its form, and shows the page of it once it is let go.
+for (const slider of document.querySelectorAll("input[data-slides]")) {
+  const number = slider.form.elements[slider.dataset.slides];
+  slider.hidden = false;
+  slider.addEventListener("input", () => (number.value = slider.value));
+  slider.addEventListener("change", () => slider.form.requestSubmit());
+}
+
 channel.addEventListener("message", ({ data }) => {
   if (data === "who") {
     if (shownState) channel.postMessage({ state: shownState, position });

@@ -44,6 +44,8 @@ pub(crate) const OBJECT_TYPE: MapShape = MapShape::new(
     "the type",
     &[
         optional("description", Note).doc("For readers"),
+        optional("label", Text)
+            .doc("The member of the data that names an object where worlds are drawn and listed"),
         optional("schema", Schema).doc("JSON Schema of the data"),
     ],
 );

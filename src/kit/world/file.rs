@@ -186,9 +186,14 @@ fn objects(
 ) -> BTreeMap<String, ObjectType> {
     let types = types(reader, node, TypeKind::Object, places).into_iter();
     let read = types.map(|(name, node)| {
-        let fields = reader.shaped(node, &shape::OBJECT_TYPE);
-        let schema = fields.and_then(|fields| schema(reader, &fields));
-        (name, ObjectType { schema })
+        let Some(fields) = reader.shaped(node, &shape::OBJECT_TYPE) else {
+            return (name, ObjectType::default());
+        };
+        let label = fields.get("label");
+        let label = label.and_then(|node| reader.string(node, "label"));
+        let label = label.map(str::to_owned);
+        let schema = schema(reader, &fields);
+        (name, ObjectType { label, schema })
     });
     read.collect()
 }

@@ -104,7 +104,7 @@ fn row(method: &str, route: &str) -> Option<Row> {
         ) => Row::Roles(readers, 200),
         ("GET", "/runs/{id}/search") => Row::Roles(record, 400),
         ("GET", "/diff") => Row::Roles(readers, 400),
-        ("GET", "/runs/{id}/world") => Row::Roles(readers, 409),
+        ("GET", "/runs/{id}/world" | "/inspector/runs/{id}/world") => Row::Roles(readers, 409),
         ("GET", "/runs/{id}/recompute") => Row::Roles(readers, 404),
         // A stream has no end; what cannot be understood is told to those alone who may listen.
         ("GET", "/events") => Row::Roles(record, 400),

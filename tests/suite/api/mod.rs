@@ -43,6 +43,7 @@ mod tour;
 mod types;
 mod unable;
 mod world;
+mod world_page;
 
 use serde_json::json;
 

@@ -92,12 +92,14 @@ pub(super) async fn all(api: &Described, run: &str) {
         ("why?not=absent", 200),
         ("why?of=", 400),
         ("why?of=output&not=greet", 400),
+        ("world", 409),
+        ("world?at=last", 400),
     ] {
         let answer = api.get(&format!("{page}/{below}")).await;
         assert_eq!(answer.status, status, "{below}");
     }
     for run in ["absent", run.get(..8).unwrap()] {
-        for below in ["frames", "graph", "why"] {
+        for below in ["frames", "graph", "why", "world"] {
             let path = format!("/inspector/runs/{run}/{below}");
             assert!([404, 409].contains(&api.get(&path).await.status), "{path}");
         }

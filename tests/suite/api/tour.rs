@@ -343,6 +343,7 @@ async fn foreign(api: &Described, run: &str) {
             ("GET", format!("/inspector/runs/{run}/frames")),
             ("GET", format!("/inspector/runs/{run}/graph")),
             ("GET", format!("/inspector/runs/{run}/why")),
+            ("GET", format!("/inspector/runs/{run}/world")),
             ("GET", format!("/inspector/runs/{run}/steps/greet")),
             ("GET", format!("/runs/{run}/payload")),
             ("GET", format!("/runs/{run}/search?text=a")),

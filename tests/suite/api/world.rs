@@ -35,8 +35,12 @@ pub(super) async fn all(api: &Described) -> Vec<super::describe::Case> {
     let api = api.at(&lab.client);
     let run = lab.client.run("tides", json!({"goal": "tides"})).await;
     let run = run["run_id"].as_str().unwrap();
-    let world = api.get(&format!("/runs/{run}/world")).await;
-    assert_eq!(world.status, 200);
+    for path in [
+        format!("/runs/{run}/world"),
+        format!("/inspector/runs/{run}/world"),
+    ] {
+        assert_eq!(api.get(&path).await.status, 200, "{path}");
+    }
     let kit = KitDir::new(&[]).with("worlds/asks.world.yaml", ASKS);
     let lab = Lab::new(&kit, &[]).await;
     let more = api.at(&lab.client);

@@ -247,7 +247,7 @@ goal:
   - patch: {id: a, data: {text: b}}
   - remove: {relation: c}
 objects:
-  Claim: {description: d, schema: {type: object}}
+  Claim: {description: d, label: text, schema: {type: object}}
 relations:
   about: {description: d, from: Claim, to: [Claim], schema: {type: object}}
 edges:

@@ -171,12 +171,29 @@ fn a_world_is_drawn() {
     assert!(!drawn.out.contains('\u{1b}'), "{drawn:?}");
     let page = desk.ktsu(&["world", &run, "--graph", "html"]);
     page.is(0)
-        .says("<!doctype html>")
+        .says("<!DOCTYPE html>")
         .says("<svg ")
         .says("&quot;tides&quot;");
-    assert_eq!(page.out.matches("<rect").count(), 3, "{page:?}");
-    assert_eq!(page.out.matches("class=\"line\"").count(), 2, "{page:?}");
-    assert!(!page.out.contains('\u{1b}') && !page.out.contains("src="));
+    let count = |text: &str| page.out.matches(text).count();
+    assert_eq!(count("class=\"box\""), 3, "{page:?}");
+    assert_eq!(count("class=\"relation\""), 2, "{page:?}");
+    assert_eq!(count(" tip\""), 2, "{page:?}");
+    for never in [
+        "\u{1b}",
+        "src=",
+        "<script",
+        "<link",
+        "url(",
+        "@import",
+        "href=\"http",
+        " style=",
+    ] {
+        assert!(!page.out.contains(never), "{never}: {page:?}");
+    }
+    // The file is the drawing of the page, with the style sheet of pages within.
+    let policy = "http-equiv=\"Content-Security-Policy\" content=\"default-src &#39;none&#39;";
+    assert!(page.out.contains(&policy.replace("&#39;", "'")), "{page:?}");
+    page.says(".relation {").says("href=\"#row-Topic-");
     desk.ktsu(&["world", &run, "--graph", "png"]).is(2);
 }
 

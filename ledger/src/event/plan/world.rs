@@ -88,6 +88,9 @@ impl WorldBudget {
 /// A type of objects.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObjectType {
+    /// The member of the data that names an object for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
     /// JSON Schema of the data; absent: any object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schema: Option<CanonicalJson>,

@@ -6,6 +6,8 @@ use ktsu_history::answer_rows::similar_step;
 use ktsu_history::frame_page::is_within;
 use ktsu_history::provenance::{self, TraceError, TracedRun};
 use ktsu_history::why_not;
+use ktsu_history::world_moment::loads_worlds;
+use ktsu_history::world_timeline::is_load;
 use ktsu_inspector::{WhyAnswer, WhyPage};
 use ktsu_ledger::store::Reader;
 use ktsu_orchestrator::{Orchestrator, ReadKind};
@@ -86,12 +88,14 @@ fn read_page(
     let mut page = WhyPage {
         by: signed_in(caller),
         run_id: name_of(run),
+        has_world: false,
         of: String::new(),
         not: String::new(),
         answer: None,
     };
     // The form alone needs no frame.
     if matches!(asked, WhyQuery::Nothing) && run.scope.is_empty() {
+        page.has_world = loads_worlds(reader, &run.stream).unwrap_or_default();
         return Ok(page);
     }
     let frames = ktsu_history::frames(reader, &run.stream)?;
@@ -101,6 +105,7 @@ fn read_page(
     {
         return Err(no_such_run());
     }
+    page.has_world = run.scope.is_empty() && frames.iter().any(is_load);
     let traced = || TracedRun::of(&frames).map_err(run_error);
     match asked {
         WhyQuery::Nothing => {}
