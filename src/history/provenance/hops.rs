@@ -101,8 +101,16 @@ impl Workflows<'_, '_> {
 
     /// Returns `true` if a value has a part in what is asked about.
     fn counts(&self, value: &Tracked) -> bool {
-        let sources = value.sources().flat();
-        self.origins.iter().any(|origin| sources.covers(origin))
+        let sources = value.sources();
+        sources.iter().any(|source| {
+            let within = format!("{}/", source.path);
+            let first = FramePointer::new(source.frame, within.as_str());
+            let next = self.origins.range(&first..).next();
+            self.origins.contains(source)
+                || next.is_some_and(|origin| {
+                    origin.frame == source.frame && origin.path.starts_with(&within)
+                })
+        })
     }
 
     fn output(&mut self, scope: u32, below: &str) -> Option<Vec<Visit>> {
