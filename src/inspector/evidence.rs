@@ -1,10 +1,11 @@
 //! The page of evidence: what is signed of the ledger, by which keys, and how an auditor verifies it.
 
+use ktsu_ledger::Timestamp;
 use maud::{Markup, html};
 
 use crate::frame::{PagePlace, Section, SignedIn, page};
 use crate::text::Verbatim;
-use crate::units::counted;
+use crate::units::{counted, moment};
 
 /// What is signed of a ledger.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -31,7 +32,7 @@ pub struct ShownCheckpoint {
     /// The number of frames that it is over.
     pub frames: u64,
     /// When it was recorded.
-    pub at: String,
+    pub at: Timestamp,
     /// The id of its key.
     pub key: String,
     /// The note.
@@ -108,9 +109,9 @@ fn checkpoint(last: Option<&ShownCheckpoint>) -> Markup {
             @match last {
                 Some(last) => {
                     p class="dim" {
-                        "over the first " (counted(last.frames, "frame")) ", recorded at " (Verbatim(&last.at))
+                        "over the first " (counted(last.frames, "frame")) ", recorded at " (moment(last.at))
                         ", signed by " span class="id" { (Verbatim(&last.key)) }
-                        ". Whoever keeps this note elsewhere can find later whether anything before it was changed."
+                        ". Kept elsewhere, this note shows later whether anything before it was changed."
                     }
                     pre { (Verbatim(&last.note)) }
                 }
@@ -123,7 +124,7 @@ fn checkpoint(last: Option<&ShownCheckpoint>) -> Markup {
 fn keys(all: Option<&[ShownKey]>) -> Markup {
     html! {
         section aria-label="Keys" {
-            h2 class="above" { "Keys" }
+            h2 { "Keys" }
             @match all {
                 None => p class="dim" { "The ledger is too large to look for all keys here: " code { "ktsu evidence key show" } " lists them." },
                 Some([]) => p class="dim" { "There is no key yet." },
@@ -153,7 +154,7 @@ fn keys(all: Option<&[ShownKey]>) -> Markup {
 fn how() -> Markup {
     html! {
         section aria-label="For an auditor" {
-            h2 class="above" { "For an auditor" }
+            h2 { "For an auditor" }
             p {
                 "The page of a run has its archive. It holds the frames, their proof and a verifier, and can be verified without this engine, in three ways:"
             }

@@ -282,7 +282,7 @@ fn run_panel(shown: &RunPage) -> Markup {
         (output(shown))
         p class="dim" { "Select a step to see what it gave and what it called." }
         (branches(PLACE, &shown.run.run_id, &shown.family))
-        h2 class="above" { "Evidence" }
+        h3 { "Evidence" }
         p class="dim" {
             @if shown.may.export {
                 a href=(PLACE.link(&format!("../runs/{}/evidence", segment(root_of(&shown.run.run_id))))) download="" {

@@ -156,7 +156,7 @@ function load() {
   });
 }
 
-/** True where somebody types. */
+/** True where a person types. */
 const isEdited = (part) =>
   [...part.querySelectorAll("input, textarea, select")].some(
     (field) =>

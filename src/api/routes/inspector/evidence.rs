@@ -29,7 +29,7 @@ pub(in crate::routes) async fn evidence(
         witness: signed.witness,
         checkpoint: signed.checkpoint.map(|last| ShownCheckpoint {
             frames: last.frames,
-            at: last.at,
+            at: last.at.parse().unwrap_or_default(),
             key: last.key,
             note: last.note,
         }),
