@@ -37,11 +37,17 @@ export class Keyboard {
         this.page = page
     }
 
-    /** Tabs to an element. On the path to it, focus can be seen and does not stay. */
+    /**
+     * Tabs to an element. On the path to it, focus can be seen and does not stay. A page that follows its run may put a
+     * new element in place of it meanwhile.
+     */
     async reach(element) {
-        const wanted = await element.elementHandle()
-        await wanted.evaluate((element) => (element.place = 'wanted'))
+        let wanted
         for (let presses = 0; presses < MANY; presses += 1) {
+            if (!(await wanted?.evaluate((element) => element.isConnected))) {
+                wanted = await element.elementHandle()
+                await wanted.evaluate((element) => (element.place = 'wanted'))
+            }
             const focus = await this.page.evaluate(focused)
             assert(focus.isSeen, `focus cannot be seen: ${focus.what}`)
             if (focus.place === 'wanted') return wanted.evaluate((element) => delete element.place)
