@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use ktsu_ledger::Timestamp;
+use ktsu_ledger::keys::TrustedKey;
 use ktsu_ledger::note::PublicKey;
 use serde_json::json;
 
@@ -18,6 +19,7 @@ use ktsu_assemble::keys;
 use ktsu_evidence::check::{self, ArchiveVerifyOptions, ClaimVerdict, EvidenceReport};
 use ktsu_evidence::export::{self, ExportError, ExportSelection};
 use ktsu_evidence::page;
+use ktsu_evidence::summary::{KeyState, key_states};
 use ktsu_opening::files::unwritable;
 use ktsu_opening::find::find_record;
 use ktsu_opening::quoting::quoted;
@@ -340,31 +342,26 @@ fn show(common: &Common) -> Result<ExitCode, Failure> {
     print_keys(common, facts.keys.all())
 }
 
-fn print_keys(
-    common: &Common,
-    known: &[ktsu_ledger::keys::TrustedKey],
-) -> Result<ExitCode, Failure> {
-    let last = known.len().saturating_sub(1);
-    let state = |at: usize, known: &ktsu_ledger::keys::TrustedKey| match &known.revoked {
-        Some(reason) => format!("revoked: {reason}"),
-        None if at == last => "in force".to_owned(),
-        None => "replaced".to_owned(),
+fn print_keys(common: &Common, known: &[TrustedKey]) -> Result<ExitCode, Failure> {
+    let state = |known: &TrustedKey, state: KeyState| match &known.revoked {
+        Some(reason) => format!("{}: {reason}", state.as_str()),
+        None => state.as_str().to_owned(),
     };
     if common.json {
-        let keys = known.iter().enumerate().map(|(at, one)| {
+        let keys = key_states(known).map(|(one, is)| {
             json!({
                 "id": one.key.id_text(), "public_key": one.key.to_string(),
-                "state": state(at, one), "vouched": one.vouched,
+                "state": state(one, is), "vouched": one.vouched,
             })
         });
         return print_json(&json!({"keys": keys.collect::<Vec<_>>()}));
     }
-    for (at, one) in known.iter().enumerate() {
+    for (one, is) in key_states(known) {
         let vouched = match one.vouched {
             true => "",
             false => ", no earlier key vouches for it",
         };
-        let words = format!("{}  {}{vouched}", one.key, state(at, one));
+        let words = format!("{}  {}{vouched}", one.key, state(one, is));
         line(&text::line(&words));
     }
     Ok(ExitCode::SUCCESS)

@@ -34,6 +34,41 @@ pub struct LastCheckpoint {
     pub at: Timestamp,
 }
 
+/// What a key is to its ledger.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyState {
+    /// It signs.
+    InForce,
+    /// A later one signs.
+    Replaced,
+    /// It is declared worthless.
+    Revoked,
+}
+
+impl KeyState {
+    /// In words.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::InForce => "in force",
+            Self::Replaced => "replaced",
+            Self::Revoked => "revoked",
+        }
+    }
+}
+
+/// All keys of a ledger, in the order they were added, each with what it is to the ledger.
+pub fn key_states(keys: &[TrustedKey]) -> impl Iterator<Item = (&TrustedKey, KeyState)> {
+    let last = keys.len().saturating_sub(1);
+    keys.iter().enumerate().map(move |(at, key)| {
+        let state = match &key.revoked {
+            Some(_) => KeyState::Revoked,
+            None if at == last => KeyState::InForce,
+            None => KeyState::Replaced,
+        };
+        (key, state)
+    })
+}
+
 /// Reads it.
 ///
 /// # Errors

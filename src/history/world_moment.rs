@@ -282,6 +282,9 @@ fn in_words(candidate: &Candidate) -> String {
 /// # Errors
 /// [`StoreError`].
 pub fn loads_worlds(reader: &dyn Reader, stream: &StreamId) -> Result<bool, StoreError> {
+    if reader.tail(stream)?.is_none() {
+        return Ok(false);
+    }
     let first = Ancestry::of(reader, stream)?.read(reader, 0, FIRST_FRAMES)?;
     let mut frames = first.iter().filter_map(|one| one.decode_bare().ok());
     Ok(frames.any(|frame| is_load(&frame)))

@@ -91,7 +91,7 @@ fn is_zero(count: &u64) -> bool {
 }
 
 /// Returns `true` for the frame that says which worlds a run loads.
-pub fn is_load(frame: &Frame) -> bool {
+pub(crate) fn is_load(frame: &Frame) -> bool {
     matches!(frame.event.world(), Some(WorldEvent::Loaded(_)))
 }
 

@@ -1,55 +1,23 @@
 //! The page of evidence: what is signed of the ledger, by which keys, and how an auditor verifies it.
 
-use ktsu_ledger::Timestamp;
+use ktsu_evidence::notary::NotaryStatus;
+use ktsu_evidence::summary::{EvidenceSummary, LastCheckpoint, key_states};
+use ktsu_ledger::keys::TrustedKey;
 use maud::{Markup, html};
 
 use crate::frame::{PagePlace, Section, SignedIn, page};
 use crate::text::Verbatim;
 use crate::units::{counted, moment};
 
-/// What is signed of a ledger.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// What is signed of a ledger, and by whom.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EvidencePage {
     /// The principal that looks at it.
     pub by: SignedIn,
-    /// The name of the ledger; none while it has no frames.
-    pub origin: Option<String>,
-    /// The number of frames that were appended to it.
-    pub frames: u64,
-    /// The reason why the last attempt to sign failed.
-    pub signing_failed: Option<String>,
-    /// `ok`, `none`, or why the last attempt to hand a checkpoint over failed.
-    pub witness: String,
-    /// The last checkpoint.
-    pub checkpoint: Option<ShownCheckpoint>,
-    /// The keys, the last of which signs now; none if there are too many facts to look at all of them.
-    pub keys: Option<Vec<ShownKey>>,
-}
-
-/// A signed checkpoint.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ShownCheckpoint {
-    /// The number of frames that it is over.
-    pub frames: u64,
-    /// When it was recorded.
-    pub at: Timestamp,
-    /// The id of its key.
-    pub key: String,
-    /// The note.
-    pub note: String,
-}
-
-/// A key of a ledger.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ShownKey {
-    /// As auditors keep it.
-    pub public_key: String,
-    /// `in force`, `replaced` or `revoked`.
-    pub state: String,
-    /// The reason why it was revoked.
-    pub reason: Option<String>,
-    /// True if the key before it vouches for it.
-    pub vouched: bool,
+    /// What is signed.
+    pub ledger: EvidenceSummary,
+    /// The status of what signs.
+    pub notary: NotaryStatus,
 }
 
 /// The page of evidence.
@@ -57,8 +25,8 @@ pub fn evidence_page(shown: &EvidencePage) -> String {
     let body = html! {
         (head(shown))
         div class="answer" {
-            (checkpoint(shown.checkpoint.as_ref()))
-            (keys(shown.keys.as_deref()))
+            (checkpoint(shown.ledger.checkpoint.as_ref()))
+            (keys(shown.ledger.keys.as_deref()))
             (how())
         }
     };
@@ -67,53 +35,53 @@ pub fn evidence_page(shown: &EvidencePage) -> String {
 }
 
 fn head(shown: &EvidencePage) -> Markup {
-    let signed = shown.checkpoint.as_ref().map_or(0, |last| last.frames);
+    let (ledger, notary) = (&shown.ledger, &shown.notary);
+    let signed = ledger
+        .checkpoint
+        .as_ref()
+        .map_or(0, |last| last.signed.size);
     // The checkpoint itself, and what was appended since.
-    let later = shown.frames.saturating_sub(signed);
+    let later = ledger.frames.saturating_sub(signed);
+    let (witness, about) = match (&notary.witness, notary.has_witness) {
+        (Some(why), _) => ("witness: failed", why.as_str()),
+        (None, true) => ("witness: ok", "it has the last checkpoint"),
+        (None, false) => ("witness: none", "the operator alone keeps the checkpoints"),
+    };
     html! {
         div class="head" {
             h1 { "Evidence" }
             dl class="facts" {
-                @if let Some(origin) = &shown.origin {
+                @if let Some(origin) = &ledger.origin {
                     div { dt { (Verbatim(origin)) } dd { "the name of the ledger, from its first frame" } }
                 }
                 div {
                     dt { (counted(signed, "frame")) " signed" }
                     dd {
-                        @if shown.frames == 0 { "nothing is recorded yet" }
+                        @if ledger.frames == 0 { "nothing is recorded yet" }
                         @else { (counted(later, "frame")) " later, the last checkpoint among them" }
                     }
                 }
-                div {
-                    dt { "witness: " @if shown.witness == "none" { "none" } @else if shown.witness == "ok" { "ok" } @else { "failed" } }
-                    dd {
-                        @match shown.witness.as_str() {
-                            "none" => "the operator alone keeps the checkpoints",
-                            "ok" => "it has the last checkpoint",
-                            why => span class="error" { (Verbatim(why)) },
-                        }
-                    }
-                }
+                div { dt { (witness) } dd class=[notary.witness.is_some().then_some("error")] { (Verbatim(about)) } }
             }
-            @if let Some(why) = &shown.signing_failed {
+            @if let Some(why) = &notary.signing {
                 p class="note error" { "Nothing is signed at the moment: " (Verbatim(why)) }
             }
         }
     }
 }
 
-fn checkpoint(last: Option<&ShownCheckpoint>) -> Markup {
+fn checkpoint(last: Option<&LastCheckpoint>) -> Markup {
     html! {
         section aria-label="Last checkpoint" {
             h2 { "Last checkpoint" }
             @match last {
                 Some(last) => {
                     p class="dim" {
-                        "over the first " (counted(last.frames, "frame")) ", recorded at " (moment(last.at))
-                        ", signed by " span class="id" { (Verbatim(&last.key)) }
+                        "over the first " (counted(last.signed.size, "frame")) ", recorded at " (moment(last.at))
+                        ", signed by " span class="id" { (Verbatim(&last.signed.key)) }
                         ". Kept elsewhere, this note shows later whether anything before it was changed."
                     }
-                    pre { (Verbatim(&last.note)) }
+                    pre { (Verbatim(&last.signed.note)) }
                 }
                 None => p class="dim" { "There is none yet: the first run that ends is signed." },
             }
@@ -121,7 +89,7 @@ fn checkpoint(last: Option<&ShownCheckpoint>) -> Markup {
     }
 }
 
-fn keys(all: Option<&[ShownKey]>) -> Markup {
+fn keys(all: Option<&[TrustedKey]>) -> Markup {
     html! {
         section aria-label="Keys" {
             h2 { "Keys" }
@@ -132,12 +100,12 @@ fn keys(all: Option<&[ShownKey]>) -> Markup {
                     div class="scroll" tabindex="0" role="region" aria-label="Public keys" {
                         table class="runs" {
                             tbody {
-                                @for key in all {
+                                @for (key, state) in key_states(all) {
                                     tr {
-                                        td class="id" { (Verbatim(&key.public_key)) }
-                                        td { (Verbatim(&key.state)) }
+                                        td class="id" { (Verbatim(&key.key)) }
+                                        td { (state.as_str()) }
                                         td class="dim" {
-                                            @if let Some(reason) = &key.reason { (Verbatim(reason)) " " }
+                                            @if let Some(reason) = &key.revoked { (Verbatim(reason)) " " }
                                             @if !key.vouched { "no earlier key vouches for it" }
                                         }
                                     }

@@ -6,7 +6,7 @@ use crate::assets::{live, style};
 use crate::text::Verbatim;
 
 /// The principal that looks at a page.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SignedIn {
     /// Its name; empty if none is known.
     pub name: String,

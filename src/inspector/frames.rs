@@ -22,6 +22,8 @@ pub struct FramesPage {
     pub may: Permissions,
     /// The run, the branch, or the inline child as `R/call`.
     pub run_id: String,
+    /// True if it has a world.
+    pub has_world: bool,
     /// Of a branch: its parent, and the number of frames that it shares with it.
     pub branch_of: Option<(String, u64)>,
     /// What is searched for in them, by those who may read them.
@@ -102,7 +104,7 @@ fn head(shown: &FramesPage) -> Markup {
                 a href=(PLACE.link(&format!("runs/{}", segment(&shown.run_id)))) { (Verbatim(&shown.run_id)) }
             }
             h1 { "Frames" }
-            (run_tabs(PLACE, &shown.run_id, RunTab::Frames, window.kinds.iter().any(|kind| kind == "kit.loaded")))
+            (run_tabs(PLACE, &shown.run_id, RunTab::Frames, shown.has_world))
             (filter(shown))
             @if shown.closed.is_none() { (search_form(&shown.found)) }
             p data-part="extent" { (extent(shown)) }

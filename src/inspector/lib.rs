@@ -49,7 +49,7 @@ mod world_tables;
 pub use assets::{Asset, asset};
 pub use decide::Permissions;
 pub use diff::{DiffPage, diff_page};
-pub use evidence::{EvidencePage, ShownCheckpoint, ShownKey, evidence_page};
+pub use evidence::{EvidencePage, evidence_page};
 pub use failure::{FailurePage, failure_page};
 pub use frame::{PagePlace, SignedIn};
 pub use frame_search::FoundFrames;

@@ -36,8 +36,6 @@ struct FileBounds {
     bytes: usize,
     /// The most work of finding reasons and origins.
     work: u64,
-    /// The most frames of a run whose output is traced: what a wide fan-out takes grows faster than it.
-    traced: usize,
 }
 
 const BOUNDS: FileBounds = FileBounds {
@@ -45,7 +43,6 @@ const BOUNDS: FileBounds = FileBounds {
     steps: 2_000,
     bytes: 16 * 1024 * 1024,
     work: 500_000,
-    traced: 20_000,
 };
 
 /// The page of a recorded run (`""`) or an inline child as a file; none if there is no such child. `fold` is that
@@ -108,7 +105,7 @@ fn bounded(
     };
     let body = html! {
         (overview(place, &shown, &drawing))
-        (sections.markup(scope, frames.len() <= bounds.traced))
+        (sections.markup(scope))
         section class="saved" id="frames" aria-label="Frames" {
             h2 { "Frames" }
             (frame_table(&list))
@@ -299,12 +296,9 @@ impl StepSections<'_> {
     }
 
     /// All of them, and where the output of the run or of its child came from.
-    fn markup(&self, scope: &str, is_traced: bool) -> Markup {
+    fn markup(&self, scope: &str) -> Markup {
         let story = self.story.as_ref();
-        let found = story.map(|story| match is_traced {
-            true => provenance::answer(story, scope, "output"),
-            false => Err(TraceError::TooLarge),
-        });
+        let found = story.map(|story| provenance::answer(story, scope, "output"));
         html! {
             div class="saved" id="steps" {
                 h2 { "Steps" }
@@ -470,14 +464,6 @@ mod tests {
         );
         assert_eq!(tight.matches("<section class=\"step\"").count(), steps);
         let idle = file(&frames, &FileBounds { work: 1, ..BOUNDS });
-        let large = file(
-            &frames,
-            &FileBounds {
-                traced: 3,
-                ..BOUNDS
-            },
-        );
-        assert!(large.contains("Where the output came from is left out"));
         assert!(
             idle.contains("Where the output came from is left out"),
             "{idle}"
@@ -503,7 +489,7 @@ mod tests {
             left_out: 0,
         };
         sections.others("");
-        let page = sections.markup("", true).into_string();
+        let page = sections.markup("").into_string();
         for item in 0..4 {
             let part = format!("aria-label=\"each.{item}\"");
             assert!(page.contains(&part), "{part}: {page}");

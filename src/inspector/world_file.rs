@@ -68,7 +68,7 @@ pub fn world_file(view: &WorldView, pages: &WorldPages) -> String {
         }
         @if more_relations > 0 { p class="above dim" { "and " (more_relations) " more" } }
     };
-    saved_page(&title, "a saved world", &body, &html! {})
+    saved_page(&title, "A world, saved as a file", &body, &html! {})
 }
 
 /// As many as the page has room for, and how many more there are.

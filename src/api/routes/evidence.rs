@@ -6,14 +6,13 @@ use axum::http::header;
 use axum::response::{IntoResponse as _, Response};
 use ktsu_codes::ErrorCode;
 use ktsu_evidence::export::{self, ExportBound, ExportError, ExportSelection};
-use ktsu_evidence::summary::{EvidenceSummary, LastCheckpoint, summary};
-use ktsu_ledger::keys::TrustedKey;
+use ktsu_evidence::summary::{EvidenceSummary, key_states, summary};
 use ktsu_ledger::store::{Reader, StoreError};
 use ktsu_orchestrator::{Orchestrator, ReadKind};
 use ktsu_server::ProblemDetails;
 
 use super::query::{NoParameters, Query};
-use super::{RunTarget, no_such_run, wire};
+use super::{RunTarget, health, no_such_run, wire};
 
 /// The most that is read and held for an archive. The command line has no bound: it works on a machine of its own.
 const BOUND: ExportBound = ExportBound {
@@ -27,58 +26,40 @@ pub(super) async fn evidence(
     State(orchestrator): State<Orchestrator>,
     _: Query<NoParameters>,
 ) -> Result<Json<wire::SignedLedger>, ProblemDetails> {
-    Ok(Json(signed_ledger(&orchestrator).await?))
+    let found = signed_ledger(&orchestrator).await?;
+    let notary = health::evidence(&orchestrator.notary());
+    let keys = found.keys.as_deref().map(|keys| {
+        let keys = key_states(keys);
+        keys.map(|(key, state)| wire::LedgerKey {
+            id: key.key.id_text(),
+            public_key: key.key.to_string(),
+            state: state.as_str().to_owned(),
+            reason: key.revoked.clone(),
+            vouched: key.vouched,
+        })
+        .collect()
+    });
+    Ok(Json(wire::SignedLedger {
+        origin: found.origin,
+        frames: found.frames,
+        signing: notary.signing,
+        witness: notary.witness,
+        checkpoint: found.checkpoint.map(|last| wire::SignedCheckpoint {
+            frames: last.signed.size,
+            at: last.at.to_string(),
+            key: last.signed.key,
+            note: last.signed.note,
+        }),
+        keys,
+    }))
 }
 
 /// What is signed of the ledger.
 pub(super) async fn signed_ledger(
     orchestrator: &Orchestrator,
-) -> Result<wire::SignedLedger, StoreError> {
-    let read = orchestrator
-        .readers()
-        .with_kind(ReadKind::Search, |reader| summary(reader));
-    let notary = super::health::evidence(&orchestrator.notary());
-    Ok(as_shown(read.await?, notary))
-}
-
-fn as_shown(found: EvidenceSummary, notary: wire::Evidence) -> wire::SignedLedger {
-    let last = found.keys.as_ref().map_or(0, Vec::len).saturating_sub(1);
-    let keys = found.keys.map(|keys| {
-        let keys = keys.iter().enumerate();
-        keys.map(|(at, key)| key_shown(key, at == last)).collect()
-    });
-    wire::SignedLedger {
-        origin: found.origin,
-        frames: found.frames,
-        signing: notary.signing,
-        witness: notary.witness,
-        checkpoint: found.checkpoint.map(checkpoint_shown),
-        keys,
-    }
-}
-
-fn checkpoint_shown(last: LastCheckpoint) -> wire::SignedCheckpoint {
-    wire::SignedCheckpoint {
-        frames: last.signed.size,
-        at: last.at.to_string(),
-        key: last.signed.key,
-        note: last.signed.note,
-    }
-}
-
-fn key_shown(known: &TrustedKey, is_last: bool) -> wire::LedgerKey {
-    wire::LedgerKey {
-        id: known.key.id_text(),
-        public_key: known.key.to_string(),
-        state: match known.revoked {
-            Some(_) => "revoked",
-            None if is_last => "in force",
-            None => "replaced",
-        }
-        .to_owned(),
-        reason: known.revoked.clone(),
-        vouched: known.vouched,
-    }
+) -> Result<EvidenceSummary, StoreError> {
+    let readers = orchestrator.readers();
+    readers.with_kind(ReadKind::Search, summary).await
 }
 
 /// The evidence of a run, its branches and what it was forked from: the archive that `ktsu evidence export` writes.

@@ -110,7 +110,7 @@ fn lines_of(page: &str) -> Vec<String> {
     let (_, answer) = page.split_once("aria-label=\"Answer\">").unwrap();
     let (answer, _) = answer.split_once("</section>").unwrap();
     let mut answer = answer.to_owned();
-    // The value stands below its path here, and behind it there.
+    // The value is below its path here, and behind it there.
     answer = answer.replacen("</h2>", " = ", 1);
     while let Some((before, rest)) = answer.split_once("<thead>") {
         let (_, after) = rest.split_once("</thead>").unwrap();

@@ -7,6 +7,7 @@ use ktsu_history::fork_estimate::{ForkEstimate, fork_estimate};
 use ktsu_history::frame_window::{self, FrameWanted, FrameWindowError};
 use ktsu_history::payload_search::{self, SearchPage};
 use ktsu_history::work_meter::WorkMeter;
+use ktsu_history::world_moment::loads_worlds;
 use ktsu_inspector::{FoundFrames, FramesPage, Permissions};
 use ktsu_ledger::store::Reader;
 use ktsu_orchestrator::{Orchestrator, ReadKind};
@@ -156,6 +157,7 @@ fn read_page(
         estimate: estimated.and_then(|last| estimate(reader, run, window.total, last)),
         may,
         run_id: name_of(run),
+        has_world: run.scope.is_empty() && loads_worlds(reader, &run.stream).unwrap_or_default(),
         branch_of: row.and_then(|row| row.parent_run_id.zip(row.fork_position)),
         found: FoundFrames { words, from, page },
         wanted,

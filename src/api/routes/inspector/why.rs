@@ -7,7 +7,6 @@ use ktsu_history::frame_page::is_within;
 use ktsu_history::provenance::{self, TraceError, TracedRun};
 use ktsu_history::why_not;
 use ktsu_history::world_moment::loads_worlds;
-use ktsu_history::world_timeline::is_load;
 use ktsu_inspector::{WhyAnswer, WhyPage};
 use ktsu_ledger::store::Reader;
 use ktsu_orchestrator::{Orchestrator, ReadKind};
@@ -88,14 +87,13 @@ fn read_page(
     let mut page = WhyPage {
         by: signed_in(caller),
         run_id: name_of(run),
-        has_world: false,
+        has_world: run.scope.is_empty() && loads_worlds(reader, &run.stream).unwrap_or_default(),
         of: String::new(),
         not: String::new(),
         answer: None,
     };
     // The form alone needs no frame.
     if matches!(asked, WhyQuery::Nothing) && run.scope.is_empty() {
-        page.has_world = loads_worlds(reader, &run.stream).unwrap_or_default();
         return Ok(page);
     }
     let frames = ktsu_history::frames(reader, &run.stream)?;
@@ -105,7 +103,6 @@ fn read_page(
     {
         return Err(no_such_run());
     }
-    page.has_world = run.scope.is_empty() && frames.iter().any(is_load);
     let traced = || TracedRun::of(&frames).map_err(run_error);
     match asked {
         WhyQuery::Nothing => {}
