@@ -412,3 +412,27 @@ fn a_step_that_is_not_there_is_reported_with_those_that_are() {
     assert_eq!(error.there, ["a", "b", "fine", "slow"]);
     assert!(why_not::why_not(&story, "", "a/inner").is_err());
 }
+
+/// The value of a fan-out was made of all replies, a field of one of its items of that one reply, and a part of
+/// that field of no other.
+#[test]
+fn the_reply_of_an_item_is_on_the_path_of_its_own_fields_alone() {
+    let mut all = goldens().into_iter();
+    let (_, recorded) = all.find(|(name, _)| name == "v1-agent-fan-out").unwrap();
+    let frames = recorded.frames();
+    let story = TracedRun::of(&frames).unwrap();
+    let replied = |path: &str| -> Vec<String> {
+        let answer = provenance::answer(&story, "", path).unwrap();
+        let chain = answer.chain.into_iter();
+        let replies = chain.filter(|hop| hop.how == "reply");
+        replies.map(|hop| hop.step).collect()
+    };
+    // The agent of item 1 gives nothing.
+    assert_eq!(replied("step.each.results"), ["each.0", "each.2", "each.3"]);
+    for (item, field) in [(0, "answer"), (2, "reason"), (3, "answer")] {
+        for below in [String::new(), format!(".{field}")] {
+            let path = format!("step.each.results[{item}]{below}");
+            assert_eq!(replied(&path), [format!("each.{item}")], "{path}");
+        }
+    }
+}
