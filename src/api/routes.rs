@@ -198,6 +198,8 @@ served! {
     get "/inspector/runs/{id}/steps/{step}" inspector::step::step;
     get "/inspector/diff" inspector::diff::diff;
     get "/inspector/inbox" inspector::inbox;
+    get "/inspector/evals" inspector::evals::list;
+    get "/inspector/evals/{id}" inspector::evals::one;
     get "/inspector/evidence" inspector::evidence::evidence;
     get "/inspector/sign-in" inspector::sign_in::page;
     post "/inspector/sign-in" inspector::sign_in::begin;

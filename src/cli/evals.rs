@@ -12,6 +12,7 @@ use super::output::{line, line_dim, note, note_dim, print_json};
 use super::reading::open;
 use super::table::Rows;
 use super::{Common, Failure, text};
+use ktsu_history::eval_list;
 use ktsu_history::evals::{self, EvalReport, ScenarioReport};
 use ktsu_opening::find::{find_eval, find_run};
 
@@ -41,7 +42,7 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
         None => None,
     };
     let limit = usize::try_from(arguments.limit).unwrap_or(usize::MAX);
-    let found = evals::list(&reader, run.as_ref(), limit.saturating_add(1))?;
+    let found = eval_list::list(&reader, run.as_ref(), limit.saturating_add(1))?;
     let (listed, more) = found.split_at(found.len().min(limit));
     if common.json {
         let evals: Vec<Value> = listed.iter().map(evals::listed_in_json).collect();

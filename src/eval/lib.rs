@@ -71,7 +71,7 @@ pub use programs::{
     ProgramRun, Programs, SqlCheck,
 };
 pub use record::{
-    CausedEvent, EvalRecord, EvalWriter, JudgedAgain, JudgedRun, RecordFault, RecordedCall,
+    CausedEvent, EvalRecord, EvalWriter, JUDGE, JudgedAgain, JudgedRun, RecordFault, RecordedCall,
     judge_again,
 };
 pub use results::MAX_FRAMES_NAMED;

@@ -29,7 +29,7 @@ use crate::spec::EvalSpec;
 use crate::tally::Tally;
 
 /// The type of checks that a model makes.
-const JUDGE: &str = "llm_as_judge";
+pub const JUDGE: &str = "llm_as_judge";
 
 /// An eval, as its frames have it.
 #[derive(Debug, Clone, PartialEq, Eq)]

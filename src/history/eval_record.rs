@@ -61,6 +61,8 @@ mod tests {
     };
 
     use super::*;
+    use crate::eval_list::{self, EvalList, EvalsWanted};
+    use crate::eval_sheet::{self, EvalSheet};
     use crate::evals;
 
     const SPEC: &str = "subject: {}\nreplicas: 3\ninvariants:\n  \
@@ -161,8 +163,14 @@ mod tests {
     }
 
     fn recorded(stream: &StreamId) -> (MemoryStore, Vec<Hash>) {
+        let mut store = MemoryStore::new();
+        let contents = append(&mut store, stream, events());
+        (store, contents)
+    }
+
+    fn append(store: &mut MemoryStore, stream: &StreamId, events: Vec<EvalEvent>) -> Vec<Hash> {
         let (mut prev, mut sealed) = (Hash::ZERO, Vec::new());
-        for (seq, event) in (0..).zip(events()) {
+        for (seq, event) in (0..).zip(events) {
             let draft = Draft {
                 scope: String::new(),
                 actor: Actor::Orchestrator,
@@ -178,11 +186,97 @@ mod tests {
         let blobs = sealed.iter().flat_map(|one| &one.blobs);
         let contents = blobs.map(|blob| blob.hash).collect();
         let (entry, _) = Entry::from_sealed(sealed).unwrap();
-        let mut store = MemoryStore::new();
         let epoch = store.acquire().unwrap();
         let appended = store.append(epoch, &[entry]).unwrap();
         assert!(appended[0].is_ok());
-        (store, contents)
+        contents
+    }
+
+    fn named(eval: usize) -> StreamId {
+        format!("eval:eval_{eval:04}").parse().unwrap()
+    }
+
+    fn of_spec(file: &str) -> Vec<EvalEvent> {
+        let mut events = events();
+        if let Some(EvalEvent::Started(started)) = events.first_mut() {
+            started.file = file.to_owned();
+        }
+        events
+    }
+
+    fn names(list: &EvalList) -> Vec<String> {
+        let evals = list.evals.iter();
+        let names = evals.map(|eval| match eval {
+            Ok(report) => report.eval_id.clone(),
+            Err(stream) => format!("unreadable {}", stream.name()),
+        });
+        names.collect()
+    }
+
+    #[test]
+    fn evals_are_listed_page_by_page_newest_first_and_by_the_file_of_their_spec() {
+        let mut store = MemoryStore::new();
+        for (eval, file) in [(1, "a"), (2, "b"), (3, "a"), (5, "a")] {
+            append(&mut store, &named(eval), of_spec(file));
+        }
+        // One that has no verdicts at its end is no eval.
+        append(&mut store, &named(4), of_spec("a").split_off(1));
+        let page = |wanted: &EvalsWanted| eval_list::page(&store, wanted, 2).unwrap();
+        let first = page(&EvalsWanted::default());
+        assert_eq!(names(&first), ["eval_0005", "unreadable eval_0004"]);
+        let next = EvalsWanted {
+            before: first.next,
+            ..EvalsWanted::default()
+        };
+        let second = page(&next);
+        assert_eq!(names(&second), ["eval_0003", "eval_0002"]);
+        let by_a = EvalsWanted {
+            file: Some("a".to_owned()),
+            before: second.next,
+            ..EvalsWanted::default()
+        };
+        let last = page(&by_a);
+        assert_eq!(
+            (names(&last), last.next),
+            (vec!["eval_0001".to_owned()], None)
+        );
+        let run = |name: &str| EvalsWanted {
+            run: StreamId::run(name).ok(),
+            file: Some("b".to_owned()),
+            before: None,
+        };
+        assert_eq!(names(&page(&run("run_2"))), ["eval_0002"]);
+        assert!(names(&page(&run("run_4"))).is_empty());
+    }
+
+    #[test]
+    fn a_page_of_evals_looks_at_a_bounded_number_of_them() {
+        let mut store = MemoryStore::new();
+        let events = of_spec("a");
+        for eval in 0..=eval_list::MAX_LOOKED_AT {
+            append(&mut store, &named(eval), vec![events[0].clone()]);
+        }
+        let wanted = EvalsWanted {
+            file: Some("b".to_owned()),
+            ..EvalsWanted::default()
+        };
+        let page = eval_list::page(&store, &wanted, 10).unwrap();
+        assert_eq!((names(&page).len(), page.next), (0, Some(named(1))));
+    }
+
+    #[test]
+    fn a_sheet_has_a_column_for_each_check_of_the_spec_and_no_result_of_a_run_without_any() {
+        let stream = named(1);
+        let (store, _) = recorded(&stream);
+        let sheet = eval_sheet::sheet(&store, &stream).unwrap().unwrap();
+        assert_eq!(sheet.names, ["scenario"]);
+        let columns = sheet.checks.iter();
+        let columns: Vec<_> = columns
+            .map(|one| (one.name.as_str(), one.description.as_deref()))
+            .collect();
+        assert_eq!(columns, [("a", Some("d"))]);
+        assert_eq!(EvalSheet::cell(&sheet.report.scenarios[0], 0), None);
+        assert_eq!(eval_sheet::sheet(&store, &named(2)).unwrap(), None);
     }
 
     #[test]
@@ -194,7 +288,7 @@ mod tests {
             store: &store,
             contents,
         };
-        let listed = evals::list(&reader, None, 10).unwrap();
+        let listed = eval_list::list(&reader, None, 10).unwrap();
         let first = listed[0].as_ref().unwrap();
         assert_eq!((listed.len(), first.status.as_str()), (1, "error"));
         assert_eq!(first.scenarios[0].runs().len(), 3);

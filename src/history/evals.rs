@@ -6,12 +6,11 @@ use ktsu_eval::{
     EvalRecord, EvalSpec, Held, JudgedRun, RecordFault, ServiceRecords, Subject, judge_again,
 };
 use ktsu_ledger::event::{
-    CheckResult, EvalEvent, EvalFinished, EvalStarted, ReplicaTotals, ScenarioFinished,
-    ScenarioStarted, Score,
+    CheckResult, EvalFinished, EvalStarted, ReplicaTotals, ScenarioFinished, ScenarioStarted, Score,
 };
-use ktsu_ledger::store::{Reader, StoreError};
+use ktsu_ledger::store::Reader;
 use ktsu_ledger::verify::{ProblemKind, VerifyProblem};
-use ktsu_ledger::{Event, Frame, Hash, StreamId, Timestamp};
+use ktsu_ledger::{Hash, StreamId, Timestamp};
 use ktsu_workflow::admit::ENGINE;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -159,7 +158,7 @@ impl ScenarioReport {
         matches!(self, Self::Replicas(all) if all.flaky)
     }
 
-    fn without_results(&mut self) {
+    pub(crate) fn without_results(&mut self) {
         match self {
             Self::Run(run) => run.results.clear(),
             Self::Replicas(all) => all.replicas.iter_mut().for_each(|run| run.results.clear()),
@@ -205,8 +204,17 @@ impl EvalReport {
         report
     }
 
+    /// The mean of the composite scores of the scenarios that have one.
+    pub fn score(&self) -> Option<Score> {
+        let composites = self.scenarios.iter().filter_map(ScenarioReport::composite);
+        let (count, total) = composites.fold((0_u32, 0.0), |(count, total), composite| {
+            (count + 1, total + composite.get())
+        });
+        (count > 0).then(|| Score::new(total / f64::from(count)))
+    }
+
     /// A report without its scenarios.
-    fn empty(
+    pub(crate) fn empty(
         stream: &StreamId,
         started: EvalStarted,
         at: Timestamp,
@@ -246,7 +254,7 @@ impl RunVerdict {
         Self::with(run.started, run.finished, results)
     }
 
-    fn with(
+    pub(crate) fn with(
         started: ScenarioStarted,
         finished: Option<ScenarioFinished>,
         results: Vec<CheckResult>,
@@ -280,96 +288,12 @@ pub fn read(reader: &dyn Reader, stream: &StreamId) -> Result<Option<EvalReport>
     Ok(Some(EvalReport::of(stream, record)))
 }
 
-/// An eval without the results of its checks. Of an eval of one run only its first and last two frames
-/// are read, and not checked against the others.
-fn summary(reader: &dyn Reader, stream: &StreamId) -> Result<Option<EvalReport>, EvalReadError> {
-    if let Some(report) = ends(reader, stream)? {
-        return Ok(Some(report));
-    }
-    if reader.tail(stream)?.is_none() {
-        return Ok(None);
-    }
-    let mut report = EvalReport::of(stream, record(reader, stream, Held::Verdicts)?);
-    let scenarios = report.scenarios.iter_mut();
-    // One that is under way has results.
-    scenarios.for_each(ScenarioReport::without_results);
-    Ok(Some(report))
-}
-
-/// The report on an eval of one run, by its first and last two frames; none if they say something
-/// else.
-fn ends(reader: &dyn Reader, stream: &StreamId) -> Result<Option<EvalReport>, StoreError> {
-    let Some(tail) = reader.tail(stream)? else {
-        return Ok(None);
-    };
-    let first = reader.read(stream, 0, 2)?;
-    let last = reader.read(stream, tail.seq.saturating_sub(1).max(2), 2)?;
-    let frames = first.iter().chain(&last);
-    let frames: Vec<Frame> = frames.filter_map(|one| one.decode_bare().ok()).collect();
-    let events: Vec<&Event> = frames.iter().map(|frame| &frame.event).collect();
-    Ok(match events.as_slice() {
-        [
-            Event::Eval(EvalEvent::Started(started)),
-            Event::Eval(EvalEvent::ScenarioStarted(scenario)),
-            Event::Eval(EvalEvent::ScenarioFinished(verdict)),
-            Event::Eval(EvalEvent::Finished(finished)),
-        ] if finished.scenarios == 1 => {
-            let (started, at) = (
-                started.as_ref().clone(),
-                frames.first().map(|first| first.at),
-            );
-            let mut report =
-                EvalReport::empty(stream, started, at.unwrap_or_default(), (*finished, true));
-            let run = RunVerdict::with(scenario.clone(), Some(verdict.clone()), Vec::new());
-            report.scenarios.push(ScenarioReport::Run(run));
-            Some(report)
-        }
-        _ => None,
-    })
-}
-
 /// An eval in a list; one that cannot be read has its name alone.
 pub fn listed_in_json(eval: &Result<EvalReport, StreamId>) -> Value {
     match eval {
         Ok(report) => json!(report),
         Err(stream) => json!({"eval_id": stream.name(), "status": "unreadable"}),
     }
-}
-
-/// The newest evals, of one run or of all, without the results of their checks; at most `limit`. One
-/// that cannot be read has its name alone.
-///
-/// # Errors
-/// [`StoreError`].
-pub fn list(
-    reader: &dyn Reader,
-    run: Option<&StreamId>,
-    limit: usize,
-) -> Result<Vec<Result<EvalReport, StreamId>>, StoreError> {
-    let mut found = Vec::new();
-    for stream in ktsu_run_index::evals(reader)?.into_iter().rev() {
-        if found.len() >= limit {
-            break;
-        }
-        let report = match summary(reader, &stream) {
-            Ok(None) => continue,
-            Ok(Some(report)) => Ok(report),
-            Err(EvalReadError::Record(_) | EvalReadError::Store(StoreError::Damaged(_))) => {
-                Err(stream.clone())
-            }
-            Err(EvalReadError::Store(error)) => return Err(error),
-        };
-        let is_of = |report: &EvalReport| {
-            run.is_none_or(|run| {
-                let mut runs = report.scenarios.iter().flat_map(ScenarioReport::runs);
-                runs.any(|judged| judged.run_id == run.name())
-            })
-        };
-        if report.as_ref().map_or(run.is_none(), is_of) {
-            found.push(report);
-        }
-    }
-    Ok(found)
 }
 
 /// The most frames times checks that a verification judges again.

@@ -140,6 +140,7 @@ pub(crate) fn root_of(run_id: &str) -> &str {
 pub(crate) enum Section {
     Runs,
     Inbox,
+    Evals,
     None,
 }
 
@@ -170,6 +171,7 @@ pub(crate) fn page(
                     nav aria-label="Pages" {
                         a href=(place.link("runs")) aria-current=[current(Section::Runs)] { "Runs" }
                         a href=(place.link("inbox")) data-badge="" aria-current=[current(Section::Inbox)] { "Inbox" }
+                        a href=(place.link("evals")) aria-current=[current(Section::Evals)] { "Evals" }
                     }
                     span class="who" { (Verbatim(&by.name)) }
                     @if by.by_session {

@@ -290,7 +290,9 @@ fn run_panel(shown: &RunPage) -> Markup {
                 }
                 " of the run with its branches. "
             }
-            a href=(PLACE.link("evidence")) { "What is signed" } ", and how to verify it"
+            a href=(PLACE.link("evidence")) { "What is signed" } ", and how to verify it. "
+            a href=(PLACE.link(&format!("evals{}", query(&[("run", root_of(&shown.run.run_id))])))) { "Verdicts of checks" }
+            " on the run"
         }
     }
 }

@@ -6,7 +6,7 @@ use maud::{Markup, html};
 /// The class of the style sheet that a status of a run, a step or an item has, and its sign.
 fn class_and_sign(status: &str) -> (&'static str, &'static str) {
     match status {
-        "complete" => ("ok", "✓"),
+        "complete" | "passed" => ("ok", "✓"),
         "failed" => ("bad", "✕"),
         "running" => ("run", "▸"),
         "waiting" | "pending_approval" => ("wait", "◆"),
@@ -31,6 +31,7 @@ pub(crate) fn sign(status: &str) -> &'static str {
 pub(crate) fn words(status: &str) -> String {
     match status {
         "pending_approval" => "waits for people".to_owned(),
+        "error" => "no verdict".to_owned(),
         other => other.replace('_', " "),
     }
 }

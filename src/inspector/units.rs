@@ -1,6 +1,7 @@
 //! Times, durations and costs as pages show them.
 
 use ktsu_ledger::Timestamp;
+use ktsu_ledger::event::Score;
 use ktsu_projections::lineage::dollars;
 
 /// `2026-11-24 09:12:44 UTC`: all pages show one time zone.
@@ -48,6 +49,12 @@ pub(crate) fn size(bytes: usize) -> String {
     }
 }
 
+/// `0.875`, `1`: a score with three decimals at most.
+pub(crate) fn score(score: Score) -> String {
+    let text = format!("{:.3}", score.get());
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
 /// `1 call`, `2 calls`.
 pub(crate) fn counted(count: u64, noun: &str) -> String {
     match count {
@@ -73,6 +80,19 @@ mod tests {
             (u64::MAX, "213503982334 d 14 h"),
         ] {
             assert_eq!(duration(ms), shown);
+        }
+    }
+
+    #[test]
+    fn scores_have_three_decimals_at_most() {
+        for (number, shown) in [
+            (1.0, "1"),
+            (0.0, "0"),
+            (0.5, "0.5"),
+            (2.0 / 3.0, "0.667"),
+            (10.0, "10"),
+        ] {
+            assert_eq!(score(Score::new(number)), shown);
         }
     }
 

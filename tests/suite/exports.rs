@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ktsu::assemble::import::import;
 use ktsu_evidence::export::ExportSelection;
 use ktsu_evidence::{check, transfer};
-use ktsu_history::{evals, replay as recorded_runs};
+use ktsu_history::{eval_list, replay as recorded_runs};
 use ktsu_ledger::appender::Options;
 use ktsu_ledger::branch;
 use ktsu_ledger::store::{MemoryStore, Reader, SqliteReader};
@@ -168,7 +168,7 @@ fn every_golden_export_comes_in_is_sound_and_goes_out_with_the_same_bytes() {
 fn the_golden_verdicts_are_read_and_judged_again() {
     let (_folder, path) = imported(checked::NAME);
     let reader = SqliteReader::open(&path).unwrap();
-    let all = evals::list(&reader, None, usize::MAX).unwrap();
+    let all = eval_list::list(&reader, None, usize::MAX).unwrap();
     let statuses = all
         .iter()
         .map(|eval| eval.as_ref().unwrap().status.as_str());

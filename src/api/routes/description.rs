@@ -192,7 +192,13 @@ fn merge_flattened(shapes: &mut Map<String, Value>) {
 /// Adds the problems that follow from the path, the policy and the body of a route.
 fn add_problems(path: &str, policy: AccessPolicy, operation: &mut Value) {
     let has_body = operation["requestBody"].is_object();
-    let compares = ["/diff", "/inspector/diff", "/checks", "/evals"];
+    let compares = [
+        "/diff",
+        "/inspector/diff",
+        "/inspector/evals",
+        "/checks",
+        "/evals",
+    ];
     let names_run = path.contains("/runs/{id}") || compares.contains(&path);
     let records = match path {
         "/runs/{id}/replay" => false,

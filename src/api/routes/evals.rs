@@ -13,6 +13,7 @@ use crate::checks::{self, CheckRequest, RunCheckError};
 use crate::judges::JudgeModels;
 use crate::problems;
 use ktsu_codes::ErrorCode;
+use ktsu_history::eval_list;
 use ktsu_history::evals::{self, EvalReport};
 use ktsu_orchestrator::{EvalAppendError, Orchestrator, ReadKind};
 use ktsu_server::ProblemDetails;
@@ -112,7 +113,7 @@ pub(super) async fn list(
     };
     let readers = orchestrator.readers();
     let listed = readers.with_kind(ReadKind::Search, move |reader| {
-        evals::list(reader, run.as_ref(), which.limit)
+        eval_list::list(reader, run.as_ref(), which.limit)
     });
     let listed = listed.await?;
     let listed: Vec<Value> = listed.iter().map(evals::listed_in_json).collect();

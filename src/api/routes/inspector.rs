@@ -1,6 +1,7 @@
 //! `GET /inspector/…`: the pages of the inspector.
 
 pub(super) mod diff;
+pub(super) mod evals;
 pub(super) mod evidence;
 pub(super) mod failed;
 pub(super) mod frames;

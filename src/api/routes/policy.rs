@@ -35,7 +35,7 @@ const ADMINISTER: AccessPolicy = AccessPolicy::Roles(&[Admin]);
 pub const SIGNING: &str = "/inspector/sign-";
 
 /// Method and path as they are registered.
-pub const TABLE: [(&str, &str, AccessPolicy); 76] = [
+pub const TABLE: [(&str, &str, AccessPolicy); 78] = [
     ("GET", "/", AccessPolicy::Optional),
     ("GET", "/openapi.json", AccessPolicy::Public),
     ("GET", "/inspector/runs", READ),
@@ -51,6 +51,9 @@ pub const TABLE: [(&str, &str, AccessPolicy); 76] = [
     ("GET", "/inspector/diff", READ),
     ("GET", "/inspector/inbox", READ),
     ("GET", "/inspector/api", READ),
+    // As `/evals`; frames are said in the few words that `/inspector/runs/{id}/frames` shows.
+    ("GET", "/inspector/evals", READ),
+    ("GET", "/inspector/evals/{id}", READ),
     ("GET", "/inspector/evidence", READ),
     ("GET", "/inspector/live", READ),
     ("GET", "/inspector/sign-in", AccessPolicy::Public),

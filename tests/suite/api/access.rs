@@ -92,6 +92,7 @@ fn row(method: &str, route: &str) -> Option<Row> {
             | "/inspector/diff"
             | "/inspector/inbox"
             | "/inspector/api"
+            | "/inspector/evals"
             | "/inspector/evidence"
             | "/evidence"
             | "/statistics"
@@ -124,7 +125,7 @@ fn row(method: &str, route: &str) -> Option<Row> {
         ("POST", "/runs/{id}/hold") => Row::Roles(&["auditor", "admin"], 422),
         ("POST", "/checks") => Row::Roles(record, 422),
         ("GET", "/evals") => Row::Roles(readers, 200),
-        ("GET", "/evals/{id}") => Row::Roles(readers, 404),
+        ("GET", "/evals/{id}" | "/inspector/evals/{id}") => Row::Roles(readers, 404),
         ("GET", "/approvals" | "/reviews") => Row::Roles(readers, 200),
         ("GET", "/runs/{id}/steps/{step}/approval") => Row::Roles(readers, 404),
         ("POST", "/runs/{id}/steps/{step}/approval/decide") => {

@@ -189,6 +189,9 @@ fn route_of(path: &str) -> String {
         let below = rest.split_once('/').map(|(_, below)| format!("/{below}"));
         return format!("/tools/ktsu/{{name}}{}", below.unwrap_or_default());
     }
+    if path.starts_with("/inspector/evals/") {
+        return "/inspector/evals/{id}".to_owned();
+    }
     if let Some(rest) = path.strip_prefix("/inspector/") {
         return match rest.strip_prefix("runs") {
             Some("") => path.to_owned(),
@@ -201,7 +204,7 @@ fn route_of(path: &str) -> String {
             },
             None if matches!(
                 rest,
-                "diff" | "inbox" | "sign-in" | "sign-out" | "api" | "live" | "evidence"
+                "diff" | "inbox" | "sign-in" | "sign-out" | "api" | "live" | "evidence" | "evals"
             ) =>
             {
                 path.to_owned()
@@ -239,7 +242,7 @@ async fn parameters_say_what_they_take_and_whether_they_are_needed() {
             }
         }
     }
-    assert_eq!(found, 132);
+    assert_eq!(found, 139);
     let attempt = |below| ["run", "step", "token"].map(|name| (below, name));
     let mut expected = BTreeSet::from([
         ("/runs/{id}/steps/{step}/resume/link", "token"),

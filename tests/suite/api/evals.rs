@@ -95,6 +95,9 @@ pub(super) async fn all(described: &Described) -> BTreeSet<Case> {
         ("/evals?limit=0".to_owned(), 400),
         (format!("/evals/{id}"), 200),
         (format!("/evals/{id}?x=1"), 400),
+        (format!("/inspector/evals/{id}"), 200),
+        (format!("/inspector/evals?run={prefix}"), 409),
+        (format!("/inspector/evals?run={run}&before={id}"), 200),
         ("/evals/absent".to_owned(), 404),
         (format!("/runs/{id}/frames"), 200),
         (format!("/runs/{id}/trace"), 200),
@@ -109,6 +112,16 @@ pub(super) async fn all(described: &Described) -> BTreeSet<Case> {
         assert_eq!(answer.status, status, "{path}: {}", answer.text());
     }
     assert_eq!(api.get(&format!("/evals/{id}")).await.json(), checked);
+    let page = api.get(&format!("/inspector/evals/{id}")).await.text();
+    let frame = format!("../runs/{run}/frames?frame=0#f0");
+    for shown in [
+        "begun",
+        "run.created",
+        &frame,
+        "No check has another result",
+    ] {
+        assert!(page.contains(shown), "{shown}: {page}");
+    }
     let evil = [("origin", "https://evil.example")];
     let answer = api.call("POST", "/checks", &evil, &body(&run, SPEC)).await;
     assert_eq!(answer.json()["code"], "foreign_origin");

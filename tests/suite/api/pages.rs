@@ -57,6 +57,18 @@ pub(super) async fn all(api: &Described, run: &str) {
     assert_eq!(api.get("/inspector/api?a=b").await.status, 400);
     assert_eq!(api.get("/inspector/evidence").await.status, 200);
     assert_eq!(api.get("/inspector/evidence?a=b").await.status, 400);
+    for (query, status) in [
+        ("", 200),
+        ("?spec=a.eval.yaml&run=&before=", 200),
+        ("?run=absent", 404),
+        ("?before=eval_absent", 404),
+        ("?colour=red", 400),
+    ] {
+        let path = format!("/inspector/evals{query}");
+        assert_eq!(api.get(&path).await.status, status, "{path}");
+    }
+    let unfit = "/inspector/evals/absent?scenario=x";
+    assert_eq!(api.get(unfit).await.status, 400);
     assert_eq!(api.get("/inspector/live?a=b").await.status, 400);
     assert_eq!(api.get("/inspector/inbox").await.status, 200);
     assert_eq!(api.get("/inspector/inbox?cursor=x").await.status, 400);

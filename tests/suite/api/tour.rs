@@ -330,6 +330,8 @@ async fn foreign(api: &Described, run: &str) {
             ("GET", "/inspector/diff".to_owned()),
             ("GET", "/inspector/inbox".to_owned()),
             ("GET", "/inspector/api".to_owned()),
+            ("GET", "/inspector/evals".to_owned()),
+            ("GET", "/inspector/evals/eval_absent".to_owned()),
             ("GET", "/inspector/evidence".to_owned()),
             ("GET", "/evidence".to_owned()),
             ("GET", "/inspector/live".to_owned()),
