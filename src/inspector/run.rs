@@ -11,9 +11,12 @@ use crate::frame::{
     PagePlace, RunTab, Section, SignedIn, anchor, page, query, root_of, run_tabs, segment,
 };
 use crate::status::badge;
-use crate::step_panel::{ShownStep, StepPanel, step_panel};
+use crate::step_panel::{ShownStep, StepPanel, find_span, step_panel};
 use crate::text::{Verbatim, beginning};
-use crate::timeline::{TimelineBar, TimelineDrawing, TimelineRow, TimelineView, layout};
+use crate::time_range::TimeRange;
+use crate::timeline::{
+    TimelineBar, TimelineDrawing, TimelineRow, TimelineTick, TimelineView, layout,
+};
 use crate::units::{cost, counted, duration, moment};
 use crate::value::value;
 
@@ -145,22 +148,31 @@ fn link(place: PagePlace, shown: &RunPage, view: &TimelineView) -> Option<String
     let idle = if view.compress { "compress" } else { "" };
     let step = view.selected.as_deref().unwrap_or_default();
     let items = if view.all_items { "all" } else { "" };
-    let query = query(&[("step", step), ("items", items), ("idle", idle)]);
+    let number = |ms: Option<u64>| ms.map(|ms| ms.to_string()).unwrap_or_default();
+    let from = number(view.range.map(TimeRange::from_ms));
+    let until = number(view.range.map(TimeRange::until_ms));
+    let query = query(&[
+        ("step", step),
+        ("items", items),
+        ("idle", idle),
+        ("from", &from),
+        ("until", &until),
+    ]);
     Some(format!("{}{query}", segment(&shown.run.run_id)))
 }
 
 /// The time line, a row for each step.
 pub(crate) fn timeline(place: PagePlace, shown: &RunPage, drawing: &TimelineDrawing) -> Markup {
-    if drawing.rows.is_empty() {
+    if shown.run.steps.is_empty() {
         return html! { p class="empty" { "The workflow has no steps of its own." } };
     }
     html! {
-        (idle(place, shown, drawing))
+        @if !place.is_file() { (time_bar(shown, drawing)) }
         table class="timeline" {
             thead {
                 tr {
                     th scope="col" { "Step" }
-                    th scope="col" { (axis(drawing)) }
+                    th scope="col" { (axis(place, shown, drawing)) }
                     th scope="col" class="number" { "Time" }
                     th scope="col" class="number" { "Cost" }
                 }
@@ -170,22 +182,45 @@ pub(crate) fn timeline(place: PagePlace, shown: &RunPage, drawing: &TimelineDraw
         @if drawing.left_out > 0 {
             p class="dim" { "and " (counted(drawing.left_out as u64, "row")) " more" }
         }
+        @if drawing.outside > 0 {
+            p class="above dim" { (counted(drawing.outside as u64, "step")) " outside of this time" }
+        }
     }
 }
 
-/// The offer to compress idle time, or to show it.
-fn idle(place: PagePlace, shown: &RunPage, drawing: &TimelineDrawing) -> Markup {
+/// What else the time line can show: with idle time compressed, or another part of the time.
+fn time_bar(shown: &RunPage, drawing: &TimelineDrawing) -> Markup {
+    let view = &shown.view;
     let other = TimelineView {
-        compress: !shown.view.compress,
-        ..shown.view.clone()
+        compress: !view.compress,
+        ..view.clone()
     };
+    let offers_idle = view.compress || drawing.idle_percent >= OFFER_IDLE;
+    let end_ms = shown.run.last_ms;
+    let zoomed = |range| {
+        let view = TimelineView {
+            range,
+            ..view.clone()
+        };
+        link(PLACE, shown, &view)
+    };
+    let step = selected_time(shown).filter(|range| view.range != Some(*range));
     html! {
-        @if shown.view.compress || drawing.idle_percent >= OFFER_IDLE {
+        @if offers_idle || view.range.is_some() || step.is_some() {
             p class="bar" {
-                span class="dim" { (format!("{:.1} % idle", drawing.idle_percent)) } " "
-                @if let Some(other) = link(place, shown, &other) {
-                    a class="button" href=(other) {
-                        @if shown.view.compress { "Show idle time" } @else { "Compress idle time" }
+                @if let Some(range) = view.range {
+                    span class="number" { (duration(range.from_ms())) " to " (duration(range.until_ms())) }
+                    " " span class="dim" { "of " (duration(end_ms)) } " "
+                    @if let Some(earlier) = range.earlier() { a class="button" href=[zoomed(Some(earlier))] { "‹ Earlier" } " " }
+                    @if let Some(later) = range.later(end_ms) { a class="button" href=[zoomed(Some(later))] { "Later ›" } " " }
+                    @if let Some(wider) = range.wider(end_ms) { a class="button" href=[zoomed(Some(wider))] { "Wider" } " " }
+                    a class="button" href=[zoomed(None)] { "The whole run" } " "
+                }
+                @if let Some(range) = step { a class="button" href=[zoomed(Some(range))] { "Only this step's time" } " " }
+                @if offers_idle {
+                    span class="dim" { (format!("{:.1} % idle", drawing.idle_percent)) } " "
+                    a class="button" href=[link(PLACE, shown, &other)] {
+                        @if view.compress { "Show idle time" } @else { "Compress idle time" }
                     }
                 }
             }
@@ -193,13 +228,36 @@ fn idle(place: PagePlace, shown: &RunPage, drawing: &TimelineDrawing) -> Markup 
     }
 }
 
-/// The axis: words at their places, which are parts of the width, so that nothing is stretched.
-fn axis(drawing: &TimelineDrawing) -> Markup {
+/// The time of the step that is selected, if the run had more than that.
+fn selected_time(shown: &RunPage) -> Option<TimeRange> {
+    let step = find_span(&shown.run.steps, shown.view.selected.as_deref()?)?;
+    let end_ms = shown.run.last_ms;
+    let range = TimeRange::around(step.from_ms?, step.until_ms.unwrap_or(end_ms));
+    (range.from_ms() > 0 || range.until_ms() < end_ms).then_some(range)
+}
+
+/// The axis: words at their places, which are parts of the width, so that nothing is stretched. Each leads to the time
+/// from there to the next one; with a script, one selects any part of it.
+fn axis(place: PagePlace, shown: &RunPage, drawing: &TimelineDrawing) -> Markup {
     let at = |x: u32| format!("{}.{}%", x / 10, x % 10);
+    let points = drawing.scale.iter().map(|(ms, x)| format!("{ms}:{x}"));
+    let points = points.collect::<Vec<_>>().join(" ");
+    let to = |tick: &TimelineTick| {
+        let range = tick.range?;
+        let view = TimelineView {
+            range: Some(range),
+            ..shown.view.clone()
+        };
+        link(place, shown, &view).filter(|_| !place.is_file())
+    };
     html! {
-        svg class="axis" role="img" {
-            title { "Time since the run was created" }
-            @for (x, word) in &drawing.ticks { text x=(at(*x)) y="14" { (word) } }
+        svg class="axis" role="group" aria-label="Time since the run was created" data-scale=[(!place.is_file()).then_some(points)] {
+            @for tick in &drawing.ticks {
+                @match to(tick) {
+                    Some(to) => a href=(to) aria-label={ "Only from " (tick.word) " on" } { text x=(at(tick.x)) y="14" { (tick.word) } },
+                    None => text x=(at(tick.x)) y="14" { (tick.word) },
+                }
+            }
             @for (x, _, word) in &drawing.gaps { text class="gap" x=(at(*x)) y="14" { "// " (word) } }
         }
     }

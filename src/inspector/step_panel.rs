@@ -172,7 +172,7 @@ impl<'p> StepPanel<'p> {
 
     /// What the skeleton says of it, unless it is among items that are summed up.
     pub(crate) fn span(&self) -> Option<&'p StepSpan> {
-        find(&self.run.steps, self.path)
+        find_span(&self.run.steps, self.path)
     }
 }
 
@@ -548,7 +548,7 @@ fn calls(shown: &StepPanel<'_>, step: &StepSpan) -> Markup {
 }
 
 /// A step or an item, unless it is among those that are summed up.
-fn find<'s>(steps: &'s [StepSpan], path: &str) -> Option<&'s StepSpan> {
+pub(crate) fn find_span<'s>(steps: &'s [StepSpan], path: &str) -> Option<&'s StepSpan> {
     for step in steps {
         if step.path == path {
             return Some(step);
@@ -556,8 +556,8 @@ fn find<'s>(steps: &'s [StepSpan], path: &str) -> Option<&'s StepSpan> {
         let in_children = step
             .children
             .iter()
-            .find_map(|child| find(&child.steps, path));
-        if let Some(found) = find(&step.items, path).or(in_children) {
+            .find_map(|child| find_span(&child.steps, path));
+        if let Some(found) = find_span(&step.items, path).or(in_children) {
             return Some(found);
         }
     }

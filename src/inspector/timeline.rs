@@ -8,6 +8,7 @@ use ktsu_history::skeleton::{CallSpan, ChildSpan, RunSkeleton, StepSpan};
 
 use crate::scale::{TimeScale, idle_percent};
 use crate::status::{class, class_of_call};
+use crate::time_range::TimeRange;
 use crate::units::{counted, duration};
 
 /// The most rows of a drawing.
@@ -28,21 +29,40 @@ pub struct TimelineView {
     pub all_items: bool,
     /// The step that is selected, by its path.
     pub selected: Option<String>,
+    /// The part of the time that is shown; all of it if absent.
+    pub range: Option<TimeRange>,
 }
 
 /// A time line, laid out.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TimelineDrawing {
-    /// The marks of the axis: a place and a word.
-    pub ticks: Vec<(u32, String)>,
+    /// The part of the time that is shown.
+    pub range: TimeRange,
+    /// Where parts of the scale begin and end: in milliseconds, and as places.
+    pub scale: Vec<(u64, u32)>,
+    /// The marks of the axis.
+    pub ticks: Vec<TimelineTick>,
     /// The times that are compressed: place, width, and how long each is.
     pub gaps: Vec<(u32, u32, String)>,
     /// The rows, from the top.
     pub rows: Vec<TimelineRow>,
     /// The rows that are left out.
     pub left_out: usize,
+    /// The steps and items that were not at work in the part of the time that is shown, and have no row.
+    pub outside: usize,
     /// The share of the time in which nothing was at work, in percent.
     pub idle_percent: f64,
+}
+
+/// A mark of the axis.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TimelineTick {
+    /// Its place.
+    pub x: u32,
+    /// Its time, in words.
+    pub word: String,
+    /// The time from this mark to the next one.
+    pub range: Option<TimeRange>,
 }
 
 /// A row of a time line.
@@ -88,32 +108,43 @@ pub struct TimelineBar {
 /// Lays out the time line of a run.
 pub fn layout(run: &RunSkeleton, view: &TimelineView) -> TimelineDrawing {
     let end_ms = run.last_ms;
+    let range = view.range.unwrap_or_else(|| TimeRange::whole(end_ms));
     let mut busy = Vec::new();
     times_of_work(&run.steps, end_ms, &mut busy);
     let scale = match view.compress {
-        true => TimeScale::compressed(end_ms, &busy),
-        false => TimeScale::even(end_ms),
+        true => TimeScale::compressed(range, &busy),
+        false => TimeScale::even(range),
     };
     let gaps = scale.gaps.iter().map(|(from, until)| {
         let (x, width) = place(&scale, *from, *until);
         (x, width, duration(until - from))
     });
     let gaps = gaps.collect();
-    let ticks = ticks(&scale, end_ms);
+    let ticks = ticks(&scale, range);
+    let points = scale.points().map(|(ms, x)| (ms, thousandths(x)));
+    let points = points.collect();
     let mut rows = TimelineRows {
         scale,
         end_ms,
+        range: view.range,
         selected: view.selected.as_deref(),
         rows: Vec::new(),
         left_out: 0,
+        outside: 0,
     };
     rows.steps(&run.steps, 0);
     TimelineDrawing {
+        range,
+        scale: points,
         ticks,
         gaps,
         rows: rows.rows,
         left_out: rows.left_out,
-        idle_percent: idle_percent(end_ms, &busy),
+        outside: rows.outside,
+        idle_percent: match end_ms {
+            0 => 0.0,
+            _ => idle_percent(range, &busy),
+        },
     }
 }
 
@@ -142,30 +173,42 @@ fn times_of_work(steps: &[StepSpan], end_ms: u64, busy: &mut Vec<(u64, u64)>) {
 }
 
 /// The marks of the axis: round times of an even scale; of a compressed one, where work begins again.
-fn ticks(scale: &TimeScale, end_ms: u64) -> Vec<(u32, String)> {
-    let mut moments = BTreeSet::from([0]);
+fn ticks(scale: &TimeScale, range: TimeRange) -> Vec<TimelineTick> {
+    let (begin_ms, end_ms) = (range.from_ms(), range.until_ms());
+    let mut moments = BTreeSet::from([begin_ms]);
     if scale.gaps.is_empty() {
-        let apart = round_time(end_ms / TICKS);
-        moments.extend((1..=TICKS).map(|n| n * apart).filter(|ms| *ms < end_ms));
+        let apart = round_time(range.length() / TICKS).max(1);
+        let first = begin_ms / apart + 1;
+        let round = (0..TICKS).map(|n| first.saturating_add(n).saturating_mul(apart));
+        moments.extend(round.filter(|ms| *ms < end_ms));
     } else {
         let ends = scale.gaps.iter().map(|(_, until)| *until);
         moments.extend(ends.filter(|until| *until < end_ms));
     }
-    let marks = moments.into_iter();
-    let marks = marks.map(|ms| (thousandths(scale.at(ms)), duration(ms)));
-    // The last ones have no room for their words, nor have those beside a compressed gap.
+    // The last ones have no room for their words, nor have those beside the first one or a compressed gap.
     let gaps: Vec<u32> = scale
         .gaps
         .iter()
         .map(|(from, _)| thousandths(scale.at(*from)))
         .collect();
     let has_room = |x: u32| {
-        x <= LAST_TICK
+        (TICK_ROOM..=LAST_TICK).contains(&x)
             && gaps
                 .iter()
                 .all(|gap| *gap > x.saturating_add(TICK_ROOM) || *gap < x.saturating_sub(TICK_ROOM))
     };
-    marks.filter(|(x, _)| *x == 0 || has_room(*x)).collect()
+    let marks = moments.into_iter();
+    let marks = marks.map(|ms| (thousandths(scale.at(ms)), ms));
+    let marks: Vec<(u32, u64)> = marks
+        .filter(|(x, ms)| *ms == begin_ms || has_room(*x))
+        .collect();
+    let nexts = marks.iter().skip(1).map(|(_, ms)| *ms).chain([end_ms]);
+    let ticks = marks.iter().zip(nexts).map(|((x, ms), next)| TimelineTick {
+        x: *x,
+        word: duration(*ms),
+        range: TimeRange::new(*ms, next).filter(|part| *part != range),
+    });
+    ticks.collect()
 }
 
 /// A round number of milliseconds, not below another.
@@ -211,15 +254,22 @@ fn place(scale: &TimeScale, from_ms: u64, until_ms: u64) -> (u32, u32) {
 struct TimelineRows<'v> {
     scale: TimeScale,
     end_ms: u64,
+    /// The part of the time outside of which nothing has a row.
+    range: Option<TimeRange>,
     selected: Option<&'v str>,
     rows: Vec<TimelineRow>,
     left_out: usize,
+    outside: usize,
 }
 
 impl TimelineRows<'_> {
     /// Children are as deep as their workflows are nested, which the kit bounds.
     fn steps(&mut self, steps: &[StepSpan], depth: usize) {
         for step in steps {
+            if self.is_outside(step) {
+                self.outside += 1;
+                continue;
+            }
             let row = self.row(step, depth);
             self.add(row);
             self.steps(&step.items, depth + 1);
@@ -228,6 +278,18 @@ impl TimelineRows<'_> {
                 self.child(step, child, depth + 1);
             }
         }
+    }
+
+    /// Returns `true` for what was not at work in the part of the time that is shown, and is not selected.
+    fn is_outside(&self, step: &StepSpan) -> bool {
+        let Some(range) = self.range else {
+            return false;
+        };
+        let until_ms = step.until_ms.unwrap_or(self.end_ms);
+        let is_there = step
+            .from_ms
+            .is_some_and(|from_ms| !range.leaves_out(from_ms, until_ms));
+        !is_there && self.selected != Some(step.path.as_str())
     }
 
     /// A child has the row of its step; where a step has several, each has one of its own.
@@ -254,11 +316,13 @@ impl TimelineRows<'_> {
     fn folded(&mut self, step: &StepSpan, depth: usize) {
         let Some(folded) = &step.folded else { return };
         let until_ms = folded.until_ms.unwrap_or(self.end_ms);
+        let Some((x, width)) = self.place(folded.from_ms, until_ms) else {
+            return;
+        };
         let all = match folded.complete == folded.count {
             true => "all complete".to_owned(),
             false => format!("{} of them complete", folded.complete),
         };
-        let (x, width) = place(&self.scale, folded.from_ms, until_ms);
         self.add(TimelineRow {
             depth,
             path: None,
@@ -298,16 +362,20 @@ impl TimelineRows<'_> {
             kind: kind(step),
             status: Some(step.status.as_str().to_owned()),
             note: step.error.clone().or_else(|| step.skip_reason.clone()),
-            bar: step.from_ms.map(|from_ms| {
-                let (x, width) = place(&self.scale, from_ms, until_ms);
-                TimelineBar {
+            bar: step.from_ms.and_then(|from_ms| {
+                let (x, width) = self.place(from_ms, until_ms)?;
+                Some(TimelineBar {
                     x,
                     width,
                     class: class(step.status.as_str()),
                     words: times(from_ms, step.until_ms),
-                }
+                })
             }),
-            calls: step.calls.iter().map(|call| self.call(call)).collect(),
+            calls: step
+                .calls
+                .iter()
+                .filter_map(|call| self.call(call))
+                .collect(),
             took_ms: step
                 .until_ms
                 .zip(step.from_ms)
@@ -317,17 +385,25 @@ impl TimelineRows<'_> {
         }
     }
 
-    fn call(&self, call: &CallSpan) -> TimelineBar {
+    /// The place of what took a time; none outside of the part that is shown.
+    fn place(&self, from_ms: u64, until_ms: u64) -> Option<(u32, u32)> {
+        let is_outside = self
+            .range
+            .is_some_and(|range| range.leaves_out(from_ms, until_ms));
+        (!is_outside).then(|| place(&self.scale, from_ms, until_ms))
+    }
+
+    fn call(&self, call: &CallSpan) -> Option<TimelineBar> {
         let until_ms = call.until_ms.unwrap_or(self.end_ms);
-        let (x, width) = place(&self.scale, call.from_ms, until_ms);
+        let (x, width) = self.place(call.from_ms, until_ms)?;
         let (kind, name) = (call.kind.as_words(), &call.name);
         let words = format!("{kind} {name}, {}", times(call.from_ms, call.until_ms));
-        TimelineBar {
+        Some(TimelineBar {
             x,
             width,
             class: class_of_call(call),
             words,
-        }
+        })
     }
 }
 

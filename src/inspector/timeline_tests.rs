@@ -136,7 +136,7 @@ fn rows_are_steps_with_their_items_and_children_below_them() {
     let ticks: Vec<&str> = drawing
         .ticks
         .iter()
-        .map(|(_, word)| word.as_str())
+        .map(|tick| tick.word.as_str())
         .collect();
     assert_eq!(ticks, ["0 ms", "30.0 s", "1 min 0 s", "1 min 30 s"]);
 }
@@ -195,4 +195,55 @@ fn every_bar_is_within_the_drawing_and_can_be_seen() {
             }
         }
     }
+}
+
+#[test]
+fn a_part_of_the_time_has_the_rows_that_were_at_work_in_it_across_the_whole_width() {
+    let steps = vec![
+        step("before", 0, Some(100)),
+        step("within", 400, Some(600)),
+        step("around", 50, Some(900)),
+        step("after", 950, Some(1_000)),
+        step("waits", 300, None),
+    ];
+    let view = TimelineView {
+        range: TimeRange::new(400, 800),
+        selected: Some("before".to_owned()),
+        ..TimelineView::default()
+    };
+    let drawing = layout(&run(1_000, steps), &view);
+    // One that is selected stays, without a bar.
+    let expected = [
+        "before",
+        "within 0+500 ok",
+        "around 0+1000 ok",
+        "waits 0+1000 run",
+    ];
+    assert_eq!(lines(&drawing), expected);
+    assert_eq!(drawing.outside, 1);
+    let ticks = drawing.ticks.iter();
+    let ticks: Vec<_> = ticks
+        .map(|tick| (tick.x, tick.word.as_str(), tick.range))
+        .collect();
+    let part = TimeRange::new;
+    assert_eq!(
+        ticks,
+        [
+            (0, "400 ms", part(400, 500)),
+            (250, "500 ms", part(500, 600)),
+            (500, "600 ms", part(600, 700)),
+            (750, "700 ms", part(700, 800)),
+        ]
+    );
+    assert_eq!(drawing.scale, [(400, 0), (800, 1000)]);
+}
+
+#[test]
+fn a_mark_leads_to_no_time_that_is_already_shown() {
+    let drawing = layout(
+        &run(1, vec![step("a", 0, Some(1))]),
+        &TimelineView::default(),
+    );
+    assert_eq!(drawing.ticks.len(), 1);
+    assert_eq!(drawing.ticks[0].range, None);
 }

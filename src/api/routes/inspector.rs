@@ -18,15 +18,15 @@ use axum::extract::{Path, State};
 use axum::http::{Method, header};
 use axum::response::{IntoResponse as _, Response};
 use ktsu_inspector::timeline::TimelineView;
-use ktsu_inspector::{InboxPage, Permissions, RunPage, SignedIn, error_in_words};
+use ktsu_inspector::{InboxPage, Permissions, RunPage, SignedIn, TimeRange, error_in_words};
 use ktsu_projections::step_name::scoped_run;
 use serde_json::Value;
 
 pub(super) use self::shown::answer;
 use self::shown::{closed, shown_step};
-use super::parameter::{Parameter, ParameterKind};
+use super::parameter::{MAX_NUMBER, Parameter, ParameterKind};
 use super::policy;
-use super::query::{NoParameters, Query, QueryParameters, RawQuery};
+use super::query::{NoParameters, Query, QueryParameters, RawQuery, invalid};
 use super::{RunTarget, no_such_run};
 use crate::access::Caller;
 use crate::problems::run_error;
@@ -108,10 +108,28 @@ impl QueryParameters for RunPageQuery {
             ParameterKind::Words(&["all"]),
             "`all`: every item has a row of its own, up to 2,000 of each step.",
         ),
+        Parameter::new(
+            "from",
+            ParameterKind::Number(0..=MAX_NUMBER),
+            "Where the part of the time begins that is shown, in milliseconds since the run was created; `until` belongs to it.",
+        ),
+        Parameter::new(
+            "until",
+            ParameterKind::Number(0..=MAX_NUMBER),
+            "Where it ends, later than `from`.",
+        ),
     ];
 
     fn read(given: &RawQuery) -> Result<Self, ProblemDetails> {
+        let range = match (given.number("from"), given.number("until")) {
+            (None, None) => None,
+            (from, until) => {
+                let range = TimeRange::new(from.unwrap_or_default(), until.unwrap_or(u64::MAX));
+                Some(range.ok_or_else(|| invalid("until has to be later than from"))?)
+            }
+        };
         Ok(Self(TimelineView {
+            range,
             compress: given.text("idle").is_some(),
             all_items: given.text("items").is_some(),
             selected: given.owned("step"),

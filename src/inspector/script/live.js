@@ -202,6 +202,60 @@ for (const slider of document.querySelectorAll("input[data-slides]")) {
   slider.addEventListener("change", () => slider.form.requestSubmit());
 }
 
+// A part of the time of a run is selected on its axis by dragging. The axis says where its parts begin: `MS:PLACE`, in
+// thousandths of its width, between which it is even.
+let drag = null;
+let hasDragged = false;
+
+const placeOn = (axis, event) => {
+  const box = axis.getBoundingClientRect();
+  return Math.min(1000, Math.max(0, ((event.clientX - box.left) / box.width) * 1000));
+};
+
+const timeAt = (axis, place) => {
+  const points = axis.dataset.scale.split(" ").map((point) => point.split(":").map(Number));
+  const after = Math.max(1, points.findIndex(([, x]) => x >= place));
+  const [[from, left], [until, right]] = [points[after - 1], points[after]];
+  return Math.round(from + (right > left ? ((place - left) / (right - left)) * (until - from) : 0));
+};
+
+document.addEventListener("pointerdown", (event) => {
+  const axis = event.target.closest?.("svg[data-scale]");
+  hasDragged = false;
+  if (!axis || event.button !== 0) return;
+  const mark = document.createElementNS(axis.namespaceURI, "rect");
+  mark.setAttribute("class", "chosen");
+  mark.setAttribute("height", "100%");
+  drag = { axis, mark, begin: placeOn(axis, event) };
+});
+document.addEventListener("pointermove", (event) => {
+  if (!drag) return;
+  const { axis, mark, begin } = drag;
+  const end = placeOn(axis, event);
+  const from = Math.min(begin, end);
+  drag.range = [from, Math.max(begin, end)];
+  if (drag.range[1] - from < 10) return;
+  hasDragged = true;
+  mark.setAttribute("x", `${from / 10}%`);
+  mark.setAttribute("width", `${(drag.range[1] - from) / 10}%`);
+  axis.prepend(mark);
+});
+document.addEventListener("pointerup", () => {
+  if (!drag) return;
+  const { axis, mark, range } = drag;
+  drag = null;
+  mark.remove();
+  if (!hasDragged) return;
+  const [from, until] = range.map((place) => timeAt(axis, place));
+  const address = new URL(location.href);
+  address.searchParams.set("from", from);
+  address.searchParams.set("until", Math.max(until, from + 1));
+  location.assign(address);
+});
+// The end of a drag is no click on what lies below it.
+document.addEventListener("click", (event) => hasDragged && event.target.closest?.("svg[data-scale]") && event.preventDefault());
+document.addEventListener("dragstart", (event) => event.target.closest?.("svg[data-scale]") && event.preventDefault());
+
 channel.addEventListener("message", ({ data }) => {
   if (data === "who") {
     if (shownState) channel.postMessage({ state: shownState, position });

@@ -242,7 +242,7 @@ async fn parameters_say_what_they_take_and_whether_they_are_needed() {
             }
         }
     }
-    assert_eq!(found, 139);
+    assert_eq!(found, 141);
     let attempt = |below| ["run", "step", "token"].map(|name| (below, name));
     let mut expected = BTreeSet::from([
         ("/runs/{id}/steps/{step}/resume/link", "token"),

@@ -90,7 +90,16 @@ pub(super) async fn all(api: &Described, run: &str) {
     let page = format!("/inspector/runs/{run}");
     let shown = api.get(&page).await;
     assert_eq!(shown.status, 200);
-    assert_eq!(api.get(&format!("{page}?idle=x")).await.status, 400);
+    for (query, status) in [
+        ("idle=x", 400),
+        ("from=0&until=5", 200),
+        ("until=5&step=greet", 200),
+        ("from=5&until=5", 400),
+        ("from=later", 400),
+    ] {
+        let path = format!("{page}?{query}");
+        assert_eq!(api.get(&path).await.status, status, "{path}");
+    }
     for (below, status) in [
         ("frames", 200),
         ("frames?frame=1", 200),

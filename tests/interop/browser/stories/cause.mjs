@@ -63,8 +63,26 @@ async function story({ engines, browser, repository }, Actor) {
     await actor.press(link(run))
     await actor.press(link('page'))
     await page.getByRole('heading', { name: /page.*skipped/ }).waitFor()
+    await selectsTime(page, actor)
     await person.leave()
     hooks.close()
+}
+
+/** A part of the time is selected on the axis: by dragging, or by a link of a mark; the whole run comes back. */
+async function selectsTime(page, actor) {
+    const axis = page.locator('svg.axis')
+    if (actor instanceof Mouse) {
+        const { x, y, width } = await axis.boundingBox()
+        await page.mouse.move(x + width * 0.1, y + 12)
+        await page.mouse.down()
+        await page.mouse.move(x + width * 0.6, y + 12, { steps: 3 })
+        await page.mouse.up()
+    } else {
+        await actor.press(axis.getByRole('link').first())
+    }
+    await page.waitForURL(/from=\d+&until=\d+/)
+    await actor.press(page.getByRole('link', { name: 'The whole run' }))
+    await page.waitForURL((url) => !url.searchParams.has('from'))
 }
 
 /** The comparison says what was changed, what followed from it, and what the branch took. */
