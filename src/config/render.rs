@@ -84,6 +84,25 @@ pub fn json(faults: &Faults) -> Value {
     faults.faults.iter().map(fault).collect()
 }
 
+/// The lines around a fault, as they may be shown, each with its number; none without the file's text.
+pub type FaultExcerpt = Vec<(usize, String)>;
+
+/// The excerpt of each of the faults that people are shown, in order, with so many lines before and after.
+pub fn excerpts(faults: &Faults, around: usize) -> Vec<FaultExcerpt> {
+    let masks = masks(faults);
+    let shown = faults.faults.iter().take(MAX_SHOWN);
+    let excerpt = |fault: &Fault| {
+        let Some(text) = faults.sources.get(&fault.file) else {
+            return FaultExcerpt::new();
+        };
+        let mask = masks.get(fault.file.as_path());
+        let lines = fault.line.saturating_sub(around).max(1)..=fault.line.saturating_add(around);
+        let lines = lines.map_while(|line| Some((line, mask?.line(text, line)?)));
+        lines.collect()
+    };
+    shown.map(excerpt).collect()
+}
+
 /// The mask of each file.
 fn masks(faults: &Faults) -> BTreeMap<&Path, Mask> {
     let sources = faults.sources.iter();
@@ -170,6 +189,23 @@ mod tests {
         );
         assert!(!text.contains('\u{1b}'));
         assert!(super::text(&faults(), true).contains('\u{1b}'));
+    }
+
+    #[test]
+    fn an_excerpt_has_the_lines_around_a_fault_without_secrets() {
+        let mut faults = faults();
+        let source = "a: 1\né:  nam: x\nb: 2\ntoken: abcdef\nlast: 1\n".to_owned();
+        faults
+            .sources
+            .insert(PathBuf::from("workflows/w.workflow.yaml"), source);
+        let line = |number, text: &str| (number, text.to_owned());
+        let near = [line(1, "a: 1"), line(2, "é:  nam: x"), line(3, "b: 2")];
+        assert_eq!(excerpts(&faults, 1), [near.to_vec()]);
+        let wide = excerpts(&faults, 9).remove(0);
+        assert_eq!(wide.len(), 5, "the file ends there: {wide:?}");
+        assert!(!wide[3].1.contains("abcdef"), "{wide:?}");
+        faults.sources.clear();
+        assert_eq!(excerpts(&faults, 1), [FaultExcerpt::new()]);
     }
 
     #[test]

@@ -63,6 +63,11 @@ impl Kit {
             lock: None,
         }
     }
+
+    /// Returns `true` if it is the kit of nothing.
+    pub fn is_empty(&self) -> bool {
+        self.root.as_os_str().is_empty()
+    }
 }
 
 /// One workflow of a kit.

@@ -49,6 +49,7 @@ pub mod tree;
 mod types;
 mod webhook;
 pub(crate) mod workflow;
+mod workflow_source;
 mod world;
 
 use std::path::Path;
@@ -59,6 +60,7 @@ use ktsu_config::yaml::SourceSpan;
 pub use files::{CENTRAL, FileKind, GATEWAY, KitFile, file_names};
 pub use kit::{Kit, KitWorkflow};
 use loader::Loader;
+pub use workflow_source::{ExampleText, WorkflowSource};
 
 /// Reads a kit and holds it against its lock, or says everything that is wrong with either.
 pub fn load(dir: &Path) -> Result<Kit, Faults> {
