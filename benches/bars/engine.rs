@@ -88,6 +88,7 @@ fn setup(
         certificates: None,
         service_token: None,
         standby: None,
+        kit_checks: Default::default(),
         gateway: None,
         resume_unfinished: true,
         read_again: None,

@@ -20,6 +20,7 @@ use ktsu_ledger::event::Principal;
 use parking_lot::RwLock;
 
 use super::judges::JudgeModels;
+use super::kit_checks::KitChecks;
 use super::routes::policy::{self, AccessPolicy, SIGNING};
 use super::sessions::BrowserSessions;
 use super::streams::StreamLimits;
@@ -81,6 +82,8 @@ pub struct Access {
     pub streams: StreamLimits,
     /// The models that checks may ask.
     pub models: JudgeModels,
+    /// The checks of the files of the kit, where those are watched.
+    pub kit_checks: KitChecks,
     /// The sessions of browsers.
     pub sessions: BrowserSessions,
 }

@@ -4,6 +4,7 @@ pub mod access;
 pub mod checks;
 pub mod ids;
 pub mod judges;
+pub mod kit_checks;
 mod problems;
 pub mod routes;
 pub mod sessions;

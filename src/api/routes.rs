@@ -106,6 +106,7 @@ pub fn router_for(orchestrator: Orchestrator, access: Access) -> Router {
         }))
         .layer(from_fn(forms::as_json))
         .layer(Extension(access.models.clone()))
+        .layer(Extension(access.kit_checks.clone()))
         .layer(Extension(summaries::OpenQuestions::default()))
         .layer(from_fn(move |request, next| {
             access::authorize(access.clone(), request, next)
@@ -201,6 +202,8 @@ served! {
     get "/inspector/evals" inspector::evals::list;
     get "/inspector/evals/{id}" inspector::evals::one;
     get "/inspector/evidence" inspector::evidence::evidence;
+    get "/inspector/kit" inspector::kit::kit;
+    get "/inspector/kit/{workflow}" inspector::kit::workflow;
     get "/inspector/sign-in" inspector::sign_in::page;
     post "/inspector/sign-in" inspector::sign_in::begin;
     post "/inspector/sign-out" inspector::sign_in::end;

@@ -19,6 +19,7 @@ use super::reload::PrincipalReload;
 use super::{OpenEngineError, Setup, delivery, values};
 use ktsu_api::access::{Access, PrincipalsInForce};
 use ktsu_api::judges::JudgeModels;
+use ktsu_api::kit_checks::KitChecks;
 use ktsu_api::routes;
 use ktsu_api::sessions::BrowserSessions;
 use ktsu_api::streams::StreamLimits;
@@ -125,6 +126,7 @@ pub async fn open(setup: Setup) -> Result<ReadOnlyEngine, OpenEngineError> {
     let access = |within, streams| Access {
         sessions: sessions.clone(),
         models: JudgeModels::default(),
+        kit_checks: KitChecks::default(),
         principals: in_force.clone(),
         within,
         body_bytes: limits.body_bytes,

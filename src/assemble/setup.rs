@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::error::OpenEngineError;
+use ktsu_api::kit_checks::KitChecks;
 use ktsu_egress as egress;
 use ktsu_environment::Environment;
 use ktsu_gateway::Gateway;
@@ -46,6 +47,8 @@ pub struct Setup {
     pub resume_unfinished: bool,
     /// The owner of the ledger, where this engine is its standby.
     pub standby: Option<OwnerView>,
+    /// The checks of the files of the kit, where those are watched.
+    pub kit_checks: KitChecks,
 }
 
 /// The place where agents run.
@@ -102,6 +105,7 @@ impl Setup {
             gateway: None,
             resume_unfinished: true,
             standby: None,
+            kit_checks: KitChecks::default(),
         }
     }
 

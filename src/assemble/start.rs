@@ -511,6 +511,7 @@ fn routers(
     let access = |within, streams| Access {
         sessions: sessions.clone(),
         models: agents.models.clone(),
+        kit_checks: setup.kit_checks.clone(),
         principals: in_force.clone(),
         within,
         body_bytes: limits.body_bytes,

@@ -2,7 +2,7 @@
 //! can be run again.
 //!
 //! ```text
-//! a file is saved ─▶ check ─not valid─▶ faults at their lines; the kit loaded before remains
+//! a file is saved ─▶ check ─not valid─▶ faults at their lines, here and on the kit's page; the kit loaded before remains
 //!                      └─valid─▶ the engine is opened again, at the same address ─▶ run again
 //! Enter, at a terminal ─────────────────────────────────────────────────────────────▲
 //! ```
@@ -38,6 +38,7 @@ use super::output::{self, is_live, is_terminal, line, note, note_dim, transient}
 use super::signals::{Signals, drain_and_close};
 use super::validate::print_check;
 use super::{Common, Failure, pages, text};
+use ktsu_api::kit_checks::{KitChecks, KitVerdict};
 use ktsu_assemble::{Engine, Setup};
 use ktsu_kit::Kit;
 use ktsu_opening::engine::{open, receiver};
@@ -100,6 +101,7 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
         dir,
         environment,
         kit: None,
+        checks: KitChecks::default(),
         opened: None,
         following: None,
     };
@@ -176,6 +178,8 @@ struct DevSession<'a> {
     port: u16,
     /// The kit that was valid last.
     kit: Option<Arc<Kit>>,
+    /// What pages show of the checks.
+    checks: KitChecks,
     opened: Option<OpenedKit>,
     following: Option<FollowedRun>,
 }
@@ -194,6 +198,12 @@ impl DevSession<'_> {
             "valid": is_sound,
             "faults": render::json(&checked.faults),
             "environment": checked.unset,
+        });
+        // Who reads the verdict finds it on the page.
+        self.checks.set(KitVerdict {
+            is_sound,
+            faults: checked.faults.clone(),
+            unset: checked.unset.clone(),
         });
         match self.common.json {
             // The address comes first.
@@ -258,6 +268,7 @@ impl DevSession<'_> {
         let receiver = receiver(environment.as_ref(), &mut process, place.ledger.file()).await?;
         let setup = Setup {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, self.port)),
+            kit_checks: self.checks.clone(),
             ..Setup::embedded(Arc::clone(&kit), environment, process, place.ledger)
         };
         let engine = open(setup).await?;

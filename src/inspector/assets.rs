@@ -22,18 +22,19 @@ const OF_FILES: [&str; 5] = [
     include_str!("style/narrow.css"),
 ];
 /// The other parts of the style sheet of pages, which come before the last one.
-const OF_PAGES: [&str; 3] = [
+const OF_PAGES: [&str; 4] = [
     include_str!("style/live.css"),
     include_str!("style/diff.css"),
     include_str!("style/evals.css"),
+    include_str!("style/kit.css"),
 ];
 /// What a file has of its own.
 const OF_SAVED: &str = include_str!("style/saved.css");
 
 static STYLE: LazyLock<String> = LazyLock::new(|| {
     let [base, step, graph, world, narrow] = OF_FILES;
-    let [live, diff, evals] = OF_PAGES;
-    [base, live, step, graph, diff, evals, world, narrow].concat()
+    let [live, diff, evals, kit] = OF_PAGES;
+    [base, live, step, graph, diff, evals, world, kit, narrow].concat()
 });
 static SAVED_STYLE: LazyLock<String> = LazyLock::new(|| OF_FILES.concat() + OF_SAVED);
 

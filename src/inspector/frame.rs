@@ -12,6 +12,8 @@ pub struct SignedIn {
     pub name: String,
     /// True if it has a session, which it may end.
     pub by_session: bool,
+    /// True if the engine serves a kit.
+    pub has_kit: bool,
 }
 
 impl SignedIn {
@@ -20,6 +22,7 @@ impl SignedIn {
         Self {
             name: String::new(),
             by_session: false,
+            has_kit: false,
         }
     }
 }
@@ -141,6 +144,7 @@ pub(crate) enum Section {
     Runs,
     Inbox,
     Evals,
+    Kit,
     None,
 }
 
@@ -172,6 +176,7 @@ pub(crate) fn page(
                         a href=(place.link("runs")) aria-current=[current(Section::Runs)] { "Runs" }
                         a href=(place.link("inbox")) data-badge="" aria-current=[current(Section::Inbox)] { "Inbox" }
                         a href=(place.link("evals")) aria-current=[current(Section::Evals)] { "Evals" }
+                        @if by.has_kit { a href=(place.link("kit")) aria-current=[current(Section::Kit)] { "Kit" } }
                     }
                     span class="who" { (Verbatim(&by.name)) }
                     @if by.by_session {

@@ -5,11 +5,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ktsu_history::skeleton::{RunSkeleton, StepSpan};
+use ktsu_history::skeleton::RunSkeleton;
 
 use crate::dag::{BoxSize, DagLayout, layers, layout};
-use crate::graph_words::{all_of, has_items, id_of, in_words, is_plain, lines_of, text_width};
-use crate::status::{class, sign};
+use crate::graph_step::{GraphStep, id_of};
+use crate::graph_words::text_width;
 
 /// The most boxes of a drawing.
 const MAX_BOXES: usize = 600;
@@ -118,39 +118,49 @@ pub struct GraphNode {
 
 /// Draws the plan of a run.
 pub fn draw(run: &RunSkeleton, view: &GraphView) -> GraphDrawing {
-    let mut groups = GraphGroups::of(run, view);
+    draw_steps(&run.steps, view)
+}
+
+/// Draws the plan of a run or of a definition.
+pub(crate) fn draw_steps<S: GraphStep>(steps: &[S], view: &GraphView) -> GraphDrawing {
+    let mut groups = GraphGroups::of(steps, view);
     groups.place();
     groups.drawing()
 }
 
 /// The steps that have to be open for one to be seen, from the outermost; none if there is no such step.
-pub fn around(run: &RunSkeleton, path: &str) -> Option<Vec<String>> {
-    let mut left: Vec<(&StepSpan, Option<usize>)> = Vec::new();
-    left.extend(run.steps.iter().map(|step| (step, None)));
+pub(crate) fn around<S: GraphStep>(steps: &[S], path: &str) -> Option<Vec<String>> {
+    let mut left: Vec<(&S, Option<usize>)> = Vec::new();
+    left.extend(steps.iter().map(|step| (step, None)));
     let mut at = 0;
     while let Some((step, parent)) = left.get(at).copied() {
-        if step.path == path {
+        if step.path() == path {
             let mut around = Vec::new();
             let mut next = parent;
             while let Some((step, parent)) = next.and_then(|at| left.get(at)) {
-                around.push(step.path.clone());
+                around.push(step.path().to_owned());
                 next = *parent;
             }
             around.reverse();
             return Some(around);
         }
-        let inner = step.children.iter().flat_map(|child| &child.steps);
-        left.extend(step.items.iter().chain(inner).map(|step| (step, Some(at))));
+        let inner = step.children().flat_map(|(_, steps)| steps);
+        left.extend(
+            step.items()
+                .iter()
+                .chain(inner)
+                .map(|step| (step, Some(at))),
+        );
         at += 1;
     }
     None
 }
 
 /// What one box of a group is.
-enum GroupNode<'r> {
-    Step(&'r StepSpan),
+enum GroupNode<'r, S> {
+    Step(&'r S),
     /// The sum of steps or items.
-    Rest(Vec<&'r StepSpan>),
+    Rest(Vec<&'r S>),
     /// The sum of items that are left out of the skeleton.
     Folded {
         count: u64,
@@ -159,10 +169,10 @@ enum GroupNode<'r> {
 }
 
 /// Steps that are laid out together: those of a run or a child, or the items of a fan-out.
-struct GraphGroup<'r> {
+struct GraphGroup<'r, S> {
     label: Option<String>,
     depth: usize,
-    nodes: Vec<GroupNode<'r>>,
+    nodes: Vec<GroupNode<'r, S>>,
     edges: Vec<(usize, usize)>,
     /// The groups that each box holds.
     inner: BTreeMap<usize, Vec<usize>>,
@@ -175,18 +185,18 @@ struct GraphGroup<'r> {
 }
 
 /// Groups, each after the one that holds it.
-struct GraphGroups<'r> {
-    all: Vec<GraphGroup<'r>>,
+struct GraphGroups<'r, S> {
+    all: Vec<GraphGroup<'r, S>>,
     selected: Option<&'r str>,
     open: BTreeSet<String>,
     room: usize,
     children_left_out: usize,
 }
 
-impl<'r> GraphGroups<'r> {
-    fn of(run: &'r RunSkeleton, view: &'r GraphView) -> Self {
+impl<'r, S: GraphStep> GraphGroups<'r, S> {
+    fn of(steps: &'r [S], view: &'r GraphView) -> Self {
         let selected = view.selected.as_deref();
-        let around = selected.and_then(|path| around(run, path));
+        let around = selected.and_then(|path| around(steps, path));
         let mut groups = Self {
             all: Vec::new(),
             selected,
@@ -199,7 +209,7 @@ impl<'r> GraphGroups<'r> {
             room: MAX_BOXES,
             children_left_out: 0,
         };
-        groups.add_steps(None, None, &run.steps);
+        groups.add_steps(None, None, steps);
         let mut at = 0;
         while at < groups.all.len() {
             groups.open_nodes(at);
@@ -213,7 +223,7 @@ impl<'r> GraphGroups<'r> {
         &mut self,
         parent: Option<(usize, usize)>,
         label: Option<String>,
-    ) -> &mut GraphGroup<'r> {
+    ) -> &mut GraphGroup<'r, S> {
         let at = self.all.len();
         let mut depth = 0;
         if let Some((group, node)) = parent
@@ -243,20 +253,19 @@ impl<'r> GraphGroups<'r> {
         }
         let nodes = self.all[at].nodes.iter().enumerate();
         let opened = nodes.filter_map(|(node, one)| match one {
-            GroupNode::Step(step) if self.open.contains(&step.path) => Some((node, *step)),
+            GroupNode::Step(step) if self.open.contains(step.path()) => Some((node, *step)),
             GroupNode::Step(_) | GroupNode::Rest(_) | GroupNode::Folded { .. } => None,
         });
         for (node, step) in opened.collect::<Vec<_>>() {
-            for child in &step.children {
+            for (name, steps) in step.children() {
                 if self.room == 0 {
                     self.children_left_out += 1;
                     continue;
                 }
-                let several = step.children.len() > 1 || has_items(step);
-                let label = several.then(|| format!("{} {}", child.workflow, child.version));
-                self.add_steps(Some((at, node)), label, &child.steps);
+                let several = step.children().count() > 1 || step.has_items();
+                self.add_steps(Some((at, node)), several.then_some(name), steps);
             }
-            if has_items(step) {
+            if step.has_items() {
                 self.add_items((at, node), step);
             }
         }
@@ -264,16 +273,11 @@ impl<'r> GraphGroups<'r> {
 
     /// Adds steps with the edges of their plan. Of a row with too many, those stay that did not just complete;
     /// where the drawing has no more room, all rows that follow are one box.
-    fn add_steps(
-        &mut self,
-        parent: Option<(usize, usize)>,
-        label: Option<String>,
-        steps: &'r [StepSpan],
-    ) {
+    fn add_steps(&mut self, parent: Option<(usize, usize)>, label: Option<String>, steps: &'r [S]) {
         let ids = steps.iter().enumerate();
         let ids: BTreeMap<&str, usize> = ids.map(|(at, step)| (id_of(step), at)).collect();
         let needs = steps.iter().enumerate().flat_map(|(to, step)| {
-            let from = step.needs.iter().filter_map(|id| ids.get(id.as_str()));
+            let from = step.needs().iter().filter_map(|id| ids.get(id.as_str()));
             from.map(move |from| (*from, to))
         });
         let needs: Vec<(usize, usize)> = needs.collect();
@@ -283,7 +287,7 @@ impl<'r> GraphGroups<'r> {
             rows.entry(*layer).or_default().push(step);
         }
         let mut node_of = vec![0; steps.len()];
-        let mut nodes: Vec<GroupNode<'r>> = Vec::new();
+        let mut nodes: Vec<GroupNode<'r, S>> = Vec::new();
         let mut rest = Vec::new();
         for row in rows.into_values() {
             let most = MAX_BOXES_IN_ROW.min(self.room);
@@ -318,13 +322,13 @@ impl<'r> GraphGroups<'r> {
     }
 
     /// The steps of a row that are shown, in file order, and the others.
-    fn chosen(&self, steps: &[StepSpan], row: Vec<usize>, most: usize) -> (Vec<usize>, Vec<usize>) {
+    fn chosen(&self, steps: &[S], row: Vec<usize>, most: usize) -> (Vec<usize>, Vec<usize>) {
         if row.len() <= most {
             return (row, Vec::new());
         }
         let rank = |step: &usize| {
             let step = &steps[*step];
-            (Some(step.path.as_str()) != self.selected, is_plain(step))
+            (Some(step.path()) != self.selected, step.is_plain())
         };
         let mut ranked = row;
         ranked.sort_by_key(rank);
@@ -335,15 +339,15 @@ impl<'r> GraphGroups<'r> {
     }
 
     /// Adds the items of a fan-out: some beside each other, in order.
-    fn add_items(&mut self, parent: (usize, usize), step: &'r StepSpan) {
-        let shown = self.room.min(step.items.len());
+    fn add_items(&mut self, parent: (usize, usize), step: &'r S) {
+        let shown = self.room.min(step.items().len());
         self.room -= shown;
-        let (items, rest) = step.items.split_at(shown);
-        let mut nodes: Vec<GroupNode<'r>> = items.iter().map(GroupNode::Step).collect();
+        let (items, rest) = step.items().split_at(shown);
+        let mut nodes: Vec<GroupNode<'r, S>> = items.iter().map(GroupNode::Step).collect();
         if !rest.is_empty() {
             nodes.push(GroupNode::Rest(rest.iter().collect()));
         }
-        if let Some(folded) = step.folded {
+        if let Some(folded) = step.folded() {
             nodes.push(GroupNode::Folded {
                 count: folded.count,
                 complete: folded.complete,
@@ -389,7 +393,7 @@ impl<'r> GraphGroups<'r> {
         }
     }
 
-    fn size(&self, node: &GroupNode<'_>, inner: Option<&Vec<usize>>) -> BoxSize {
+    fn size(&self, node: &GroupNode<'_, S>, inner: Option<&Vec<usize>>) -> BoxSize {
         let lines = self.lines(node);
         let widths = lines.iter().enumerate().map(|(at, line)| {
             let beside = if at == 0 { BESIDE_NAME } else { 24 };
@@ -414,19 +418,14 @@ impl<'r> GraphGroups<'r> {
     }
 
     /// What is written in a box.
-    fn lines(&self, node: &GroupNode<'_>) -> Vec<String> {
+    fn lines(&self, node: &GroupNode<'_, S>) -> Vec<String> {
         match node {
-            GroupNode::Step(step) => lines_of(step),
+            GroupNode::Step(step) => step.lines(),
             GroupNode::Rest(steps) => {
-                let complete = steps.iter().filter(|step| is_plain(step)).count();
-                vec![
-                    format!("{} more", steps.len()),
-                    all_of(steps.len() as u64, complete as u64),
-                ]
+                let complete = steps.iter().filter(|step| step.is_plain()).count();
+                S::sum(steps.len() as u64, complete as u64)
             }
-            GroupNode::Folded { count, complete } => {
-                vec![format!("{count} more"), all_of(*count, *complete)]
-            }
+            GroupNode::Folded { count, complete } => S::sum(*count, *complete),
         }
     }
 
@@ -478,8 +477,8 @@ impl<'r> GraphGroups<'r> {
             let ends = [line.from, line.to];
             let is_near = ends.iter().any(|end| self.is_selected(&group.nodes[*end]));
             let is_past = match &group.nodes[line.to] {
-                GroupNode::Step(step) => step.frame.is_some(),
-                GroupNode::Rest(steps) => steps.iter().any(|step| step.frame.is_some()),
+                GroupNode::Step(step) => step.has_begun(),
+                GroupNode::Rest(steps) => steps.iter().any(|step| step.has_begun()),
                 GroupNode::Folded { .. } => true,
             };
             drawing.marks.push(GraphMark::Line(GraphLine {
@@ -494,14 +493,14 @@ impl<'r> GraphGroups<'r> {
         }
     }
 
-    fn is_selected(&self, node: &GroupNode<'_>) -> bool {
+    fn is_selected(&self, node: &GroupNode<'_, S>) -> bool {
         match node {
-            GroupNode::Step(step) => self.selected == Some(step.path.as_str()),
+            GroupNode::Step(step) => self.selected == Some(step.path()),
             GroupNode::Rest(_) | GroupNode::Folded { .. } => false,
         }
     }
 
-    fn node(&self, group: &GraphGroup<'_>, at: usize) -> GraphNode {
+    fn node(&self, group: &GraphGroup<'_, S>, at: usize) -> GraphNode {
         let node = &group.nodes[at];
         let (x, y) = group.layout.corners[at];
         let size = group.sizes[at];
@@ -509,12 +508,11 @@ impl<'r> GraphGroups<'r> {
         let (mut class_of, mut sign_of, mut open) = ("rest", "…", None);
         let (mut path, mut needs, mut all) = (None, Vec::new(), lines.join(", "));
         if let GroupNode::Step(step) = node {
-            let status = step.status.as_str();
-            (class_of, sign_of, all) = (class(status), sign(status), in_words(step));
-            path = Some(step.path.clone());
-            needs.clone_from(&step.needs);
+            (class_of, sign_of, all) = (step.class(), step.sign(), step.words());
+            path = Some(step.path().to_owned());
+            needs = step.needs().to_vec();
             let is_open = group.inner.contains_key(&at);
-            let can_open = has_items(step) || !step.children.is_empty();
+            let can_open = step.has_items() || step.children().next().is_some();
             open = (can_open && (is_open || group.depth < MAX_DEPTH)).then_some(is_open);
         }
         GraphNode {

@@ -1,4 +1,4 @@
-use ktsu_history::skeleton::{ChildSpan, FoldedItems};
+use ktsu_history::skeleton::{ChildSpan, FoldedItems, StepSpan};
 use ktsu_projections::envelope::ShownStatus;
 use ktsu_projections::envelope::{ItemCountsView, UsageView};
 use ktsu_projections::run::{RunStatus, StepStatus};
@@ -223,10 +223,10 @@ fn what_is_selected_is_seen_though_nothing_was_opened() {
     });
     assert_eq!(near.count(), 1);
     assert_eq!(
-        around(&example(), "call/page"),
+        around(&example().steps, "call/page"),
         Some(vec!["call".to_owned()])
     );
-    assert_eq!(around(&example(), "absent"), None);
+    assert_eq!(around(&example().steps, "absent"), None);
 }
 
 #[test]

@@ -8,13 +8,9 @@ use crate::status::words;
 use crate::text::beginning;
 use crate::units::{cost, counted, duration};
 
-/// The id of a step in its scope.
-pub(crate) fn id_of(step: &StepSpan) -> &str {
-    step.path.rsplit('/').next().unwrap_or(&step.path)
-}
-
-pub(crate) fn has_items(step: &StepSpan) -> bool {
-    items_of(step) > 0
+/// The id of a step, by its path.
+pub(crate) fn last_part(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
 }
 
 pub(crate) fn is_plain(step: &StepSpan) -> bool {
@@ -40,7 +36,7 @@ pub(crate) fn lines_of(step: &StepSpan) -> Vec<String> {
             false => format!("{kind}, {}", words(status)),
         };
     }
-    let mut lines = vec![id_of(step).to_owned(), kind];
+    let mut lines = vec![last_part(&step.path).to_owned(), kind];
     let took = [took(step), cost(step.metrics.cost_micro_usd)];
     let took: Vec<String> = took.into_iter().filter(|one| !one.is_empty()).collect();
     lines.extend((!took.is_empty()).then(|| took.join(" · ")));

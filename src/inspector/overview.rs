@@ -2,7 +2,7 @@
 
 use maud::html;
 
-use crate::frame::{PagePlace, Section, SignedIn, page};
+use crate::frame::{PagePlace, Section, SignedIn, page, segment};
 use crate::text::Verbatim;
 
 /// What an engine serves.
@@ -50,13 +50,16 @@ pub fn overview_page(shown: &OverviewPage) -> String {
         }
         @if !shown.workflows.is_empty() {
             section aria-label="Workflows" {
-                h2 class="above" { "Workflows" }
+                h2 class="above" { "Workflows of " a href=(place.link("kit")) { "the kit" } }
                 div class="scroll" tabindex="0" role="region" aria-label="Workflows that may be invoked" {
                     table class="runs" {
                         tbody {
                             @for one in &shown.workflows {
                                 tr {
-                                    td { (Verbatim(&one.name)) " " span class="dim" { (Verbatim(&one.version)) } }
+                                    td {
+                                        a href=(place.link(&format!("kit/{}", segment(&one.name)))) { (Verbatim(&one.name)) }
+                                        " " span class="dim" { (Verbatim(&one.version)) }
+                                    }
                                     td class="id" { "ktsu invoke " (Verbatim(&one.name)) }
                                     td class="id" { "POST /invoke/" (Verbatim(&one.name)) }
                                     td class="dim" {

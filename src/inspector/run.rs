@@ -42,6 +42,15 @@ pub struct RunPage {
     pub family: RunFamily,
     /// The step that is selected.
     pub step: Option<ShownStep>,
+    /// Its workflow in the kit that the engine serves.
+    pub kit: Option<RunKit>,
+}
+
+/// The workflow of a run in the kit that an engine serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RunKit {
+    /// True if the definition of the run is the one that the kit has now.
+    pub is_current: bool,
 }
 
 const PLACE: PagePlace = PagePlace::BELOW;
@@ -107,6 +116,12 @@ pub(crate) fn head(place: PagePlace, shown: &RunPage) -> Markup {
                 }
                 div { dt { (Verbatim(&run.principal)) } dd { (moment(run.created_at)) } }
                 div { dt { (counted(run.frames, "frame")) } dd { (counted(totals.tool_calls, "tool call")) } }
+                @if let Some(kit) = shown.kit {
+                    div {
+                        dt { a href=[place.page(&format!("kit/{}", segment(&run.workflow)))] { "Definition" } }
+                        dd { @if kit.is_current { "as it is now" } @else { "since changed" } }
+                    }
+                }
                 @if run.waiting > 0 {
                     div {
                         dt { a href=[place.page("inbox")] { (counted(run.waiting as u64, "question")) } }
@@ -149,7 +164,7 @@ fn link(place: PagePlace, shown: &RunPage, view: &TimelineView) -> Option<String
     let step = view.selected.as_deref().unwrap_or_default();
     let items = if view.all_items { "all" } else { "" };
     let number = |ms: Option<u64>| ms.map(|ms| ms.to_string()).unwrap_or_default();
-    let from = number(view.range.map(TimeRange::from_ms));
+    let from = number(view.range.map(TimeRange::begin_ms));
     let until = number(view.range.map(TimeRange::until_ms));
     let query = query(&[
         ("step", step),
@@ -209,7 +224,7 @@ fn time_bar(shown: &RunPage, drawing: &TimelineDrawing) -> Markup {
         @if offers_idle || view.range.is_some() || step.is_some() {
             p class="bar" {
                 @if let Some(range) = view.range {
-                    span class="number" { (duration(range.from_ms())) " to " (duration(range.until_ms())) }
+                    span class="number" { (duration(range.begin_ms())) " to " (duration(range.until_ms())) }
                     " " span class="dim" { "of " (duration(end_ms)) } " "
                     @if let Some(earlier) = range.earlier() { a class="button" href=[zoomed(Some(earlier))] { "‹ Earlier" } " " }
                     @if let Some(later) = range.later(end_ms) { a class="button" href=[zoomed(Some(later))] { "Later ›" } " " }
@@ -233,7 +248,7 @@ fn selected_time(shown: &RunPage) -> Option<TimeRange> {
     let step = find_span(&shown.run.steps, shown.view.selected.as_deref()?)?;
     let end_ms = shown.run.last_ms;
     let range = TimeRange::around(step.from_ms?, step.until_ms.unwrap_or(end_ms));
-    (range.from_ms() > 0 || range.until_ms() < end_ms).then_some(range)
+    (range.begin_ms() > 0 || range.until_ms() < end_ms).then_some(range)
 }
 
 /// The axis: words at their places, which are parts of the width, so that nothing is stretched. Each leads to the time

@@ -73,6 +73,7 @@ fn bounded(
         output: envelope
             .output
             .and_then(|output| serde_json::to_string_pretty(&output.to_value()).ok()),
+        kit: None,
         family: Default::default(),
         step: None,
     };

@@ -21,7 +21,7 @@ impl TimeScale {
     /// Every millisecond is as wide as any other.
     pub(crate) fn even(range: TimeRange) -> Self {
         Self {
-            parts: vec![(range.from_ms(), 0.0)],
+            parts: vec![(range.begin_ms(), 0.0)],
             range,
             gaps: Vec::new(),
         }
@@ -38,7 +38,7 @@ impl TimeScale {
         let gap_width = GAP_WIDTH.min(1.0 / 3.0 / gaps.len() as f64);
         let work = range.length().saturating_sub(left_out).max(1);
         let per_ms = (1.0 - gap_width * gaps.len() as f64) / work as f64;
-        let (mut parts, mut at_ms, mut x) = (Vec::new(), range.from_ms(), 0.0);
+        let (mut parts, mut at_ms, mut x) = (Vec::new(), range.begin_ms(), 0.0);
         for (from, until) in &gaps {
             parts.push((at_ms, x));
             x += (from - at_ms) as f64 * per_ms;
@@ -58,7 +58,7 @@ impl TimeScale {
 
     /// The place of a moment, from 0 to 1.
     pub(crate) fn at(&self, ms: u64) -> f64 {
-        let ms = ms.clamp(self.range.from_ms(), self.range.until_ms());
+        let ms = ms.clamp(self.range.begin_ms(), self.range.until_ms());
         let next = self.parts.partition_point(|(from, _)| *from <= ms);
         let (from, x) = self
             .parts
@@ -97,7 +97,7 @@ fn gaps(range: TimeRange, busy: &[(u64, u64)]) -> Vec<(u64, u64)> {
     let end_ms = range.until_ms();
     let mut busy = busy.to_vec();
     busy.sort_unstable();
-    let (mut found, mut at_ms) = (Vec::new(), range.from_ms());
+    let (mut found, mut at_ms) = (Vec::new(), range.begin_ms());
     for (from, until) in busy {
         if from > at_ms {
             found.push((at_ms, from.min(end_ms)));

@@ -30,7 +30,7 @@ impl TimeRange {
         }
     }
 
-    pub(crate) fn from_ms(self) -> u64 {
+    pub(crate) fn begin_ms(self) -> u64 {
         self.from_ms
     }
 

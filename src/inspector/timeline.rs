@@ -174,7 +174,7 @@ fn times_of_work(steps: &[StepSpan], end_ms: u64, busy: &mut Vec<(u64, u64)>) {
 
 /// The marks of the axis: round times of an even scale; of a compressed one, where work begins again.
 fn ticks(scale: &TimeScale, range: TimeRange) -> Vec<TimelineTick> {
-    let (begin_ms, end_ms) = (range.from_ms(), range.until_ms());
+    let (begin_ms, end_ms) = (range.begin_ms(), range.until_ms());
     let mut moments = BTreeSet::from([begin_ms]);
     if scale.gaps.is_empty() {
         let apart = round_time(range.length() / TICKS).max(1);

@@ -3,6 +3,7 @@
 
 use ktsu_history::payload::{Payload, PayloadType};
 use ktsu_history::step_record::PlacedValue;
+use ktsu_ledger::CanonicalJson;
 use maud::{Markup, html};
 
 use crate::frame::{PagePlace, query, root_of, segment};
@@ -105,6 +106,51 @@ impl ValueView<'_> {
                         @if found.kind() == PayloadType::String { " · " a href=(download("text")) download { "as text" } }
                     }
                 }
+            }
+        }
+    }
+}
+
+/// A value of a definition, as JSON: as much as there is room for, with the address of all of it; whole where it has none.
+pub(crate) fn defined_value(json: &str, most: usize, all: Option<&str>) -> Markup {
+    let most = if all.is_some() { most } else { MAX_WHOLE };
+    let mut room = ValueRoom {
+        left: most,
+        is_cut: false,
+    };
+    let shown = tree(Payload::of(json), 0, &mut room);
+    html! {
+        div class="value" { (shown) }
+        (cut_of_defined(room.is_cut, most, json.len(), all))
+    }
+}
+
+/// A schema of a definition, as JSON on lines, as [`defined_value`].
+pub(crate) fn defined_schema(schema: &CanonicalJson, most: usize, all: Option<&str>) -> Markup {
+    let lines = serde_json::to_string_pretty(&schema.to_value());
+    let lines = lines.unwrap_or_else(|_| schema.as_str().to_owned());
+    defined_text(&lines, most, all)
+}
+
+/// A text of a definition, as [`defined_value`].
+pub(crate) fn defined_text(text: &str, most: usize, all: Option<&str>) -> Markup {
+    let most = if all.is_some() { most } else { MAX_WHOLE };
+    let (shown, left_out) = beginning(text, most);
+    html! {
+        div class="value" {
+            // Browsers leave out a line end with which such an element begins.
+            pre tabindex="0" { @if shown.starts_with('\n') { "\n" } (Verbatim(shown)) @if left_out > 0 { "…" } }
+        }
+        (cut_of_defined(left_out > 0, most, text.len(), all))
+    }
+}
+
+fn cut_of_defined(is_cut: bool, most: usize, bytes: usize, all: Option<&str>) -> Markup {
+    html! {
+        @if is_cut {
+            p class="cut" {
+                "Cut: the first " (counted(most as u64, "character")) " of " (size(bytes)) ". "
+                @if let Some(all) = all { a href=(all) { "All" } }
             }
         }
     }

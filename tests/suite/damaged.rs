@@ -37,6 +37,7 @@ fn setup(path: &Path, kit: &KitDir) -> Setup {
         certificates: None,
         service_token: None,
         standby: None,
+        kit_checks: Default::default(),
         gateway: None,
         resume_unfinished: true,
         read_again: None,

@@ -286,6 +286,7 @@ async fn an_engine_that_only_reads_shows_the_frames_that_another_appends() {
         certificates: None,
         service_token: None,
         standby: None,
+        kit_checks: Default::default(),
         gateway: None,
         resume_unfinished: false,
         read_again: None,

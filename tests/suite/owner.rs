@@ -42,6 +42,7 @@ async fn open(path: &Path, kit: &KitDir) -> Result<Engine, OpenEngineError> {
         certificates: None,
         service_token: None,
         standby: None,
+        kit_checks: Default::default(),
         gateway: None,
         resume_unfinished: true,
         read_again: None,

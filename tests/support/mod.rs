@@ -315,6 +315,7 @@ impl Lab {
             certificates: None,
             service_token: None,
             standby: None,
+            kit_checks: Default::default(),
             gateway: None,
             resume_unfinished: true,
         }

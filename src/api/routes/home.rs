@@ -128,7 +128,7 @@ pub(super) async fn overview(
 ) -> Response {
     let home = workflows_shown(&orchestrator, Some(&caller));
     answer(ktsu_inspector::overview_page(&OverviewPage {
-        by: signed_in(&caller),
+        by: signed_in(&orchestrator, &caller),
         version: home.version,
         ledger: home.ledger,
         workflows: (home.workflows.into_iter())

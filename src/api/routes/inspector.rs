@@ -6,6 +6,8 @@ pub(super) mod evidence;
 pub(super) mod failed;
 pub(super) mod frames;
 pub(super) mod graph;
+pub(super) mod kit;
+mod kit_seen;
 pub(super) mod runs;
 mod shown;
 pub(super) mod sign_in;
@@ -13,6 +15,8 @@ pub(super) mod step;
 mod verifier;
 pub(super) mod why;
 pub(super) mod world;
+
+use std::sync::Arc;
 
 use axum::extract::{Path, State};
 use axum::http::{Method, header};
@@ -79,7 +83,7 @@ pub(super) async fn inbox(
         });
     let (requests, next) = read.await?;
     let shown = InboxPage {
-        by: signed_in(&caller),
+        by: signed_in(&orchestrator, &caller),
         may: permissions(&orchestrator, &caller),
         requests,
         next: next.map(|next| next.to_string()),
@@ -147,9 +151,10 @@ pub(super) async fn run(
     run: RunTarget,
     Query(RunPageQuery(view)): Query<RunPageQuery>,
 ) -> Result<Response, ProblemDetails> {
-    let by = signed_in(&caller);
+    let by = signed_in(&orchestrator, &caller);
     let may = permissions(&orchestrator, &caller);
     let closed = closed(&caller);
+    let kit = Arc::clone(orchestrator.kit());
     let read = orchestrator
         .readers()
         .with_kind(ReadKind::Run, move |reader| {
@@ -163,6 +168,16 @@ pub(super) async fn run(
                     _ => Ok(RunFamily::default()),
                 };
                 let shown = RunPage {
+                    // The definition that is recorded is that of the run, not of an inline child.
+                    kit: match run.scope.as_str() {
+                        "" => kit_seen::kit_of_run(
+                            &kit,
+                            &frames,
+                            &envelope.workflow,
+                            closed.is_none(),
+                        ),
+                        _ => None,
+                    },
                     // A list that cannot be read is no reason to show nothing of the run.
                     family: family.unwrap_or_default(),
                     by,
@@ -189,8 +204,9 @@ fn name_of(run: &RunTarget) -> String {
     scoped_run(run.stream.name(), &run.scope)
 }
 
-pub(super) fn signed_in(caller: &Caller) -> SignedIn {
+pub(super) fn signed_in(orchestrator: &Orchestrator, caller: &Caller) -> SignedIn {
     SignedIn {
+        has_kit: !orchestrator.kit().is_empty(),
         name: caller.principal.id.clone(),
         by_session: caller.by_session,
     }

@@ -35,7 +35,7 @@ const ADMINISTER: AccessPolicy = AccessPolicy::Roles(&[Admin]);
 pub const SIGNING: &str = "/inspector/sign-";
 
 /// Method and path as they are registered.
-pub const TABLE: [(&str, &str, AccessPolicy); 78] = [
+pub const TABLE: [(&str, &str, AccessPolicy); 80] = [
     ("GET", "/", AccessPolicy::Optional),
     ("GET", "/openapi.json", AccessPolicy::Public),
     ("GET", "/inspector/runs", READ),
@@ -55,6 +55,9 @@ pub const TABLE: [(&str, &str, AccessPolicy); 78] = [
     ("GET", "/inspector/evals", READ),
     ("GET", "/inspector/evals/{id}", READ),
     ("GET", "/inspector/evidence", READ),
+    // Sub-workflows, prompts and inputs are shown to those alone who may read `/runs/{id}/frames`.
+    ("GET", "/inspector/kit", READ),
+    ("GET", "/inspector/kit/{workflow}", READ),
     ("GET", "/inspector/live", READ),
     ("GET", "/inspector/sign-in", AccessPolicy::Public),
     ("POST", "/inspector/sign-in", AccessPolicy::Public),

@@ -14,11 +14,13 @@ use futures_util::stream::{self, Stream};
 use ktsu_ledger::StreamId;
 use parking_lot::Mutex;
 use serde_json::{Value, json as value};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::parameter::{LastEventId, whole};
 use super::query::{NoParameters, Query};
 use super::run_list::run_json;
+use crate::kit_checks::{KitChecks, KitVerdict};
 use crate::stream_opener::StreamOpener;
 use crate::streams::OpenStream;
 use ktsu_history::run_list::{RunChanges, changes_of, count_asks};
@@ -46,6 +48,7 @@ pub(super) async fn summaries(
     method: Method,
     streams: StreamOpener,
     Extension(questions): Extension<OpenQuestions>,
+    Extension(checks): Extension<KitChecks>,
     headers: HeaderMap,
     _: Query<NoParameters>,
 ) -> Result<Response, ProblemDetails> {
@@ -66,6 +69,8 @@ pub(super) async fn summaries(
         finished: false,
         orchestrator,
         questions,
+        checked: checks.subscribe(),
+        _checks: checks,
         _open: open,
     };
     let events = Sse::new(follower.into_stream()).keep_alive(KeepAlive::default());
@@ -80,16 +85,30 @@ pub(super) async fn for_pages(
     method: Method,
     streams: StreamOpener,
     questions: Extension<OpenQuestions>,
+    checks: Extension<KitChecks>,
     headers: HeaderMap,
     query: Query<NoParameters>,
 ) -> Result<Response, ProblemDetails> {
-    summaries(orchestrator, method, streams, questions, headers, query).await
+    summaries(
+        orchestrator,
+        method,
+        streams,
+        questions,
+        checks,
+        headers,
+        query,
+    )
+    .await
 }
 
 /// A follower of all runs: a position, and the time of its next event.
 struct SummaryFollower {
     orchestrator: Orchestrator,
     questions: OpenQuestions,
+    /// Whether the files of the kit were checked since the last event.
+    checked: watch::Receiver<Option<Arc<KitVerdict>>>,
+    /// As long as they are there, they may be checked.
+    _checks: KitChecks,
     waiter: FeedWaiter,
     /// The next position.
     from: u64,
@@ -133,7 +152,13 @@ impl SummaryFollower {
             if !is_open {
                 return None;
             }
-            if timeout_at(self.until, self.waiter.changed()).await.is_err() {
+            let changed = async {
+                tokio::select! {
+                    _ = self.waiter.changed() => {}
+                    _ = self.checked.changed() => self.checked.mark_changed(),
+                }
+            };
+            if timeout_at(self.until, changed).await.is_err() {
                 return None;
             }
         }
@@ -159,7 +184,8 @@ impl SummaryFollower {
             }
         }
         runs.retain(StreamId::is_run);
-        if runs.is_empty() && !self.is_first && self.from < until {
+        let is_checked = self.checked.has_changed().unwrap_or_default();
+        if runs.is_empty() && !self.is_first && !is_checked && self.from < until {
             return Ok(None);
         }
         let readers = self.orchestrator.readers();
@@ -173,12 +199,17 @@ impl SummaryFollower {
             self.questions.keep(asks);
         }
         let rows: Vec<Value> = changes.rows.iter().map(run_json).collect();
-        Ok(Some(value!({
+        let mut body = value!({
             "runs": rows,
             "removed": changes.removed,
             "more": is_more,
             "asks": asks,
-        })))
+        });
+        if is_checked {
+            self.checked.mark_unchanged();
+            body["kit"] = Value::Bool(true);
+        }
+        Ok(Some(body))
     }
 }
 

@@ -78,6 +78,7 @@ function take({ position: reached, changes, state }) {
     "": () => false,
     runs: () => named.length > 0 || changes.more,
     inbox: () => named.length > 0 || changes.more,
+    kit: () => changes.kit,
   }[subject] ?? (() => changes.more || named.includes(subject));
   if (isConcerned()) refresh();
 }
@@ -100,7 +101,8 @@ function badge(asks) {
 function show(state) {
   if (state === shownState) return;
   // What happened since the page was made and before changes are seen is in none of them.
-  if (state === "live" && subject && !isFollowed) {
+  // An engine that serves again may serve another kit.
+  if (state === "live" && subject && (!isFollowed || subject === "kit")) {
     isFollowed = true;
     refresh();
   }

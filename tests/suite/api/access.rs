@@ -94,6 +94,8 @@ fn row(method: &str, route: &str) -> Option<Row> {
             | "/inspector/api"
             | "/inspector/evals"
             | "/inspector/evidence"
+            | "/inspector/kit"
+            | "/inspector/kit/{workflow}"
             | "/evidence"
             | "/statistics"
             | "/inspector/runs/{id}"

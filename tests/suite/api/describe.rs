@@ -204,11 +204,20 @@ fn route_of(path: &str) -> String {
             },
             None if matches!(
                 rest,
-                "diff" | "inbox" | "sign-in" | "sign-out" | "api" | "live" | "evidence" | "evals"
+                "diff"
+                    | "inbox"
+                    | "sign-in"
+                    | "sign-out"
+                    | "api"
+                    | "live"
+                    | "evidence"
+                    | "evals"
+                    | "kit"
             ) =>
             {
                 path.to_owned()
             }
+            None if rest.starts_with("kit/") => "/inspector/kit/{workflow}".to_owned(),
             _ => "/inspector/{file}".to_owned(),
         };
     }
@@ -242,7 +251,7 @@ async fn parameters_say_what_they_take_and_whether_they_are_needed() {
             }
         }
     }
-    assert_eq!(found, 141);
+    assert_eq!(found, 143);
     let attempt = |below| ["run", "step", "token"].map(|name| (below, name));
     let mut expected = BTreeSet::from([
         ("/runs/{id}/steps/{step}/resume/link", "token"),

@@ -123,6 +123,7 @@ async fn an_engine_that_only_reads_follows_a_run_of_another_until_it_has_ended()
         certificates: None,
         service_token: None,
         standby: None,
+        kit_checks: Default::default(),
         gateway: None,
         resume_unfinished: false,
         read_again: None,

@@ -16,6 +16,7 @@ mod graph_page;
 mod hold;
 mod home;
 mod idempotency;
+mod kit_page;
 mod lists;
 mod offered;
 mod origins;

@@ -70,6 +70,18 @@ pub(super) async fn all(api: &Described, run: &str) {
     let unfit = "/inspector/evals/absent?scenario=x";
     assert_eq!(api.get(unfit).await.status, 400);
     assert_eq!(api.get("/inspector/live?a=b").await.status, 400);
+    for (path, status) in [
+        ("kit", 200),
+        ("kit?a=b", 400),
+        ("kit/hello", 200),
+        ("kit/hello?step=greet&all=params", 200),
+        ("kit/hello?step=", 400),
+        ("kit/hello?a=b", 400),
+        ("kit/absent", 404),
+    ] {
+        let page = api.get(&format!("/inspector/{path}")).await;
+        assert_eq!(page.status, status, "{path}");
+    }
     assert_eq!(api.get("/inspector/inbox").await.status, 200);
     assert_eq!(api.get("/inspector/inbox?cursor=x").await.status, 400);
     for (query, status) in [

@@ -255,6 +255,7 @@ async fn a_principal_without_a_key_is_named_at_the_start() {
         certificates: None,
         service_token: None,
         standby: None,
+        kit_checks: Default::default(),
         gateway: None,
         resume_unfinished: true,
         read_again: None,

@@ -333,6 +333,8 @@ async fn foreign(api: &Described, run: &str) {
             ("GET", "/inspector/evals".to_owned()),
             ("GET", "/inspector/evals/eval_absent".to_owned()),
             ("GET", "/inspector/evidence".to_owned()),
+            ("GET", "/inspector/kit".to_owned()),
+            ("GET", "/inspector/kit/hello".to_owned()),
             ("GET", "/evidence".to_owned()),
             ("GET", "/inspector/live".to_owned()),
             ("GET", "/statistics".to_owned()),

@@ -3,6 +3,7 @@
 use std::io::{BufRead as _, BufReader, Lines};
 use std::process::{ChildStdout, Stdio};
 
+use axum::http::Request;
 use serde_json::Value;
 
 use super::{Desk, Owner, posting};
@@ -77,11 +78,37 @@ async fn every_save_is_checked_and_what_is_valid_runs_again_with_the_same_params
     let first = dev.begun();
     let ended = dev.next();
     assert_eq!(ended["output"]["text"], "one", "{ended}");
+    let pages = Client::of(&dev.owner.url);
+    let follows = Request::get("/inspector/live");
+    let mut changes = pages.listen(follows).await.unwrap().unwrap();
     desk.write_file(FILE, &(giving("two") + "nope: 1\n"));
     let verdict = dev.next();
     assert_eq!(verdict["valid"], false);
     assert_eq!(verdict["faults"][0]["code"], "unknown-key", "{verdict}");
     assert!(verdict["faults"][0]["line"].is_u64(), "{verdict}");
+    let faulty = pages.get("/inspector/kit").await.text();
+    for part in [
+        "as it was before",
+        "workflows/small.workflow.yaml:7:1",
+        "<strong>nope</strong>: 1",
+        "    6 │ ",
+        "output: {map: {text: two",
+        "ktsu explain unknown-key",
+    ] {
+        assert!(faulty.contains(part), "{part}: {faulty}");
+    }
+    let folder = desk.path().to_str().unwrap();
+    assert!(!faulty.contains(folder), "{faulty}");
+    // A page that is open loads it again.
+    let is_seen = async {
+        while let Some(change) = changes.next().await {
+            if change.data.contains(r#""kit":true"#) {
+                return true;
+            }
+        }
+        false
+    };
+    assert!(guarded("the change of the kit", is_seen).await);
     // A save that changes nothing is none: the next verdict is on what is mended.
     desk.write_file(FILE, &giving("three"));
     assert_eq!(dev.next()["valid"], true);
@@ -90,10 +117,12 @@ async fn every_save_is_checked_and_what_is_valid_runs_again_with_the_same_params
     assert_eq!(ended["output"]["text"], "three", "{ended}");
     assert_eq!(ended["output"]["n"], 7);
     assert_ne!(first, second);
-    let pages = Client::of(&dev.owner.url);
-    for run in [first, second] {
-        let shown = pages.get(&format!("/inspector/runs/{run}")).await;
-        assert!(shown.text().contains("complete"), "{}", shown.text());
+    let mended = pages.get("/inspector/kit").await.text();
+    assert!(!mended.contains("nope"), "{mended}");
+    for (run, definition) in [(first, "since changed"), (second, "as it is now")] {
+        let shown = pages.get(&format!("/inspector/runs/{run}")).await.text();
+        assert!(shown.contains("complete"), "{shown}");
+        assert!(shown.contains(definition), "{definition}: {shown}");
     }
     assert_eq!(dev.owner.stop("INT"), (0, String::new()));
 }

@@ -29,6 +29,12 @@ async fn the_pages_of_a_ledger_are_served_without_an_engine_beside_one_and_chang
     let next = desk.hello();
     let list = pages.get("/inspector/runs").await.text();
     assert!(list.contains(&next) && list.contains(&run), "{list}");
+    let kit = pages.get("/inspector/kit").await.text();
+    assert!(
+        kit.contains("This engine serves no kit") && kit.contains("ktsu dev KIT"),
+        "{kit}"
+    );
+    assert!(!list.contains(">Kit</a>"), "{list}");
     let invoked = pages.post("/invoke/hello", "{}").await;
     assert_eq!(
         invoked.status,

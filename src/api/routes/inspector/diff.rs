@@ -49,7 +49,7 @@ pub(in crate::routes) async fn diff(
     Query(two): Query<DiffPageQuery>,
 ) -> Result<Response, ProblemDetails> {
     let mut page = DiffPage {
-        by: signed_in(&caller),
+        by: signed_in(&orchestrator, &caller),
         a: two.a,
         b: two.b,
         compared: None,

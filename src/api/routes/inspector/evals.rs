@@ -86,7 +86,7 @@ pub(in crate::routes) async fn list(
             eval_list::page(reader, &wanted, PAGE)
         });
     let shown = EvalsPage {
-        by: signed_in(&caller),
+        by: signed_in(&orchestrator, &caller),
         list: read.await?,
         view,
     };
@@ -147,7 +147,7 @@ pub(in crate::routes) async fn one(
 ) -> Result<Response, ProblemDetails> {
     let Path(id) = id.map_err(|_| ErrorCode::EvalNotFound)?;
     let stream = find_eval(&orchestrator, id).await?.stream;
-    let by = signed_in(&caller);
+    let by = signed_in(&orchestrator, &caller);
     let read = orchestrator
         .readers()
         .with_kind(ReadKind::Run, move |reader| {

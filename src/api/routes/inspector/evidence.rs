@@ -21,7 +21,7 @@ pub(in crate::routes) async fn evidence(
     _: Query<NoParameters>,
 ) -> Result<Response, ProblemDetails> {
     let page = EvidencePage {
-        by: signed_in(&caller),
+        by: signed_in(&orchestrator, &caller),
         ledger: signed_ledger(&orchestrator).await?,
         notary: orchestrator.notary(),
     };

@@ -8,7 +8,7 @@ use ktsu_history::frame_window::{self, FrameWanted, FrameWindowError};
 use ktsu_history::payload_search::{self, SearchPage};
 use ktsu_history::work_meter::WorkMeter;
 use ktsu_history::world_moment::loads_worlds;
-use ktsu_inspector::{FoundFrames, FramesPage, Permissions};
+use ktsu_inspector::{FoundFrames, FramesPage, Permissions, SignedIn};
 use ktsu_ledger::store::Reader;
 use ktsu_orchestrator::{Orchestrator, ReadKind};
 use ktsu_projections::index::RunRow;
@@ -102,10 +102,11 @@ pub(in crate::routes) async fn frames(
     Query(asked): Query<FramesPageQuery>,
 ) -> Result<Response, ProblemDetails> {
     let may = permissions(&orchestrator, &caller);
+    let by = signed_in(&orchestrator, &caller);
     let read = orchestrator
         .readers()
         .with_kind(ReadKind::Search, move |reader| {
-            read_page(reader, &run, asked, (&caller, may), most)
+            read_page(reader, &run, asked, (&caller, by, may), most)
         });
     Ok(answer(ktsu_inspector::frames_page(&read.await?)))
 }
@@ -114,7 +115,7 @@ fn read_page(
     reader: &dyn Reader,
     run: &RunTarget,
     asked: FramesPageQuery,
-    (caller, may): (&Caller, Permissions),
+    (caller, by, may): (&Caller, SignedIn, Permissions),
     most: u64,
 ) -> Result<FramesPage, ProblemDetails> {
     let FramesPageQuery {
@@ -153,7 +154,7 @@ fn read_page(
     let opened = window.opened.as_ref().map(|opened| opened.row.node.seq);
     let estimated = opened.filter(|_| may.operate && run.scope.is_empty());
     Ok(FramesPage {
-        by: signed_in(caller),
+        by,
         estimate: estimated.and_then(|last| estimate(reader, run, window.total, last)),
         may,
         run_id: name_of(run),

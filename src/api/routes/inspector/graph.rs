@@ -52,7 +52,7 @@ pub(in crate::routes) async fn graph(
     run: RunTarget,
     Query(GraphPageQuery(view)): Query<GraphPageQuery>,
 ) -> Result<Response, ProblemDetails> {
-    let by = signed_in(&caller);
+    let by = signed_in(&orchestrator, &caller);
     let closed = closed(&caller);
     let read = orchestrator
         .readers()

@@ -160,7 +160,7 @@ pub(in crate::routes) async fn runs(
         });
     let (list, statistics) = read.await?;
     let shown = RunsPage {
-        by: signed_in(&caller),
+        by: signed_in(&orchestrator, &caller),
         view,
         problem,
         statuses: STATUSES.map(str::to_owned).to_vec(),

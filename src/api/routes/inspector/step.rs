@@ -51,7 +51,7 @@ pub(in crate::routes) async fn step(
 ) -> Result<Response, ProblemDetails> {
     let run = find_run(&orchestrator, &run).await?;
     let path = path_in(&run.scope, &StepName::parse(&step).to_string());
-    let by = signed_in(&caller);
+    let by = signed_in(&orchestrator, &caller);
     let closed = closed(&caller);
     let read = orchestrator
         .readers()

@@ -7,7 +7,7 @@ use ktsu_history::frame_page::is_within;
 use ktsu_history::provenance::{self, TraceError, TracedRun};
 use ktsu_history::why_not;
 use ktsu_history::world_moment::loads_worlds;
-use ktsu_inspector::{WhyAnswer, WhyPage};
+use ktsu_inspector::{SignedIn, WhyAnswer, WhyPage};
 use ktsu_ledger::store::Reader;
 use ktsu_orchestrator::{Orchestrator, ReadKind};
 use ktsu_server::ProblemDetails;
@@ -68,10 +68,11 @@ pub(in crate::routes) async fn why(
     run: RunTarget,
     Query(asked): Query<WhyQuery>,
 ) -> Result<Response, ProblemDetails> {
+    let by = signed_in(&orchestrator, &caller);
     let read = orchestrator
         .readers()
         .with_kind(ReadKind::Search, move |reader| {
-            read_page(reader, &run, asked, &caller, most)
+            read_page(reader, &run, asked, by, most)
         });
     let page = read.await?;
     Ok(answer(ktsu_inspector::why_page(&page)))
@@ -81,11 +82,11 @@ fn read_page(
     reader: &dyn Reader,
     run: &RunTarget,
     asked: WhyQuery,
-    caller: &Caller,
+    by: SignedIn,
     most: u64,
 ) -> Result<WhyPage, ProblemDetails> {
     let mut page = WhyPage {
-        by: signed_in(caller),
+        by,
         run_id: name_of(run),
         has_world: run.scope.is_empty() && loads_worlds(reader, &run.stream).unwrap_or_default(),
         of: String::new(),

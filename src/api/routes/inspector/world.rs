@@ -74,7 +74,7 @@ pub(in crate::routes) async fn world(
     if !run.scope.is_empty() {
         return Err(ErrorCode::NoWorld.into());
     }
-    let by = signed_in(&caller);
+    let by = signed_in(&orchestrator, &caller);
     let read = orchestrator
         .readers()
         .with_kind(ReadKind::Run, move |reader| {
