@@ -333,6 +333,14 @@ fn refused_command(refused: InterventionError) -> ProblemDetails {
         InterventionError::Refused { violations, .. } => {
             violated(ErrorCode::OverlayRefused, violations)
         }
+        InterventionError::Prompts(error) => {
+            let found = error.violations();
+            let problem = problem(ErrorCode::ForkRefused).with_errors(found);
+            match error.hint() {
+                Some(hint) => problem.with_hint(hint),
+                None => problem,
+            }
+        }
         InterventionError::Params(found) => violated(ErrorCode::InvalidParams, found),
         InterventionError::NoWorlds => problem(ErrorCode::NoWorld),
         InterventionError::UsedUp(limits) => {

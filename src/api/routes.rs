@@ -13,6 +13,7 @@ mod evals;
 mod events;
 mod evidence;
 mod fork_estimate;
+mod fork_forms;
 mod form_fields;
 mod forms;
 mod frames;

@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::embedded;
 use super::follow::{SILENCE_TIMEOUT, Watch};
+use super::fork_prompts::prompts_of;
 use super::output::{line, note_dim, print_failure};
 use super::owner::{EngineArguments, EngineHandle};
 use super::posts;
@@ -42,6 +43,13 @@ pub(super) struct ForkArguments {
     /// Continues with the workflow as it is in this kit
     #[arg(long, value_name = "DIR")]
     with: Option<PathBuf>,
+    /// Edits a prompt of an agent step: STEP.system=TEXT, or STEP.user=@FILE
+    #[arg(
+        long = "prompt",
+        value_name = "STEP.PROMPT=TEXT",
+        conflicts_with = "with"
+    )]
+    prompts: Vec<String>,
     /// Whether webhooks of the branch are sent
     #[arg(long, value_name = "WHAT", default_value = "suppress", value_parser = ["suppress", "execute"])]
     effects: String,
@@ -150,6 +158,9 @@ pub(super) async fn fork(
     }
     if !set.is_empty() {
         body["set"] = Value::Object(set);
+    }
+    if !arguments.prompts.is_empty() {
+        body["prompts"] = Value::Object(prompts_of(&arguments.prompts)?);
     }
     if let Some(dir) = &arguments.with {
         let workflow = reader.row(&stream)?.map(|row| row.workflow);

@@ -29,6 +29,7 @@ mod explain;
 mod folder;
 mod folder_contents;
 mod follow;
+mod fork_prompts;
 mod frames;
 mod hold;
 mod init;

@@ -8,7 +8,7 @@ use ktsu_projections::world::comparison::PatchedEntry;
 use ktsu_projections::world::{WorldComparison, WorldDiff};
 use serde::Serialize;
 
-use super::fork_estimate::{ForkOutcome, fork_outcome};
+use super::fork_outcome::{ForkOutcome, fork_outcome};
 use super::skeleton::{RunSkeleton, skeleton};
 
 /// The differences between two recorded runs.

@@ -5,6 +5,7 @@
 //! lower end, for branches that complete, and an upper end unless something has none. Calls that are sent again
 //! because a runtime or the engine was lost come on top.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ktsu_ledger::Frame;
@@ -13,8 +14,7 @@ use ktsu_ledger::event::plan::{AgentPlan, StepPlan, StepWork};
 use ktsu_projections::envelope::UsageView;
 use ktsu_projections::life::task::TaskPhase;
 use ktsu_projections::life::tasks::Tasks;
-use ktsu_projections::life::{Change, changes};
-use ktsu_projections::run::{FoldError, RunState, RunStatus, Step, StepStatus, WorkflowShape};
+use ktsu_projections::run::{FoldError, RunState, Step, StepStatus, WorkflowShape};
 use ktsu_projections::step_name::path_in;
 use ktsu_workflow::expression::{Expression, Root};
 use ktsu_workflow::simulate::is_intervention;
@@ -36,9 +36,37 @@ pub struct ForkEstimate {
     pub recorded: ForkUsage,
     /// The bound if nothing is changed.
     pub unchanged: ForkBound,
+    /// The bound if prompts alone are changed.
+    pub prompts: ForkBound,
     /// The bound if params or fields of outputs are changed.
     pub changed: ForkBound,
 }
+
+/// The bound of an estimate that holds for a fork, by what it changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ForkBoundName {
+    /// It changes nothing.
+    Unchanged,
+    /// It changes prompts alone.
+    Prompts,
+    /// It changes params or fields of outputs.
+    Changed,
+}
+
+impl ForkEstimate {
+    /// The bound of a name.
+    pub fn bound(&self, name: ForkBoundName) -> &ForkBound {
+        match name {
+            ForkBoundName::Unchanged => &self.unchanged,
+            ForkBoundName::Prompts => &self.prompts,
+            ForkBoundName::Changed => &self.changed,
+        }
+    }
+}
+
+/// The steps of a bound that ask models, by the key of their agent's file.
+pub type AskingSteps = BTreeMap<String, Vec<String>>;
 
 /// What was used by some part of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, ToSchema)]
@@ -178,7 +206,7 @@ pub fn used_since(recorded: &[Frame], position: u64) -> Result<ForkUsage, FoldEr
     Ok(used(recorded)?.since(used(before)?))
 }
 
-fn prefix(recorded: &[Frame], position: u64) -> Option<&[Frame]> {
+pub(super) fn prefix(recorded: &[Frame], position: u64) -> Option<&[Frame]> {
     let position = usize::try_from(position).ok().filter(|at| *at > 0)?;
     recorded.get(..position)
 }
@@ -188,6 +216,18 @@ fn prefix(recorded: &[Frame], position: u64) -> Option<&[Frame]> {
 /// # Errors
 /// [`FoldError`].
 pub fn fork_estimate(recorded: &[Frame], position: u64) -> Result<Option<ForkEstimate>, FoldError> {
+    let estimate = estimate_by_agent(recorded, position)?;
+    Ok(estimate.map(|(estimate, _)| estimate))
+}
+
+/// As [`fork_estimate`], with the steps that ask if something is changed.
+///
+/// # Errors
+/// [`FoldError`].
+pub fn estimate_by_agent(
+    recorded: &[Frame],
+    position: u64,
+) -> Result<Option<(ForkEstimate, AskingSteps)>, FoldError> {
     let Some(shared) = prefix(recorded, position) else {
         return Ok(None);
     };
@@ -199,71 +239,30 @@ pub fn fork_estimate(recorded: &[Frame], position: u64) -> Result<Option<ForkEst
         true => Some(RunState::fold(recorded)?),
         false => None,
     };
-    let bound = |is_changed: bool| {
+    let bound = |name: ForkBoundName| {
+        let changes_values = name == ForkBoundName::Changed;
         let mut walk = EstimateWalk {
             state: &state,
-            whole: whole.as_ref().filter(|_| !is_changed),
-            is_changed,
+            whole: whole.as_ref().filter(|_| !changes_values),
+            changes_values,
+            restarts: name != ForkBoundName::Unchanged,
             bound: ForkBound::default(),
+            asking: AskingSteps::new(),
             may_skip: false,
             left: MAX_STEPS,
         };
         walk.run();
-        walk.bound
+        (walk.bound, walk.asking)
     };
-    Ok(Some(ForkEstimate {
+    let (changed, asking) = bound(ForkBoundName::Changed);
+    let estimate = ForkEstimate {
         at_frame: position.saturating_sub(1),
         recorded: used_since(recorded, position)?,
-        unchanged: bound(false),
-        changed: bound(true),
-    }))
-}
-
-/// What a branch used since it was forked, and the bound of before.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ForkOutcome {
-    /// The bound, as its parent is recorded.
-    pub bound: ForkBound,
-    /// What it used.
-    pub used: ForkUsage,
-    /// True if that lies within the bound.
-    pub is_within: bool,
-}
-
-/// What came of a branch that continues with the definition of its parent; none of any other.
-///
-/// # Errors
-/// [`FoldError`].
-pub fn fork_outcome(parent: &[Frame], branch: &[Frame]) -> Result<Option<ForkOutcome>, FoldError> {
-    let first = branch.iter().rev().find_map(|frame| frame.event.branched());
-    let Some(first) = first.filter(|first| first.definition.is_none()) else {
-        return Ok(None);
+        unchanged: bound(ForkBoundName::Unchanged).0,
+        prompts: bound(ForkBoundName::Prompts).0,
+        changed,
     };
-    let Some(estimate) = fork_estimate(parent, first.fork_position)? else {
-        return Ok(None);
-    };
-    let bound = match first.restarts {
-        true => estimate.changed,
-        false => estimate.unchanged,
-    };
-    // What people did to it after it began to continue is not in the bound.
-    let resumed = |frame: &&Frame| changes(frame).any(|one| matches!(one, Change::Resumed(_)));
-    let own = prefix(branch, first.fork_position).map_or(0, <[Frame]>::len);
-    let own = branch.get(own..).unwrap_or_default().iter();
-    let continued = own.skip_while(|frame| !resumed(frame)).skip(1);
-    if { continued }.any(|frame| is_intervention(&frame.event)) {
-        return Ok(None);
-    }
-    let used = used_since(branch, first.fork_position)?;
-    let is_complete = RunState::fold(branch)?.status() == RunStatus::Complete;
-    let admits = |bound: AmountBound, amount| bound.admits(amount, is_complete);
-    Ok(Some(ForkOutcome {
-        is_within: admits(bound.llm_calls, used.llm_calls)
-            && admits(bound.tokens, used.tokens)
-            && admits(bound.cost_micro_usd, used.cost_micro_usd),
-        bound,
-        used,
-    }))
+    Ok(Some((estimate, asking)))
 }
 
 /// A workflow of the run or of a child, at the fork.
@@ -321,8 +320,12 @@ struct EstimateWalk<'r> {
     state: &'r RunState,
     /// The recorded run to its end, where the fork repeats what does not depend on replies.
     whole: Option<&'r RunState>,
-    is_changed: bool,
+    /// True if other values than the recorded ones may come of what is kept.
+    changes_values: bool,
+    /// True if what has begun begins again.
+    restarts: bool,
     bound: ForkBound,
+    asking: AskingSteps,
     /// True if an agent decides whether what follows it runs.
     may_skip: bool,
     left: usize,
@@ -427,7 +430,7 @@ impl EstimateWalk<'_> {
         let later = later.and_then(|whole| whole.step(whole.step_at(&scope.path, &step.id)?));
         let recorded = later.filter(|_| is_repeated);
         let runs = match (status, recorded.map(|step| step.status)) {
-            (StepStatus::Running, _) if !self.is_changed => Some(true),
+            (StepStatus::Running, _) if !self.changes_values => Some(true),
             (_, Some(StepStatus::Skipped)) => {
                 // One whose agent asked to be skipped ran.
                 Some(recorded.is_some_and(|step| step.tasks.is_some()))
@@ -451,7 +454,7 @@ impl EstimateWalk<'_> {
         }
         let runs = scope.runs && runs == Some(true);
         // What has begun begins again if something is changed.
-        let is_fresh = scope.is_fresh || status == StepStatus::Pending || self.is_changed;
+        let is_fresh = scope.is_fresh || status == StepStatus::Pending || self.restarts;
         match &step.work {
             StepWork::Agent(plan) => {
                 let at_fork = held
@@ -467,7 +470,7 @@ impl EstimateWalk<'_> {
                         path: path.clone(),
                         shape: Arc::clone(shape),
                         is_fresh,
-                        is_given: is_repeated && !self.is_changed,
+                        is_given: is_repeated && !self.changes_values,
                         runs,
                     });
                 }
@@ -495,6 +498,8 @@ impl EstimateWalk<'_> {
             self.bound.llm_calls.at_most = None;
             return;
         };
+        let asking = self.asking.entry(plan.file.clone()).or_default();
+        asking.push(path.to_owned());
         let each = u64::from(agent.max_turns) + REPAIRS + u64::from(agent.reflects);
         let (least, most) = match (&plan.for_each, at_fork, recorded) {
             (None, Some(tasks), _) => unfinished(tasks, 1),

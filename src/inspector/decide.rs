@@ -1,14 +1,13 @@
 //! Forms by which people answer what waits for them, and steer runs. A form is a request of the API, so its fields
 //! have the names that the bodies of those requests have.
 
-use ktsu_history::fork_estimate::ForkEstimate;
 use ktsu_history::skeleton::RunSkeleton;
 use ktsu_projections::life::QuestionKind;
 use ktsu_projections::person_requests::PersonRequest;
 use maud::{Markup, html};
 
-use crate::estimate::fork_estimate;
 use crate::frame::{PagePlace, segment};
+use crate::text::Field;
 
 /// The most characters of a reason.
 const MAX_REASON: &str = "4096";
@@ -46,7 +45,7 @@ impl Permissions {
 }
 
 /// The address that a form is sent to, for a path of the API.
-fn action(place: PagePlace, path: &str) -> String {
+pub(crate) fn action(place: PagePlace, path: &str) -> String {
     place.link(&format!("do{path}"))
 }
 
@@ -92,7 +91,7 @@ pub(crate) fn question_form(
                     textarea id={ "data-" (id) } name="data:json" rows="4" required spellcheck="false" {}
                 }
             }
-            (reason_field(&reason))
+            (reason_field(&reason, ""))
             @if !may_approve {
                 p class="dim" {
                     "Another person has to approve: you have already, or you started the run."
@@ -104,10 +103,10 @@ pub(crate) fn question_form(
 }
 
 /// A text of several lines: in one of a single line, Enter would press the first button of the form.
-fn reason_field(id: &str) -> Markup {
+pub(crate) fn reason_field(id: &str, typed: &str) -> Markup {
     html! {
         label for=(id) { "Reason" }
-        textarea id=(id) name="reason" rows="2" maxlength=(MAX_REASON) {}
+        textarea id=(id) name="reason" rows="2" maxlength=(MAX_REASON) { (Field(typed)) }
     }
 }
 
@@ -142,7 +141,7 @@ pub(crate) fn run_forms(place: PagePlace, run: &RunSkeleton) -> Markup {
                 summary class={ "button " (class) } { (shown) "…" }
                 form class="decide" method="post" action=(action(place, &format!("/runs/{id}/{verb}"))) {
                     input type="hidden" name="_back" value={ "runs/" (id) };
-                    (reason_field(&reason))
+                    (reason_field(&reason, ""))
                     span class="buttons" { button class=(if class.is_empty() { "primary" } else { class }) { (sure) } }
                 }
             }
@@ -156,38 +155,6 @@ pub(crate) fn run_forms(place: PagePlace, run: &RunSkeleton) -> Markup {
                     false => (form("pause", "", "Pause", "Pause the run")),
                 }
                 (form("cancel", "danger", "Cancel", "Cancel the run"))
-            }
-        }
-    }
-}
-
-/// The form that makes a branch of a run, which shares its frames up to one of them.
-pub(crate) fn fork_form(
-    place: PagePlace,
-    run_id: &str,
-    last: u64,
-    estimate: Option<&ForkEstimate>,
-) -> Markup {
-    html! {
-        details class="action" {
-            summary class="button" { "Fork after this frame…" }
-            form class="decide" method="post" action=(action(place, &format!("/runs/{}/fork", segment(run_id)))) {
-                input type="hidden" name="_back" value={ "runs/" (segment(run_id)) "/frames?frame=" (last) };
-                input type="hidden" name="_next" value="runs/{run_id}";
-                input type="hidden" name="at_frame:json" value=(last);
-                label for="set" {
-                    "Values to change, as JSON by path: " code { "{\"params.NAME\": 1, \"step.ID.output.FIELD\": 2}" }
-                }
-                textarea id="set" name="set:json" rows="3" spellcheck="false" {}
-                label for="effects" { "Webhooks and messages of the branch" }
-                select id="effects" name="effects" {
-                    option value="suppress" { "are not sent" }
-                    option value="execute" { "are sent" }
-                }
-                label class="choice" { input type="checkbox" name="go:json" value="true"; " Continue at once" }
-                (reason_field("reason-fork"))
-                @if let Some(estimate) = estimate { (fork_estimate(estimate)) }
-                span class="buttons" { button class="primary" { "Make the branch" } }
             }
         }
     }

@@ -1,6 +1,7 @@
 //! What a fork would ask again, beside its form, and what a branch did ask, beside what was expected.
 
-use ktsu_history::fork_estimate::{AmountBound, ForkBound, ForkEstimate, ForkOutcome, ForkUsage};
+use ktsu_history::fork_estimate::{AmountBound, ForkBound, ForkEstimate, ForkUsage};
+use ktsu_history::fork_outcome::ForkOutcome;
 use ktsu_projections::lineage::dollars;
 use maud::{Markup, html};
 
@@ -14,8 +15,14 @@ const MAX_UNKNOWN: usize = 6;
 pub(crate) fn fork_estimate(estimate: &ForkEstimate) -> Markup {
     html! {
         div class="estimate" {
-            p { "Without changes: " (bound(&estimate.unchanged)) }
-            p { "With changes: " (bound(&estimate.changed)) }
+            @match estimate.prompts == estimate.unchanged {
+                true => p { "Without changes, or with other prompts: " (bound(&estimate.unchanged)) },
+                false => {
+                    p { "Without changes: " (bound(&estimate.unchanged)) }
+                    p { "With other prompts: " (bound(&estimate.prompts)) }
+                }
+            }
+            @if estimate.changed != estimate.prompts { p { "With other values: " (bound(&estimate.changed)) } }
             p class="dim" { "In this run, what came after the frame took " (usage(&estimate.recorded)) "." }
         }
     }
@@ -33,7 +40,8 @@ pub(crate) fn fork_outcome(outcome: &ForkOutcome) -> Markup {
     }
 }
 
-fn bound(bound: &ForkBound) -> Markup {
+/// In words: how many calls, and what is not known.
+pub(crate) fn bound(bound: &ForkBound) -> Markup {
     html! {
         @if bound.llm_calls.at_most == Some(0) { "no model is asked again." }
         @else {

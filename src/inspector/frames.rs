@@ -1,11 +1,11 @@
 //! The page of the frames of a run: every recorded fact as a row, and one of them whole.
 
-use ktsu_history::fork_estimate::ForkEstimate;
 use ktsu_history::frame_window::{FrameWanted, FrameWindow, MAX_ROWS, OpenedFrame};
 use ktsu_history::json_text;
 use maud::{Markup, html};
 
-use crate::decide::{Permissions, fork_form};
+use crate::decide::Permissions;
+use crate::fork_form::{ForkOffer, fork_form};
 use crate::frame::{PagePlace, RunTab, Section, SignedIn, page, root_of, run_tabs, segment};
 use crate::frame_search::{FoundFrames, search_form, search_results};
 use crate::frame_table::{FrameList, causes, frame_table, frames_link, links, place_of};
@@ -32,8 +32,8 @@ pub struct FramesPage {
     pub wanted: FrameWanted,
     /// The frames.
     pub window: FrameWindow,
-    /// What a fork after the frame that is opened would ask again.
-    pub estimate: Option<ForkEstimate>,
+    /// What the form of a fork after the frame that is opened begins with.
+    pub fork: ForkOffer,
     /// The reason why the recorded JSON is not shown.
     pub closed: Option<String>,
 }
@@ -237,7 +237,7 @@ fn panel(shown: &FramesPage, opened: &OpenedFrame) -> Markup {
     html! {
         h2 { "Frame " (node.seq) " " span class="id" { (Verbatim(&node.kind)) } }
         // A child is forked with its run.
-        @if shown.may.operate && !shown.run_id.contains('/') { (fork_form(PLACE, &shown.run_id, node.seq, shown.estimate.as_ref())) }
+        @if shown.may.operate && !shown.run_id.contains('/') { (fork_form(PLACE, &shown.run_id, node.seq, &shown.fork)) }
         p class="dim" {
             (exact_moment(node.at)) " UTC, by " (Verbatim(&node.actor))
             @if node.step.is_some() { ", about " (place_of(&list, &opened.row)) }

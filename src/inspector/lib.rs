@@ -22,6 +22,7 @@ mod eval_view;
 mod evals;
 mod evidence;
 mod failure;
+mod fork_form;
 mod frame;
 mod frame_search;
 mod frame_table;
@@ -73,6 +74,9 @@ pub use eval_view::{EvalPage, EvalView};
 pub use evals::{EvalsPage, EvalsView, evals_page};
 pub use evidence::{EvidencePage, evidence_page};
 pub use failure::{FailurePage, failure_page};
+pub use fork_form::{
+    EditedPromptView, ForkDraft, ForkOffer, ForkPage, ForkVerdict, fork_page, verdict_page,
+};
 pub use frame::{PagePlace, SignedIn};
 pub use frame_search::FoundFrames;
 pub use frames::{FramesPage, frames_page};

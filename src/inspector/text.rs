@@ -16,6 +16,31 @@ impl<T: Display> Render for Verbatim<T> {
     }
 }
 
+/// Text that a person typed, in the field of a form from which it is sent again as it is.
+pub(crate) struct Field<'t>(pub(crate) &'t str);
+
+impl Render for Field<'_> {
+    fn render_to(&self, page: &mut String) {
+        for c in self.0.chars() {
+            match c {
+                '&' => page.push_str("&amp;"),
+                '<' => page.push_str("&lt;"),
+                '>' => page.push_str("&gt;"),
+                '"' => page.push_str("&quot;"),
+                '\'' => page.push_str("&#39;"),
+                c => page.push(c),
+            }
+        }
+    }
+}
+
+/// Returns `true` if a page shows a text as it is, with nothing made visible.
+pub(crate) fn is_plain(text: &str) -> bool {
+    !text
+        .chars()
+        .any(|c| !matches!(c, '\n' | '\t') && is_hidden(c))
+}
+
 struct Escaper<'p>(&'p mut String);
 
 impl Write for Escaper<'_> {

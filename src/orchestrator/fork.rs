@@ -7,6 +7,8 @@
 //!
 //! The first path costs the same wherever a run is forked.
 
+use std::sync::Arc;
+
 use ktsu_ledger::branch::{Ancestry, frames};
 use ktsu_ledger::event::{BranchCreated, RunEvent};
 use ktsu_ledger::frame::Link;
@@ -21,12 +23,16 @@ use tokio::sync::oneshot;
 use super::clock::ClockReading;
 use super::human_commands::{CommandError, redact_overlay};
 use super::registry::{NewRun, RunRegistry};
-use super::{InvokeError, Orchestrator, ReadKind, startup};
+use super::{InvokeError, Orchestrator, ReadKind, Shared, startup};
 use ktsu_secret::Redactor;
 use ktsu_workflow::admit::ENGINE;
 use ktsu_workflow::admit::intervention::{
     self, ForkCommand, ForkPosition, ForkRequest, InterventionError,
 };
+use ktsu_workflow::admit::prompt_edits::{
+    ChangedPrompts, PromptEditError, PromptEdits, PromptFault, edited_definition,
+};
+use ktsu_workflow::definition::Definition;
 use ktsu_workflow::next::Memo;
 use ktsu_workflow::rules::{DecisionRules, recorded_rules};
 
@@ -41,6 +47,31 @@ pub struct ForkReceipt {
     pub fork_position: u64,
     /// The status of the branch.
     pub status: RunStatus,
+}
+
+/// A fork that could be made.
+#[derive(Debug)]
+pub struct CheckedFork {
+    /// The frames of the run.
+    pub recorded: Vec<Frame>,
+    /// Number of frames that the branch would share.
+    pub position: u64,
+    /// True if the branch would do something else than the run did.
+    pub changes: bool,
+    /// True if no more than prompts would be changed.
+    pub keeps_values: bool,
+    /// The prompts that the branch would have otherwise than the run.
+    pub prompts: ChangedPrompts,
+}
+
+/// A fork that can be appended, with the frames it is of.
+struct AdmittedFork {
+    recorded: Vec<Frame>,
+    branch: ForkReceipt,
+    changes: bool,
+    keeps_values: bool,
+    prompts: ChangedPrompts,
+    new: NewRun,
 }
 
 impl Orchestrator {
@@ -103,54 +134,57 @@ impl Orchestrator {
     async fn fork_changed(
         &self,
         run: &StreamId,
-        mut request: ForkRequest,
+        request: ForkRequest,
     ) -> Result<ForkReceipt, CommandError> {
-        let shared = &self.shared;
-        let stream = run.clone();
-        let recorded = shared
+        let admitted = self.admit_fork(run, request).await?;
+        RunRegistry::begin(&self.shared, admitted.new).await?;
+        Ok(admitted.branch)
+    }
+
+    /// Checks a fork as [`Orchestrator::fork`] does. Nothing is recorded.
+    ///
+    /// # Errors
+    /// [`CommandError`].
+    pub async fn check_fork(
+        &self,
+        run: &StreamId,
+        mut request: ForkRequest,
+    ) -> Result<CheckedFork, CommandError> {
+        self.shared.has_room()?;
+        intervention::reject_recompute(run)?;
+        redact(&self.shared.secrets.redactor(), &mut request);
+        match self.admit_fork(run, request).await {
+            // Retention was faster.
+            Err(_) if self.is_removed(run).await => Err(CommandError::Removed),
+            admitted => admitted.map(|admitted| CheckedFork {
+                recorded: admitted.recorded,
+                position: admitted.branch.fork_position,
+                changes: admitted.changes,
+                keeps_values: admitted.keeps_values,
+                prompts: admitted.prompts,
+            }),
+        }
+    }
+
+    /// Reads a run and admits a fork of it, on a thread that may take its time.
+    async fn admit_fork(
+        &self,
+        run: &StreamId,
+        request: ForkRequest,
+    ) -> Result<AdmittedFork, CommandError> {
+        let (shared, stream) = (self.shared.clone(), run.clone());
+        let admitted = self
+            .shared
             .readers
-            .with_kind(ReadKind::Run, move |reader| frames(reader, &stream));
-        let recorded = recorded
+            .with_kind(ReadKind::Run, move |reader| {
+                Ok::<_, StoreError>(admit_fork(&shared, reader, &stream, request))
+            })
             .await
-            .map_err(|error| CommandError::Unreadable(error.to_string()))?;
-        let position = intervention::fork_position(&recorded, &request.point)?;
-        // What holds at the fork position, not what holds at the end.
-        let shown = usize::try_from(position.max(1)).unwrap_or(usize::MAX);
-        let until = recorded.get(..shown).unwrap_or(&recorded);
-        let definition = startup::definition_in(shared, until)?;
-        let redactor = shared.secrets.redactor_for(&definition);
-        if let Some(brought) = &request.definition {
-            let json = brought.json.to_value();
-            without_secrets(&redactor, &json)?;
-            without_secrets(&shared.secrets.redactor_for(brought), &json)?;
+            .map_err(|error| CommandError::Unreadable(error.to_string()))??;
+        if !admitted.new.state.is_parked() {
+            self.shared.can_run(&admitted.new.definition)?;
         }
-        redact(&redactor, &mut request);
-        let observed = ClockReading::now(&shared.clock);
-        let fork = ForkCommand {
-            branch_id: branch_id(),
-            parent_run_id: run.name().to_owned(),
-            position,
-            request,
-        };
-        let forked = intervention::fork(&recorded, &definition, fork, observed.clock)?;
-        if !forked.state.is_parked() {
-            self.shared.can_run(&forked.definition)?;
-        }
-        let branch = ForkReceipt {
-            branch_id: forked.state.stream().name().to_owned(),
-            parent_run_id: run.name().to_owned(),
-            fork_position: position,
-            status: forked.state.status(),
-        };
-        let new = NewRun {
-            definition: forked.definition,
-            state: forked.state,
-            turn: forked.turn,
-            memo: Memo::default(),
-            observed,
-        };
-        RunRegistry::begin(shared, new).await?;
-        Ok(branch)
+        Ok(admitted)
     }
 
     /// Forks without changes: only the last shared frame is read.
@@ -247,6 +281,90 @@ impl Orchestrator {
             row: row.to_json(),
         })?)
     }
+}
+
+fn admit_fork(
+    shared: &Shared,
+    reader: &dyn Reader,
+    run: &StreamId,
+    mut request: ForkRequest,
+) -> Result<AdmittedFork, CommandError> {
+    let recorded = frames(reader, run);
+    let recorded = recorded.map_err(|error| CommandError::Unreadable(error.to_string()))?;
+    let position = intervention::fork_position(&recorded, &request.point)?;
+    // What holds at the fork position, not what holds at the end.
+    let shown = usize::try_from(position.max(1)).unwrap_or(usize::MAX);
+    let until = recorded.get(..shown).unwrap_or(&recorded);
+    let definition = startup::definition_in(shared, until)?;
+    let redactor = shared.secrets.redactor_for(&definition);
+    let prompts = edit_prompts(&redactor, &definition, &mut request)?;
+    if let Some(brought) = &request.definition {
+        let json = brought.json.to_value();
+        without_secrets(&redactor, &json)?;
+        without_secrets(&shared.secrets.redactor_for(brought), &json)?;
+    }
+    redact(&redactor, &mut request);
+    let changes = request.changes();
+    let is_edited = request.definition.is_none() || !prompts.is_empty();
+    let keeps_values = is_edited && request.params.is_empty() && request.overlays.is_empty();
+    let observed = ClockReading::now(&shared.clock);
+    let fork = ForkCommand {
+        branch_id: branch_id(),
+        parent_run_id: run.name().to_owned(),
+        position,
+        request,
+    };
+    let forked = intervention::fork(&recorded, &definition, fork, observed.clock)?;
+    let branch = ForkReceipt {
+        branch_id: forked.state.stream().name().to_owned(),
+        parent_run_id: run.name().to_owned(),
+        fork_position: position,
+        status: forked.state.status(),
+    };
+    Ok(AdmittedFork {
+        recorded,
+        branch,
+        changes,
+        keeps_values,
+        prompts,
+        new: NewRun {
+            definition: forked.definition,
+            state: forked.state,
+            turn: forked.turn,
+            memo: Memo::default(),
+            observed,
+        },
+    })
+}
+
+/// Makes the edits of prompts a definition that the request brings; prompts that stay as they are
+/// make none. A secret is looked for first, because other faults quote the text.
+fn edit_prompts(
+    redactor: &Redactor,
+    definition: &Definition,
+    request: &mut ForkRequest,
+) -> Result<ChangedPrompts, CommandError> {
+    let edits = std::mem::take(&mut request.prompts);
+    let edits: PromptEdits = edits
+        .into_iter()
+        .map(|(agent, prompts)| (redactor.redact_text(&agent), prompts))
+        .collect();
+    let mut secrets = Vec::new();
+    for (agent, prompts) in &edits {
+        let holds = prompts
+            .iter()
+            .filter(|(_, text)| redactor.redact_text(text) != **text);
+        secrets.extend(holds.map(|(prompt, _)| PromptFault::of_secret(agent, *prompt)));
+    }
+    if !secrets.is_empty() {
+        return Err(InterventionError::from(PromptEditError(secrets)).into());
+    }
+    let edited = edited_definition(definition, &edits).map_err(InterventionError::from)?;
+    let Some((edited, changed)) = edited else {
+        return Ok(ChangedPrompts::new());
+    };
+    request.definition = Some(Arc::new(edited));
+    Ok(changed)
 }
 
 fn without_secrets(redactor: &Redactor, definition: &Value) -> Result<(), CommandError> {

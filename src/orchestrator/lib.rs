@@ -45,7 +45,7 @@ mod tools;
 pub use clock::MicrosClock;
 pub use drain::AwaitedEffects;
 pub use evals::{EvalAppendError, EvalStream};
-pub use fork::ForkReceipt;
+pub use fork::{CheckedFork, ForkReceipt};
 pub use human_commands::{CommandError, CommandReceipt, HumanCommand};
 pub use idempotency::ClaimOutcome;
 pub use invocation::{InvokeError, InvokeRequest, RunAccepted};

@@ -597,6 +597,7 @@ async fn the_fork_of_a_run_that_was_just_removed_says_so() {
             reason: None,
             effects: Effects::Suppress,
             definition: None,
+            prompts: Default::default(),
             params: Vec::new(),
             overlays: Vec::new(),
             go: false,

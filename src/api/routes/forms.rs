@@ -14,7 +14,8 @@ use axum::response::{IntoResponse as _, Response};
 use ktsu_inspector::PagePlace;
 use serde_json::Value;
 
-use super::form_fields::{FIRST, FormPages, NEW_RUN, is_inside, read, see_other};
+use super::fork_forms::ForkFormPage;
+use super::form_fields::{FormPages, NEW_RUN, TypedFields, is_inside, pages, read, see_other};
 use super::inspector::failed::{FailureOf, as_page};
 use crate::access::FromForm;
 use ktsu_codes::ErrorCode;
@@ -49,15 +50,21 @@ pub(super) async fn as_requests(mut request: Request, next: Next) -> Response {
         return as_page(problem.into_response(), failure).await;
     }
     *request.uri_mut() = uri;
+    let fork = ForkFormPage::of(place, &request).map(|page| (page, next.clone()));
     request.extensions_mut().insert(FromForm);
     let mut response = next.run(request).await;
     let pages = response.extensions_mut().remove::<FormPages>();
-    let (back, next) = match pages {
-        Some(FormPages { back, next }) => (back, next),
-        None => (FIRST.to_owned(), FIRST.to_owned()),
-    };
+    let pages = pages.unwrap_or_default();
+    if let Some((page, next)) = fork {
+        response = match page.show(response, &pages, next).await {
+            Ok(page) => return page,
+            Err(answered) => answered,
+        };
+    }
     match response.status() {
-        status if status.is_success() => see_other(place, &after(next, &back, response).await),
+        status if status.is_success() => {
+            see_other(place, &after(pages.next, &pages.back, response).await)
+        }
         status if status.is_redirection() => {
             let words = "this engine is a standby: decide at the owner of the ledger";
             let owner = response.headers().get(header::LOCATION);
@@ -66,9 +73,10 @@ pub(super) async fn as_requests(mut request: Request, next: Next) -> Response {
                 owner.and_then(|uri| Some(format!("{}://{}", uri.scheme()?, uri.authority()?)));
             let problem = ProblemDetails::new(ErrorCode::Unavailable, words);
             let problem = problem.with_hint(owner.unwrap_or_default());
-            as_page(problem.into_response(), FailureOf::form(place, Some(back))).await
+            let failure = FailureOf::form(place, Some(pages.back));
+            as_page(problem.into_response(), failure).await
         }
-        _ => as_page(response, FailureOf::form(place, Some(back))).await,
+        _ => as_page(response, FailureOf::form(place, Some(pages.back))).await,
     }
 }
 
@@ -103,12 +111,15 @@ pub(super) async fn as_json(request: Request, next: Next) -> Response {
         Ok(bytes) => bytes,
         Err(problem) => return problem.into_response(),
     };
-    let (members, pages) = match read(&fields) {
-        Ok(read) => read,
-        Err(problem) => return problem.into_response(),
+    let typed = TypedFields::of(&fields);
+    let mut response = match read(&typed) {
+        Ok(members) => {
+            let json = Value::Object(members).to_string();
+            next.run(Request::from_parts(parts, Body::from(json))).await
+        }
+        Err(problem) => problem.into_response(),
     };
-    let json = Value::Object(members).to_string();
-    let mut response = next.run(Request::from_parts(parts, Body::from(json))).await;
-    response.extensions_mut().insert(pages);
+    response.extensions_mut().insert(pages(&typed));
+    response.extensions_mut().insert(typed);
     response
 }

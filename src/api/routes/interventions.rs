@@ -1,5 +1,6 @@
 //! `POST /runs/{id}/fork`, `/overlay`, `/resume` and `/retry`: interventions in recorded runs.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::http::StatusCode;
@@ -13,20 +14,24 @@ use super::shape::in_words;
 use super::{RunTarget, wire};
 use crate::problems;
 use ktsu_codes::ErrorCode;
-use ktsu_orchestrator::HumanCommand;
+use ktsu_history::RunReadError;
+use ktsu_history::fork_estimate::{ForkBoundName, estimate_by_agent};
+use ktsu_orchestrator::{CheckedFork, HumanCommand, ReadKind};
 use ktsu_server::body::JsonObject;
 use ktsu_server::{ProblemDetails, pointer_errors};
 use ktsu_workflow::admit::budget::RaisedBudget;
 use ktsu_workflow::admit::intervention::{ForkPosition, ForkRequest, OverlayCommand};
+use ktsu_workflow::admit::prompt_edits::{PromptEdits, PromptName};
 use ktsu_workflow::definition::Definition;
 
 /// The most dollars, and the most seconds, that a limit is raised to.
 const MAX_RAISED_USD: f64 = 1_000_000.0;
 const MAX_RAISED_SECONDS: f64 = 1_000_000_000.0;
 
-/// Makes a branch of a run: a copy that shares the frames before the fork position.
+/// Makes a branch of a run: a copy that shares the frames before the fork position. With `dry_run`, checks that
+/// alone, and estimates what the branch would ask models.
 #[utoipa::path(post, path = "/runs/{id}/fork", params(RunTarget), request_body = wire::Fork,
-    responses((status = 201, body = wire::Branch)))]
+    responses((status = 201, body = wire::Branch), (status = 200, body = wire::ForkCheck)))]
 pub(super) async fn fork(
     target: CommandTarget,
     body: JsonObject,
@@ -41,11 +46,15 @@ pub(super) async fn fork(
         let checked = target.orchestrator.without_secrets(definition);
         checked.map_err(problems::command_error)?;
     }
+    let is_checked_alone = body.dry_run.unwrap_or_default();
     let request = fork_request(body, target.caller.principal.clone())?;
     if request.changes() {
         target
             .must_not_use_keys_of_others(request.definition.as_deref())
             .await?;
+    }
+    if is_checked_alone {
+        return check(&target, request).await;
     }
     let branch = target
         .orchestrator
@@ -61,6 +70,46 @@ pub(super) async fn fork(
         status: branch.status.to_string(),
     };
     Ok((StatusCode::CREATED, axum::Json(body)).into_response())
+}
+
+/// Checks a fork, and estimates what it would ask. Nothing is recorded.
+async fn check(target: &CommandTarget, request: ForkRequest) -> Result<Response, ProblemDetails> {
+    let orchestrator = &target.orchestrator;
+    let checked = orchestrator.check_fork(&target.run.stream, request).await;
+    let checked = checked.map_err(problems::command_error)?;
+    let estimated = orchestrator
+        .readers()
+        .with_kind(ReadKind::Run, move |_| fork_check(&checked));
+    let body = estimated.await?;
+    let mut response = axum::Json(&body).into_response();
+    // For the page of a form.
+    response.extensions_mut().insert(Arc::new(body));
+    Ok(response)
+}
+
+fn fork_check(checked: &CheckedFork) -> Result<wire::ForkCheck, ProblemDetails> {
+    let estimated = estimate_by_agent(&checked.recorded, checked.position);
+    let estimated = estimated.map_err(|error| problems::run_error(RunReadError::Fold(error)))?;
+    let (estimate, asking) = estimated.unzip();
+    let asking = asking.unwrap_or_default();
+    let prompts = checked.prompts.iter().flat_map(|(agent, prompts)| {
+        let steps = asking.get(agent).cloned().unwrap_or_default();
+        prompts.iter().map(move |prompt| wire::EditedPrompt {
+            agent: agent.clone(),
+            prompt: prompt.as_str().to_owned(),
+            steps: steps.clone(),
+        })
+    });
+    Ok(wire::ForkCheck {
+        fork_position: checked.position,
+        bound: match (checked.changes, checked.keeps_values) {
+            (false, _) => ForkBoundName::Unchanged,
+            (true, true) => ForkBoundName::Prompts,
+            (true, false) => ForkBoundName::Changed,
+        },
+        prompts: prompts.collect(),
+        estimate,
+    })
 }
 
 /// Replaces one top-level field of a step's output for everything that follows.
@@ -196,6 +245,11 @@ impl CommandTarget {
 }
 
 fn fork_request(body: wire::Fork, by: Principal) -> Result<ForkRequest, ProblemDetails> {
+    if body.definition.is_some() && body.prompts.is_some() {
+        let words = "definition and prompts exclude each other";
+        let problem = ProblemDetails::new(ErrorCode::ForkRefused, words);
+        return Err(problem.with_hint("write the prompts into the definition"));
+    }
     let mut request = ForkRequest {
         point: fork_position(body.at, body.at_frame, body.before)?,
         by,
@@ -206,6 +260,7 @@ fn fork_request(body: wire::Fork, by: Principal) -> Result<ForkRequest, ProblemD
             Some(_) => return Err(invalid("effects must be suppress or execute")),
         },
         definition: body.definition.map(compiled).transpose()?,
+        prompts: prompt_edits(body.prompts.unwrap_or_default()),
         params: Vec::new(),
         overlays: Vec::new(),
         go: body.go.unwrap_or_default(),
@@ -214,6 +269,29 @@ fn fork_request(body: wire::Fork, by: Principal) -> Result<ForkRequest, ProblemD
         change(&mut request, &path, value)?;
     }
     Ok(request)
+}
+
+fn prompt_edits(prompts: BTreeMap<String, wire::PromptTexts>) -> PromptEdits {
+    let texts = |texts: wire::PromptTexts| {
+        let wire::PromptTexts {
+            system,
+            user,
+            reflect,
+        } = texts;
+        let texts = [
+            (PromptName::System, system),
+            (PromptName::User, user),
+            (PromptName::Reflect, reflect),
+        ];
+        let given = texts.into_iter();
+        given
+            .filter_map(|(prompt, text)| Some((prompt, text?)))
+            .collect()
+    };
+    let prompts = prompts.into_iter();
+    prompts
+        .map(|(agent, given)| (agent, texts(given)))
+        .collect()
 }
 
 fn fork_position(

@@ -35,8 +35,8 @@ pub use comparison::{DiffView, RecomputedWorld, Replay, Replayed};
 pub use evals::{CheckPost, Eval, EvalLookedAt, EvalResult, EvalScenario, EvalSpecView, Evals};
 pub use home::{Authentication, Home, HomeRoute, HomeWorkflow};
 pub use interventions::{
-    Branch, CommandRecorded, Effects, Fork, HoldPost, HoldRecorded, Overlay, RaisedLimits, Resume,
-    Retry, RunCommandView,
+    Branch, CommandRecorded, EditedPrompt, Effects, Fork, ForkCheck, HoldPost, HoldRecorded,
+    Overlay, PromptTexts, RaisedLimits, Resume, Retry, RunCommandView,
 };
 pub use posts::{
     EventPost, EventPosts, KitEventPost, NotePost, ObjectPatchPost, ObjectPost, PatchedObject,

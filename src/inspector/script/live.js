@@ -258,6 +258,38 @@ document.addEventListener("pointerup", () => {
 document.addEventListener("click", (event) => hasDragged && event.target.closest?.("svg[data-scale]") && event.preventDefault());
 document.addEventListener("dragstart", (event) => event.target.closest?.("svg[data-scale]") && event.preventDefault());
 
+// A form that can be checked says what is wrong with it, or what will follow, once a person stops typing: below the
+// field that was typed into.
+const BEFORE_CHECK = 350;
+for (const form of document.querySelectorAll("form[data-checks]")) {
+  let timer;
+  let request;
+  form.addEventListener("input", ({ target }) => {
+    clearTimeout(timer);
+    request?.abort();
+    timer = setTimeout(() => (request = check(form, target)), BEFORE_CHECK);
+  });
+}
+
+/** Sends a form to be checked, and shows the answer in it. Nothing is recorded. */
+function check(form, field) {
+  const fields = new URLSearchParams(new FormData(form));
+  fields.set("dry_run:json", "true");
+  fields.set("_part", "verdict");
+  const request = new XMLHttpRequest();
+  request.open("POST", form.action);
+  request.responseType = "document";
+  request.onload = () => {
+    const verdict = request.response?.querySelector("[data-verdict]");
+    if (!verdict) return;
+    const place = form.querySelector("[data-verdict]");
+    if (field.tagName === "TEXTAREA" && field.nextElementSibling !== place) field.after(place);
+    place.replaceChildren(...document.importNode(verdict, true).childNodes);
+  };
+  request.send(fields);
+  return request;
+}
+
 channel.addEventListener("message", ({ data }) => {
   if (data === "who") {
     if (shownState) channel.postMessage({ state: shownState, position });

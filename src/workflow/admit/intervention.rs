@@ -24,6 +24,7 @@ pub use outputs::overlay_conflicts;
 use super::ENGINE;
 use super::fields;
 use super::fork_place;
+use super::prompt_edits::PromptEdits;
 use crate::definition::{CompiledWorkflow, Definition};
 use crate::failure_text::violations;
 use crate::next::Memo;
@@ -61,6 +62,8 @@ pub struct ForkRequest {
     pub effects: Effects,
     /// The definition from there on.
     pub definition: Option<Arc<Definition>>,
+    /// Prompts of the recorded definition that are edited.
+    pub prompts: PromptEdits,
     /// Params that change: the path of members, and the value.
     pub params: Vec<(Vec<String>, Value)>,
     /// Fields of outputs that change.
@@ -72,7 +75,8 @@ pub struct ForkRequest {
 impl ForkRequest {
     /// Returns `true` if the branch does something else than the run did.
     pub fn changes(&self) -> bool {
-        self.definition.is_some() || !self.params.is_empty() || !self.overlays.is_empty()
+        let has_definition = self.definition.is_some() || !self.prompts.is_empty();
+        has_definition || !self.params.is_empty() || !self.overlays.is_empty()
     }
 }
 

@@ -7,6 +7,7 @@ pub mod fields;
 pub mod fork_place;
 pub mod intervention;
 pub mod post;
+pub mod prompt_edits;
 pub mod report;
 pub mod review;
 pub mod steer;

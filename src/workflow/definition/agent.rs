@@ -119,6 +119,11 @@ impl CompiledAgent {
         self.secret.contains(param)
     }
 
+    /// The schema of its params.
+    pub(crate) fn params_schema(&self) -> Option<&ParamsSchema> {
+        self.params.as_ref()
+    }
+
     /// Returns `true` if it may look at its draft once more.
     pub fn reflects(&self) -> bool {
         self.reflect.is_some()

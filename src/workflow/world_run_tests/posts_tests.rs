@@ -226,6 +226,7 @@ impl Driven {
                 reason: None,
                 effects: Effects::Suppress,
                 definition: None,
+                prompts: Default::default(),
                 params: Vec::new(),
                 overlays: Vec::new(),
                 go: false,

@@ -308,6 +308,7 @@ async fn every_shape_of_ours_refuses_members_it_does_not_name() {
         "CallSpanKind",
         "CallSpanStatus",
         "PayloadType",
+        "ForkBoundName",
         "UnknownReason",
         "Placed",
         "LineageNode",

@@ -175,14 +175,17 @@ async fn the_form_of_a_fork_says_what_it_will_ask_before_it_is_sent() {
     let first = api.get(&path(0)).await;
     is_harmless(&first);
     let words = words_of(&first.text());
-    assert!(words.contains("Without changes: 1 to"), "{words}");
+    assert!(
+        words.contains("Without changes, or with other prompts: 1 to"),
+        "{words}"
+    );
     assert!(
         words.contains("Not known: each: how many items it has"),
         "{words}"
     );
     let words = words_of(&api.get(&path(last)).await.text());
     assert!(
-        words.contains("Without changes: no model is asked again."),
+        words.contains("Without changes, or with other prompts: no model is asked again."),
         "{words}"
     );
 }

@@ -11,6 +11,7 @@ mod evals;
 mod evidence;
 mod follow;
 mod fork_estimate;
+mod fork_prompts;
 mod frames_page;
 mod graph_page;
 mod hold;

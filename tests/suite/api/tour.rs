@@ -88,6 +88,9 @@ async fn walk(api: &Described) -> String {
             "{run}"
         );
     }
+    let check = r#"{"dry_run": true}"#;
+    let checked = api.post(&format!("/runs/{run}/fork"), check).await;
+    assert_eq!(checked.status, 200, "{}", checked.text());
     for (run, step) in [(&run, "greet"), (&whole, "after")] {
         let answer = api.get(&format!("/runs/{run}/trace?why_not={step}")).await;
         assert_eq!(answer.status, 200, "{step}: {}", answer.text());

@@ -1,14 +1,20 @@
 //! `GET /inspector/runs/{id}/frames`: the page of the frames of a run.
 
+use std::sync::Arc;
+
+use axum::Extension;
 use axum::extract::State;
 use axum::http::Method;
 use axum::response::Response;
-use ktsu_history::fork_estimate::{ForkEstimate, fork_estimate};
+use ktsu_history::fork_estimate::estimate_by_agent;
 use ktsu_history::frame_window::{self, FrameWanted, FrameWindowError};
 use ktsu_history::payload_search::{self, SearchPage};
+use ktsu_history::recorded_prompts::recorded_prompts;
 use ktsu_history::work_meter::WorkMeter;
 use ktsu_history::world_moment::loads_worlds;
-use ktsu_inspector::{FoundFrames, FramesPage, Permissions, SignedIn};
+use ktsu_inspector::{
+    ForkDraft, ForkOffer, ForkPage, FoundFrames, FramesPage, Permissions, SignedIn,
+};
 use ktsu_ledger::store::Reader;
 use ktsu_orchestrator::{Orchestrator, ReadKind};
 use ktsu_projections::index::RunRow;
@@ -99,6 +105,7 @@ pub(in crate::routes) async fn frames(
     caller: Caller,
     TraceWork(most): TraceWork,
     run: RunTarget,
+    draft: Option<Extension<Arc<ForkDraft>>>,
     Query(asked): Query<FramesPageQuery>,
 ) -> Result<Response, ProblemDetails> {
     let may = permissions(&orchestrator, &caller);
@@ -108,7 +115,18 @@ pub(in crate::routes) async fn frames(
         .with_kind(ReadKind::Search, move |reader| {
             read_page(reader, &run, asked, (&caller, by, may), most)
         });
-    Ok(answer(ktsu_inspector::frames_page(&read.await?)))
+    let page = read.await?;
+    let Some(Extension(draft)) = draft else {
+        return Ok(answer(ktsu_inspector::frames_page(&page)));
+    };
+    let opened = page.window.opened.filter(|_| page.may.operate);
+    Ok(answer(ktsu_inspector::fork_page(&ForkPage {
+        by: page.by,
+        last: opened.ok_or_else(no_such_run)?.row.node.seq,
+        run_id: page.run_id,
+        offer: page.fork,
+        draft: Arc::unwrap_or_clone(draft),
+    })))
 }
 
 fn read_page(
@@ -153,9 +171,11 @@ fn read_page(
     let row = row.and_then(|row| serde_json::from_str::<RunRow>(row.row.as_str()).ok());
     let opened = window.opened.as_ref().map(|opened| opened.row.node.seq);
     let estimated = opened.filter(|_| may.operate && run.scope.is_empty());
+    let fork =
+        estimated.and_then(|last| offer(reader, run, (window.total, last), closed.is_none()));
     Ok(FramesPage {
         by,
-        estimate: estimated.and_then(|last| estimate(reader, run, window.total, last)),
+        fork: fork.unwrap_or_default(),
         may,
         run_id: name_of(run),
         has_world: run.scope.is_empty() && loads_worlds(reader, &run.stream).unwrap_or_default(),
@@ -167,12 +187,24 @@ fn read_page(
     })
 }
 
-/// The estimate of a fork after a frame. It folds the run twice more, so a large one has it at
-/// `GET /runs/{id}/fork` alone.
-fn estimate(reader: &dyn Reader, run: &RunTarget, total: u64, last: u64) -> Option<ForkEstimate> {
+/// What a fork after a frame would ask, and the prompts there for those who may read them. It folds the run twice
+/// more, so a large one has the estimate at `GET /runs/{id}/fork` alone.
+fn offer(
+    reader: &dyn Reader,
+    run: &RunTarget,
+    (total, last): (u64, u64),
+    shows_prompts: bool,
+) -> Option<ForkOffer> {
     if total > MAX_ESTIMATED {
         return None;
     }
     let frames = ktsu_history::frames(reader, &run.stream).ok()?;
-    fork_estimate(&frames, last + 1).ok()?
+    let (estimate, asking) = estimate_by_agent(&frames, last + 1).ok()??;
+    let until = frames.iter().take_while(|frame| frame.seq <= last).count();
+    let until = frames.get(..until).filter(|_| shows_prompts);
+    let prompts = until.map(|frames| recorded_prompts(frames, &asking));
+    Some(ForkOffer {
+        estimate: Some(estimate),
+        prompts: prompts.unwrap_or_default(),
+    })
 }

@@ -8,7 +8,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use ktsu_inspector::{PagePlace, SignInPage};
 
-use super::super::form_fields::{is_inside, read, see_other};
+use super::super::form_fields::{TypedFields, is_inside, read, see_other};
 use super::super::parameter::{Parameter, ParameterKind};
 use super::super::query::{NoParameters, Query, QueryParameters, RawQuery};
 use super::shown::answer;
@@ -82,7 +82,7 @@ pub(in crate::routes) async fn begin(
     check_form_origin(request.headers())?;
     let (asking, body) = request.into_parts();
     let form = body::read_at_most(body, MAX_FORM).await?;
-    let (fields, _) = read(&form)?;
+    let fields = read(&TypedFields::of(&form))?;
     let text = |name: &str| fields.get(name).and_then(|value| value.as_str());
     let (place, to) = (PagePlace::of(PLACE), page_after(text("to")));
     let principals = access.principals.get();

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use ktsu_history::fork_estimate::{ForkBoundName, ForkEstimate};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -24,14 +25,57 @@ pub struct Fork {
     /// The resolved definition to go on with, as `run.created` carries it.
     #[schema(value_type = Option<Object>)]
     pub definition: Option<Value>,
+    /// Prompts in place of those of the definition of the run, by agent step (`call/inner`) or agent file.
+    pub prompts: Option<BTreeMap<String, PromptTexts>>,
     /// `suppress` (if absent): webhooks are skipped; or `execute`.
     #[schema(value_type = Option<Effects>)]
     pub effects: Option<String>,
     /// Whether the branch continues at once; otherwise it waits.
     pub go: Option<bool>,
+    /// Whether the fork is checked alone: nothing is recorded.
+    pub dry_run: Option<bool>,
     /// Why.
     #[schema(min_length = 1, max_length = 4096)]
     pub reason: Option<String>,
+}
+
+/// Prompts of an agent; those that are absent stay as they are recorded.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PromptTexts {
+    /// The static instructions.
+    pub system: Option<String>,
+    /// The template of the user message.
+    pub user: Option<String>,
+    /// The template for one more look at a draft.
+    pub reflect: Option<String>,
+}
+
+/// A fork that could be made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ForkCheck {
+    /// How many frames the branch would share.
+    pub fork_position: u64,
+    /// The bound of the estimate that holds for it, unless it brings another definition.
+    pub bound: ForkBoundName,
+    /// What it would ask models again; absent if it shares no frame.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub estimate: Option<ForkEstimate>,
+    /// The prompts that differ from the recorded ones.
+    pub prompts: Vec<EditedPrompt>,
+}
+
+/// A prompt that a fork changes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct EditedPrompt {
+    /// The file of the agent.
+    pub agent: String,
+    /// `system`, `user` or `reflect`.
+    pub prompt: String,
+    /// The steps that ask with it in the branch, as far as is known.
+    pub steps: Vec<String>,
 }
 
 /// What becomes of webhooks in a branch.

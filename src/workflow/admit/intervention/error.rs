@@ -5,6 +5,7 @@ use ktsu_projections::run::FoldError;
 
 use crate::admit::fields::UnknownFieldError;
 use crate::admit::fork_place::InsideFiringError;
+use crate::admit::prompt_edits::PromptEditError;
 use crate::rules::UnknownRulesError;
 use crate::turn::InvariantViolation;
 
@@ -50,6 +51,9 @@ pub enum InterventionError {
         /// The violations.
         violations: Vec<Violation>,
     },
+    /// The prompts of the definition cannot be edited like this.
+    #[error("the prompts cannot be used: {0}")]
+    Prompts(#[from] PromptEditError),
     /// The params do not fit their schema.
     #[error("the params would not fit their schema")]
     Params(Vec<Violation>),
