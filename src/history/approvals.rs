@@ -6,7 +6,7 @@ use std::str::FromStr;
 use ktsu_ledger::StreamId;
 use ktsu_ledger::branch::frames;
 use ktsu_ledger::store::{Cursor, Filter, IndexRow, ParseCursorError, Reader, StoreError};
-use ktsu_projections::approvals::{ApprovalRecord, ApprovalStatus};
+use ktsu_projections::approvals::{ApprovalKind, ApprovalRecord, ApprovalStatus};
 use ktsu_projections::calls::CallHistory;
 use ktsu_projections::index::RunRow;
 use ktsu_projections::person_requests::{self, PersonRequest};
@@ -14,6 +14,7 @@ use ktsu_projections::reviews::ReviewRecord;
 use ktsu_projections::run::RunStatus;
 use ktsu_projections::suspensions::SuspensionRecord;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use utoipa::ToSchema;
 
 use ktsu_codes::ErrorCode;
@@ -79,6 +80,62 @@ pub fn requests_of_run(
     Ok(person_requests::requests(&frames(reader, stream)?))
 }
 
+/// A request that waits for people, and for a call what was approved like it before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PendingRequest {
+    /// The request.
+    pub request: PersonRequest,
+    /// The latest call of the same tool by the same step that was approved before.
+    pub approved_before: Option<ApprovedCall>,
+}
+
+/// A call that was approved.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ApprovedCall {
+    /// The frame that asked for it.
+    pub frame: u64,
+    /// The step; for an item `STEP.INDEX`.
+    pub step_id: String,
+    /// Its arguments; absent if they are those that are asked for now.
+    pub arguments: Option<Value>,
+}
+
+/// The latest call of the same tool by the same step that was approved in these records before a request: in
+/// another turn or attempt, for another item, or in the frames that a branch shares.
+pub fn approved_before(records: &[PersonRequest], request: &PersonRequest) -> Option<ApprovedCall> {
+    let PersonRequest::Approval(asked) = request else {
+        return None;
+    };
+    let step = |of: &PersonRequest| (of.scope().to_owned(), step_of(of.step_id()).to_owned());
+    let is_alike = |record: &&PersonRequest| {
+        let PersonRequest::Approval(other) = record else {
+            return false;
+        };
+        other.status == ApprovalStatus::Approved
+            && other.kind == ApprovalKind::Approval
+            && other.request < asked.request
+            && (&other.server, &other.tool_name) == (&asked.server, &asked.tool_name)
+            && step(record) == step(request)
+    };
+    let alike = records
+        .iter()
+        .filter(is_alike)
+        .max_by_key(|record| record.request());
+    let Some(PersonRequest::Approval(before)) = alike else {
+        return None;
+    };
+    Some(ApprovedCall {
+        frame: before.request,
+        step_id: before.step_id.clone(),
+        arguments: (before.digest != asked.digest).then(|| before.arguments.clone()),
+    })
+}
+
+/// The step of a step or an item, without the number of the item.
+fn step_of(id: &str) -> &str {
+    id.split('.').next().unwrap_or(id)
+}
+
 /// Everything that waits for people, in the order it was asked.
 ///
 /// # Errors
@@ -87,6 +144,16 @@ pub fn pending(
     reader: &dyn Reader,
     workflow: Option<&str>,
 ) -> Result<Vec<PersonRequest>, StoreError> {
+    let found = pending_requests(reader, workflow, |_, request| request.clone())?;
+    Ok(found)
+}
+
+/// What is made of each request that waits for people and the records of its run, in the order they were asked.
+fn pending_requests<T>(
+    reader: &dyn Reader,
+    workflow: Option<&str>,
+    made: impl Fn(&[PersonRequest], &PersonRequest) -> T,
+) -> Result<Vec<T>, StoreError> {
     let filter = Filter {
         open: Some(true),
         ..runs_of(workflow)
@@ -94,13 +161,14 @@ pub fn pending(
     let mut found = Vec::new();
     each_row(reader, &filter, None, usize::MAX, |row| {
         if read(row).is_some_and(|row| row.approvals > 0) {
-            let records = requests_of_run(reader, &row.stream)?.into_iter();
-            found.extend(records.filter(|record| record.status() == ApprovalStatus::Pending));
+            let records = requests_of_run(reader, &row.stream)?;
+            let pending = { records.iter() }.filter(|one| one.status() == ApprovalStatus::Pending);
+            found.extend(pending.map(|one| (PendingCursor::of(one), made(&records, one))));
         }
         Ok(())
     })?;
-    found.sort_by_cached_key(PendingCursor::of);
-    Ok(found)
+    found.sort_by(|(one, _), (other, _)| one.cmp(other));
+    Ok(found.into_iter().map(|(_, made)| made).collect())
 }
 
 /// A place in the list of what waits: behind this record.
@@ -154,14 +222,40 @@ pub fn pending_page(
     after: Option<&PendingCursor>,
     limit: usize,
 ) -> Result<(Vec<PersonRequest>, Option<PendingCursor>), StoreError> {
-    let mut records = pending(reader, workflow)?;
+    let all = pending(reader, workflow)?;
+    Ok(page_of(all, after, limit, PendingCursor::of))
+}
+
+/// The same, with what was approved before.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn inbox_page(
+    reader: &dyn Reader,
+    after: Option<&PendingCursor>,
+    limit: usize,
+) -> Result<(Vec<PendingRequest>, Option<PendingCursor>), StoreError> {
+    let all = pending_requests(reader, None, |records, request| PendingRequest {
+        request: request.clone(),
+        approved_before: approved_before(records, request),
+    })?;
+    let place = |one: &PendingRequest| PendingCursor::of(&one.request);
+    Ok(page_of(all, after, limit, place))
+}
+
+fn page_of<T>(
+    mut records: Vec<T>,
+    after: Option<&PendingCursor>,
+    limit: usize,
+    place: impl Fn(&T) -> PendingCursor,
+) -> (Vec<T>, Option<PendingCursor>) {
     if let Some(after) = after {
-        records.retain(|record| PendingCursor::of(record) > *after);
+        records.retain(|record| place(record) > *after);
     }
     let more = records.len() > limit;
     records.truncate(limit);
-    let next = records.last().filter(|_| more).map(PendingCursor::of);
-    Ok((records, next))
+    let next = records.last().filter(|_| more).map(place);
+    (records, next)
 }
 
 /// The records of the `limit` newest runs, whatever became of them, the newest run first; and where
@@ -254,4 +348,74 @@ pub(super) fn each_row(
         }
     }
     Ok(cursor)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// A call that is asked for by a frame.
+    fn call(request: u64, step: &str, status: &str, value: u64) -> PersonRequest {
+        let (run_id, step_id) = match step.rsplit_once('/') {
+            Some((scope, step)) => (format!("run_1/{scope}"), step),
+            None => ("run_1".to_owned(), step),
+        };
+        let arguments = json!({"value": value});
+        let record = json!({
+            "approval_id": format!("apr_{request}"), "kind": "approval", "run_id": run_id,
+            "step_id": step_id, "server": "kv", "tool_name": "set", "tool_use_id": "c",
+            "arguments": arguments, "digest": arguments.to_string(), "on_reject": "fail",
+            "timeout_ms": 0, "quorum": 1, "not_by_proposer": false, "status": status,
+            "created_at": "2026-01-01T00:00:00.000000Z", "proposer": "p", "request": request,
+        });
+        PersonRequest::Approval(serde_json::from_value(record).unwrap())
+    }
+
+    fn before(records: &[PersonRequest], request: &PersonRequest) -> Option<(u64, Option<u64>)> {
+        let found = approved_before(records, request)?;
+        let value = found.arguments.map(|of| of["value"].as_u64().unwrap());
+        Some((found.frame, value))
+    }
+
+    #[test]
+    fn the_latest_approved_call_of_the_same_tool_and_step_is_what_a_call_is_compared_with() {
+        let records = [
+            call(3, "keep", "approved", 1),
+            call(5, "keep", "approved", 2),
+            call(7, "keep", "rejected", 3),
+            call(9, "other", "approved", 4),
+            call(11, "call/keep", "approved", 5),
+            call(20, "keep", "approved", 6),
+        ];
+        assert_eq!(
+            before(&records, &call(15, "keep", "pending", 9)),
+            Some((5, Some(2)))
+        );
+        assert_eq!(
+            before(&records, &call(15, "keep", "pending", 2)),
+            Some((5, None))
+        );
+        assert_eq!(
+            before(&records, &call(4, "keep", "pending", 2)),
+            Some((3, Some(1)))
+        );
+        assert_eq!(before(&records, &call(3, "keep", "pending", 2)), None);
+        assert_eq!(
+            before(&records, &call(15, "call/keep", "pending", 5)),
+            Some((11, None))
+        );
+        // Another item of a fan-out is the same step; a step whose name begins alike is not.
+        assert_eq!(
+            before(&records, &call(15, "keep.3", "pending", 2)),
+            Some((5, None))
+        );
+        assert_eq!(before(&records, &call(15, "kee", "pending", 2)), None);
+        let mut other = call(15, "keep", "pending", 2);
+        if let PersonRequest::Approval(asked) = &mut other {
+            asked.tool_name = "delete".to_owned();
+        }
+        assert_eq!(before(&records, &other), None);
+    }
 }

@@ -4,15 +4,15 @@ use ktsu_history::diff::ComparedSpans;
 use ktsu_history::skeleton::{RunSkeleton, StepSpan};
 use ktsu_projections::diff::ComparedFrame;
 use maud::{Markup, html};
-use serde_json::Value;
 
+use crate::change_sides::{Side, change_sides};
 use crate::compare::{AlignedRuns, AlignedStep, Difference, align};
 use crate::estimate::fork_outcome;
 use crate::frame::{PagePlace, Section, SignedIn, frame_link, page, query, root_of, segment};
 use crate::status::badge;
-use crate::text::{Verbatim, beginning};
+use crate::text::Verbatim;
 use crate::units::{cost, counted, duration};
-use crate::word_diff::{WordBudget, WordHunk, word_diff};
+use crate::word_diff::WordBudget;
 
 /// The most differences on the page.
 const MAX_DIFFERENCES: usize = 200;
@@ -20,10 +20,6 @@ const MAX_DIFFERENCES: usize = 200;
 const MAX_OF_STEP: usize = 25;
 /// The most frames that are linked one by one.
 const MAX_FRAMES: usize = 8;
-/// The most characters of a side of a difference.
-const MAX_SIDE: usize = 16 * 1024;
-/// The characters of what both have that are shown before and behind a change.
-const CONTEXT: usize = 160;
 
 /// What a page of two runs shows.
 #[derive(Debug, Clone, PartialEq)]
@@ -338,19 +334,6 @@ impl DiffDrawing<'_> {
 
     fn difference(&mut self, difference: &Difference<'_>) -> Markup {
         let change = difference.change;
-        let both_text = matches!(
-            (&change.before, &change.after),
-            (Some(Value::String(_)), Some(Value::String(_)))
-        );
-        let text = |value: &Option<Value>| {
-            value.as_ref().map(|value| match value {
-                Value::String(text) if both_text => text.clone(),
-                other => serde_json::to_string_pretty(other).unwrap_or_default(),
-            })
-        };
-        let (before, after) = (text(&change.before), text(&change.after));
-        let words = before.as_ref().zip(after.as_ref());
-        let words = words.map(|(before, after)| word_diff(before, after, &mut self.budget));
         let runs = (
             root_of(&self.compared.a.run_id),
             root_of(&self.compared.b.run_id),
@@ -363,145 +346,33 @@ impl DiffDrawing<'_> {
                     " and " a href=(frame_link(PLACE, runs.1, b)) { (b) }
                 }
             }
-            div class="pair" {
-                @match &words {
-                    Some(words) => {
-                        (hunks(&words.hunks, true))
-                        (hunks(&words.hunks, false))
-                    }
-                    None => {
-                        (whole(before.as_deref(), true))
-                        (whole(after.as_deref(), false))
-                    }
-                }
-            }
-            @if words.is_some_and(|words| !words.is_by_words) {
-                p class="dim" { "Too long, or too different, to be compared by words." }
-            }
+            (change_sides(change, SIDES, &mut self.budget))
         }
     }
 }
 
-/// One side of texts that both runs have.
-fn hunks(hunks: &[WordHunk<'_>], is_a: bool) -> Markup {
-    let (label, last) = (
-        if is_a { "In A" } else { "In B" },
-        hunks.len().saturating_sub(1),
-    );
-    let mut room = MAX_SIDE;
-    let mut left_out = 0;
-    let mut cut = |text: &'_ str| {
-        let (shown, rest) = beginning(text, room);
-        left_out += rest;
-        room -= shown.chars().count();
-        shown.len()
-    };
-    let parts: Vec<Markup> = hunks.iter().enumerate().map(|(at, hunk)| {
-        let own = if is_a { hunk.removed } else { hunk.added };
-        let (head, folded, tail) = folded(hunk.equal, at > 0, at < last || !own.is_empty());
-        let head = head.get(..cut(head)).unwrap_or_default();
-        let tail = tail.get(..cut(tail)).unwrap_or_default();
-        let own = own.get(..cut(own)).unwrap_or_default();
-        html! {
-            (Verbatim(head))
-            @if folded > 0 { span class="fold" { " … " (counted(folded as u64, "equal word")) " … " } }
-            (Verbatim(tail))
-            @match (own.is_empty(), is_a) {
-                (true, _) => {},
-                (false, true) => del { (Verbatim(own)) },
-                (false, false) => ins { (Verbatim(own)) },
-            }
-        }
-    }).collect();
-    html! {
-        div class="side" {
-            pre tabindex="0" aria-label=(label) { @for part in &parts { (part) } }
-            (rest(left_out))
-        }
-    }
-}
-
-/// What both have: its beginning behind a change, its end before one, and the number of words between.
-fn folded(equal: &str, is_behind: bool, is_before: bool) -> (&str, usize, &str) {
-    let kept = CONTEXT * (usize::from(is_behind) + usize::from(is_before)).max(1);
-    if equal.len() <= kept * 2 {
-        return (equal, 0, "");
-    }
-    let mut start = match is_behind || !is_before {
-        true => CONTEXT,
-        false => 0,
-    };
-    let mut end = match is_before {
-        true => equal.len() - CONTEXT,
-        false => equal.len(),
-    };
-    while !equal.is_char_boundary(start) {
-        start -= 1;
-    }
-    while !equal.is_char_boundary(end) {
-        end += 1;
-    }
-    let part = |range: std::ops::Range<usize>| equal.get(range).unwrap_or_default();
-    let words = part(start..end).split_whitespace().count();
-    (part(0..start), words.max(1), part(end..equal.len()))
-}
-
-/// One side of a value that only one of the runs has.
-fn whole(text: Option<&str>, is_a: bool) -> Markup {
-    html! {
-        div class="side" {
-            @match text {
-                None => p class="dim" { @if is_a { "not in A" } @else { "not in B" } },
-                Some(text) => {
-                    @let (shown, left_out) = beginning(text, MAX_SIDE);
-                    pre tabindex="0" aria-label=(if is_a { "In A" } else { "In B" }) {
-                        @if is_a { del { (Verbatim(shown)) } } @else { ins { (Verbatim(shown)) } }
-                    }
-                    (rest(left_out))
-                }
-            }
-        }
-    }
-}
-
-/// What is left out of a long side.
-fn rest(left_out: usize) -> Markup {
-    html! {
-        @if left_out > 0 {
-            p class="dim" { (counted(left_out as u64, "character")) " more: open its step, or everything as JSON below" }
-        }
-    }
-}
+/// The runs that are compared.
+const SIDES: [Side<'static>; 2] = [
+    Side {
+        is_before: true,
+        label: "In A",
+        without: "not in A",
+        more: "open its step, or everything as JSON below",
+    },
+    Side {
+        is_before: false,
+        label: "In B",
+        without: "not in B",
+        more: "open its step, or everything as JSON below",
+    },
+];
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn of_what_both_have_only_the_ends_beside_changes_are_shown() {
-        let long = "wörd ".repeat(1_000);
-        let (head, words, tail) = folded(&long, true, true);
-        assert!(head.len() <= CONTEXT && tail.len() <= CONTEXT + 1 && words > 900);
-        assert!(long.starts_with(head) && long.ends_with(tail));
-        let (head, words, tail) = folded(&long, false, true);
-        assert!(head.is_empty() && !tail.is_empty() && words > 900);
-        let (head, words, tail) = folded(&long, true, false);
-        assert!(!head.is_empty() && tail.is_empty() && words > 900);
-        assert_eq!(folded("short", true, true), ("short", 0, ""));
-    }
-
-    #[test]
-    fn a_side_shows_its_own_words_and_says_what_it_leaves_out() {
-        let long = "x".repeat(MAX_SIDE + 5);
-        let hunk = [WordHunk {
-            equal: "<a> ",
-            removed: "old",
-            added: &long,
-        }];
-        let a = hunks(&hunk, true).into_string();
-        assert!(a.contains("&lt;a&gt; <del>old</del>"), "{a}");
-        let b = hunks(&hunk, false).into_string();
-        assert!(b.contains("9 characters more"), "{b}");
+    fn a_difference_has_its_sign() {
         assert_eq!(signed(-3, |n| n.unsigned_abs().to_string()), "−3");
     }
 }

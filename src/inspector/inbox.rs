@@ -1,17 +1,22 @@
 //! The page of what waits for people.
 
+use ktsu_history::approvals::{ApprovedCall, PendingRequest};
 use ktsu_history::argument_lines;
 use ktsu_history::skeleton::CallSpanKind;
 use ktsu_projections::life::QuestionKind;
 use ktsu_projections::person_requests::PersonRequest;
 use ktsu_projections::step_name::path_in;
+use ktsu_projections::value_diff;
 use maud::{Markup, html};
+use serde_json::Value;
 
+use crate::change_sides::{Side, change_sides};
 use crate::decide::{Permissions, question_form};
-use crate::frame::{PagePlace, Section, SignedIn, page, query, segment};
+use crate::frame::{PagePlace, Section, SignedIn, frame_link, page, query, segment};
 use crate::text::Verbatim;
 use crate::units::{counted, moment};
 use crate::value::value;
+use crate::word_diff::WordBudget;
 
 /// What waits for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,15 +26,32 @@ pub struct InboxPage {
     /// What it may do.
     pub may: Permissions,
     /// The questions, the oldest first.
-    pub requests: Vec<PersonRequest>,
+    pub requests: Vec<PendingRequest>,
     /// Where the next page begins.
     pub next: Option<String>,
 }
 
 const PLACE: PagePlace = PagePlace::TOP;
+/// The most differences of a call from one that was approved before.
+const MAX_CHANGES: usize = 20;
+const SIDES: [Side<'static>; 2] = [
+    Side {
+        is_before: true,
+        label: "Approved before",
+        without: "not in the call approved before",
+        more: "open its frame",
+    },
+    Side {
+        is_before: false,
+        label: "Asked now",
+        without: "not in this call",
+        more: "they are above",
+    },
+];
 
 /// The page of what waits for people.
 pub fn inbox_page(inbox: &InboxPage) -> String {
+    let mut budget = WordBudget::of_page();
     let body = html! {
         div data-live="inbox" data-part="head" class="head" {
             h1 { "Inbox" }
@@ -42,7 +64,7 @@ pub fn inbox_page(inbox: &InboxPage) -> String {
             @if inbox.requests.is_empty() {
                 div class="empty" { p { "Nothing waits for people." } }
             }
-            @for request in &inbox.requests { (entry(inbox, request)) }
+            @for pending in &inbox.requests { (entry(inbox, pending, &mut budget)) }
         }
         @if let Some(next) = &inbox.next {
             nav class="pages" aria-label="More questions" {
@@ -53,7 +75,8 @@ pub fn inbox_page(inbox: &InboxPage) -> String {
     page(PLACE, Section::Inbox, "Inbox", &inbox.by, &body)
 }
 
-fn entry(inbox: &InboxPage, request: &PersonRequest) -> Markup {
+fn entry(inbox: &InboxPage, pending: &PendingRequest, budget: &mut WordBudget) -> Markup {
+    let request = &pending.request;
     let (run, scope) = request
         .run_id()
         .split_once('/')
@@ -74,6 +97,9 @@ fn entry(inbox: &InboxPage, request: &PersonRequest) -> Markup {
                 }
             }
             (content(request))
+            @if let (PersonRequest::Approval(asked), Some(before)) = (request, &pending.approved_before) {
+                (approved_before(run, before, &asked.arguments, budget))
+            }
             @match inbox.may.answers(request) {
                 true => (question_form(PLACE, request, &inbox.by.name, "inbox")),
                 false => (how(request)),
@@ -114,6 +140,36 @@ fn content(request: &PersonRequest) -> Markup {
                 }
                 @if !asked.schema.is_null() {
                     h3 { "Schema of the data" } (value(&format!("{:#}", asked.schema)))
+                }
+            }
+        }
+    }
+}
+
+/// What differs from a call of the same tool that was approved before.
+fn approved_before(
+    run: &str,
+    before: &ApprovedCall,
+    arguments: &Value,
+    budget: &mut WordBudget,
+) -> Markup {
+    let changes = before.arguments.as_ref();
+    let changes = changes.map(|before| value_diff::diff(before, arguments));
+    let frame = html! {
+        "the call of " span class="id" { (Verbatim(&before.step_id)) } " approved before, at frame "
+        a href=(frame_link(PLACE, run, before.frame)) { (before.frame) }
+    };
+    html! {
+        @match &changes {
+            None => p { "The same arguments as " (frame) "." },
+            Some(changes) => {
+                h3 { "Differs from " (frame) }
+                @for change in changes.iter().take(MAX_CHANGES) {
+                    @if !change.path.is_empty() { p class="id" { (Verbatim(&change.path)) } }
+                    (change_sides(change, SIDES, budget))
+                }
+                @if changes.len() > MAX_CHANGES {
+                    p class="dim" { "and " ((changes.len() - MAX_CHANGES)) " more differences" }
                 }
             }
         }

@@ -5,6 +5,7 @@
 
 mod assets;
 mod branches;
+mod change_sides;
 mod compare;
 mod conversation;
 mod dag;

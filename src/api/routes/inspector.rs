@@ -79,7 +79,7 @@ pub(super) async fn inbox(
     let read = orchestrator
         .readers()
         .with_kind(ReadKind::Run, move |reader| {
-            approvals::pending_page(reader, None, cursor.as_ref(), PAGE)
+            approvals::inbox_page(reader, cursor.as_ref(), PAGE)
         });
     let (requests, next) = read.await?;
     let shown = InboxPage {

@@ -396,3 +396,52 @@ async fn listening(api: &Described, lab: &Lab, path: &str, token: &str) -> BTree
     );
     within.seen()
 }
+
+/// Keeps the same thing twice, and another one in between.
+const IN_TURNS: &str = r#"
+rules:
+  - when: {turn: 1}
+    tool_calls: [{name: kv-set, arguments: {key: k, value: the first words}}]
+  - when: {turn: 2}
+    tool_calls: [{name: kv-set, arguments: {key: k, value: the other words}}]
+  - when: {turn: 3}
+    tool_calls: [{name: kv-set, arguments: {key: k, value: the other words}}]
+default:
+  reply: {kept: true}
+"#;
+
+#[tokio::test]
+async fn the_inbox_shows_how_a_call_differs_from_the_one_that_was_approved_before_it() {
+    let kit = kit().with("rules.yaml", IN_TURNS);
+    let lab = Lab::new(&kit, &[]).await;
+    let run = lab.client.invoke("gated", json!({})).await;
+    let mut events = lab.client.events(&run, None).await;
+    let mut pages = Vec::new();
+    for _ in 0..3 {
+        while !events.next().await.unwrap().data.contains(".requested\"") {}
+        let asked = lab.client.get("/approvals").await.json();
+        pages.push(lab.client.get("/inspector/inbox").await);
+        let decision = json!({"decision": "approved", "approval_id": asked[0]["approval_id"]});
+        let path = format!("/runs/{run}/steps/keep/approval/decide");
+        let decided = lab.client.post(&path, decision.to_string()).await;
+        assert_eq!(decided.status, 200, "{}", decided.text());
+    }
+    let [first, second, third] = &pages[..] else {
+        panic!("three calls")
+    };
+    let text = first.text();
+    assert!(!text.contains("approved before"), "{text}");
+    let text = second.text();
+    for part in [
+        "Differs from the call of",
+        "/value",
+        "<del>first</del>",
+        "<ins>other</ins>",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(!text.contains(">/key<"), "{text}");
+    super::pages::is_harmless(second);
+    let text = third.text();
+    assert!(text.contains("The same arguments as the call of"), "{text}");
+}
