@@ -21,7 +21,7 @@ pub struct ForkOutcome {
     pub is_within: bool,
 }
 
-/// Returns `true` if a branch goes on with the definition of its parent, but for its prompts.
+/// Returns `true` if a branch has the definition of its parent, but for its prompts.
 fn is_same_but_prompts(parent: &[Frame], first: &BranchCreated) -> bool {
     let Some(brought) = &first.definition else {
         return true;

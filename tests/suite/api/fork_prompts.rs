@@ -139,10 +139,10 @@ async fn a_fork_asks_with_prompts_that_were_edited_as_often_as_its_check_says() 
         system.collect::<Vec<_>>()
     };
     for item in ["a", "b"] {
-        let told = systems(item);
+        let systems = systems(item);
         assert!(
-            told.iter().all(|system| system.starts_with("new words")),
-            "{told:?}"
+            systems.iter().all(|system| system.starts_with("new words")),
+            "{systems:?}"
         );
     }
     assert!(systems("first").is_empty(), "it had ended before the fork");
