@@ -15,7 +15,7 @@ const MAX_SIDE: usize = 16 * 1024;
 const CONTEXT: usize = 160;
 
 /// A side of a change.
-pub(crate) struct Side<'s> {
+pub(crate) struct ChangeSide<'s> {
     /// True of the value before.
     pub(crate) is_before: bool,
     /// Its name.
@@ -29,7 +29,7 @@ pub(crate) struct Side<'s> {
 /// Both sides of a change, by words where both have a value.
 pub(crate) fn change_sides(
     change: &ValueDifference,
-    [a, b]: [Side<'_>; 2],
+    [a, b]: [ChangeSide<'_>; 2],
     budget: &mut WordBudget,
 ) -> Markup {
     let both_text = matches!(
@@ -65,7 +65,7 @@ pub(crate) fn change_sides(
 }
 
 /// One side of texts that both have.
-fn hunks(hunks: &[WordHunk<'_>], side: &Side<'_>) -> Markup {
+fn hunks(hunks: &[WordHunk<'_>], side: &ChangeSide<'_>) -> Markup {
     let (is_a, last) = (side.is_before, hunks.len().saturating_sub(1));
     let mut room = MAX_SIDE;
     let mut left_out = 0;
@@ -126,7 +126,7 @@ fn folded(equal: &str, is_behind: bool, is_before: bool) -> (&str, usize, &str) 
 }
 
 /// One side of a value that only one of both has.
-fn whole(text: Option<&str>, side: &Side<'_>) -> Markup {
+fn whole(text: Option<&str>, side: &ChangeSide<'_>) -> Markup {
     html! {
         div class="side" {
             @match text {
@@ -144,7 +144,7 @@ fn whole(text: Option<&str>, side: &Side<'_>) -> Markup {
 }
 
 /// What is left out of a long side.
-fn rest(left_out: usize, side: &Side<'_>) -> Markup {
+fn rest(left_out: usize, side: &ChangeSide<'_>) -> Markup {
     html! {
         @if left_out > 0 {
             p class="dim" { (counted(left_out as u64, "character")) " more: " (side.more) }
@@ -156,14 +156,14 @@ fn rest(left_out: usize, side: &Side<'_>) -> Markup {
 mod tests {
     use super::*;
 
-    const SIDES: [Side<'static>; 2] = [
-        Side {
+    const SIDES: [ChangeSide<'static>; 2] = [
+        ChangeSide {
             is_before: true,
             label: "Before",
             without: "not before",
             more: "below",
         },
-        Side {
+        ChangeSide {
             is_before: false,
             label: "Now",
             without: "not now",

@@ -7,7 +7,7 @@ use ktsu_projections::person_requests::PersonRequest;
 use maud::{Markup, html};
 
 use crate::frame::{PagePlace, segment};
-use crate::text::Field;
+use crate::text::TypedText;
 
 /// The most characters of a reason.
 const MAX_REASON: &str = "4096";
@@ -106,7 +106,7 @@ pub(crate) fn question_form(
 pub(crate) fn reason_field(id: &str, typed: &str) -> Markup {
     html! {
         label for=(id) { "Reason" }
-        textarea id=(id) name="reason" rows="2" maxlength=(MAX_REASON) { (Field(typed)) }
+        textarea id=(id) name="reason" rows="2" maxlength=(MAX_REASON) { (TypedText(typed)) }
     }
 }
 

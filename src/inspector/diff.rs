@@ -5,7 +5,7 @@ use ktsu_history::skeleton::{RunSkeleton, StepSpan};
 use ktsu_projections::diff::ComparedFrame;
 use maud::{Markup, html};
 
-use crate::change_sides::{Side, change_sides};
+use crate::change_sides::{ChangeSide, change_sides};
 use crate::compare::{AlignedRuns, AlignedStep, Difference, align};
 use crate::estimate::fork_outcome;
 use crate::frame::{PagePlace, Section, SignedIn, frame_link, page, query, root_of, segment};
@@ -352,14 +352,14 @@ impl DiffDrawing<'_> {
 }
 
 /// The runs that are compared.
-const SIDES: [Side<'static>; 2] = [
-    Side {
+const SIDES: [ChangeSide<'static>; 2] = [
+    ChangeSide {
         is_before: true,
         label: "In A",
         without: "not in A",
         more: "open its step, or everything as JSON below",
     },
-    Side {
+    ChangeSide {
         is_before: false,
         label: "In B",
         without: "not in B",

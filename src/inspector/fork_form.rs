@@ -8,7 +8,7 @@ use maud::{Markup, html};
 use crate::decide::{action, reason_field};
 use crate::estimate::{bound, fork_estimate};
 use crate::frame::{PagePlace, Section, SignedIn, frame_link, page, segment};
-use crate::text::{Field, Verbatim, is_plain};
+use crate::text::{TypedText, Verbatim, is_plain};
 use crate::units::counted;
 
 /// The most steps of an agent that are named.
@@ -169,7 +169,7 @@ impl<'f> ForkForm<'f> {
                 label for="set" {
                     "Values to change, as JSON by path: " code { "{\"params.NAME\": 1, \"step.ID.output.FIELD\": 2}" }
                 }
-                textarea id="set" name="set:json" rows="3" spellcheck="false" { "\n" (Field(self.typed("set:json").unwrap_or_default())) }
+                textarea id="set" name="set:json" rows="3" spellcheck="false" { "\n" (TypedText(self.typed("set:json").unwrap_or_default())) }
                 label for="effects" { "Webhooks and messages of the branch" }
                 select id="effects" name="effects" {
                     option value="suppress" { "are not sent" }
@@ -228,7 +228,7 @@ impl<'f> ForkForm<'f> {
                             // The first line break of a field is none of its text.
                             "\n"
                             @match typed(prompt) {
-                                Some(typed) => (Field(typed)),
+                                Some(typed) => (TypedText(typed)),
                                 None => (Verbatim(text)),
                             }
                         }

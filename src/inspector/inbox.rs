@@ -10,7 +10,7 @@ use ktsu_projections::value_diff;
 use maud::{Markup, html};
 use serde_json::Value;
 
-use crate::change_sides::{Side, change_sides};
+use crate::change_sides::{ChangeSide, change_sides};
 use crate::decide::{Permissions, question_form};
 use crate::frame::{PagePlace, Section, SignedIn, frame_link, page, query, segment};
 use crate::text::Verbatim;
@@ -34,14 +34,14 @@ pub struct InboxPage {
 const PLACE: PagePlace = PagePlace::TOP;
 /// The most differences of a call from one that was approved before.
 const MAX_CHANGES: usize = 20;
-const SIDES: [Side<'static>; 2] = [
-    Side {
+const SIDES: [ChangeSide<'static>; 2] = [
+    ChangeSide {
         is_before: true,
         label: "Approved before",
         without: "not in the call approved before",
         more: "open its frame",
     },
-    Side {
+    ChangeSide {
         is_before: false,
         label: "Asked now",
         without: "not in this call",

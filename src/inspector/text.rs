@@ -17,9 +17,9 @@ impl<T: Display> Render for Verbatim<T> {
 }
 
 /// Text that a person typed, in the field of a form from which it is sent again as it is.
-pub(crate) struct Field<'t>(pub(crate) &'t str);
+pub(crate) struct TypedText<'t>(pub(crate) &'t str);
 
-impl Render for Field<'_> {
+impl Render for TypedText<'_> {
     fn render_to(&self, page: &mut String) {
         for c in self.0.chars() {
             match c {
