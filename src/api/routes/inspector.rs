@@ -30,7 +30,7 @@ pub(super) use self::shown::answer;
 use self::shown::{closed, shown_step};
 use super::parameter::{MAX_NUMBER, Parameter, ParameterKind};
 use super::policy;
-use super::query::{NoParameters, Query, QueryParameters, RawQuery, invalid};
+use super::query::{NoParameters, Query, QueryParameters, RawQuery};
 use super::{RunTarget, no_such_run};
 use crate::access::Caller;
 use crate::problems::run_error;
@@ -120,17 +120,14 @@ impl QueryParameters for RunPageQuery {
         Parameter::new(
             "until",
             ParameterKind::Number(0..=MAX_NUMBER),
-            "Where it ends, later than `from`.",
+            "Where it ends; all of the time is shown where it is not later than `from`.",
         ),
     ];
 
     fn read(given: &RawQuery) -> Result<Self, ProblemDetails> {
         let range = match (given.number("from"), given.number("until")) {
             (None, None) => None,
-            (from, until) => {
-                let range = TimeRange::new(from.unwrap_or_default(), until.unwrap_or(u64::MAX));
-                Some(range.ok_or_else(|| invalid("until has to be later than from"))?)
-            }
+            (from, until) => TimeRange::new(from.unwrap_or_default(), until.unwrap_or(u64::MAX)),
         };
         Ok(Self(TimelineView {
             range,

@@ -43,7 +43,7 @@ async function story({ engines, browser, repository }, Actor) {
     await panel.getByRole('heading', { name: 'step.skipped' }).waitFor()
     await actor.press(panel.getByRole('link', { name: /^\d+$/ }).first())
     await panel.getByRole('heading', { name: 'step.completed' }).waitFor()
-    await actor.press(panel.locator('summary'))
+    await actor.press(panel.getByText('Fork after this frame'))
     await actor.write(panel.getByLabel('Values to change'), '{"step.sort.output.urgency": 1}')
     await actor.choose(panel.getByLabel('Webhooks'), 'are sent')
     await actor.tick(panel.getByLabel('Continue at once'))
