@@ -6,6 +6,12 @@ import { receiver } from './servers.mjs'
 import { asLocal, asPeople, tokenOf } from './people.mjs'
 import { until } from './engine.mjs'
 
+/** Checks of which one holds and one does not. */
+const SPEC = `invariants:
+  asked: {description: Models were asked, check: {type: trace, where: {type: llm.request}, count: {min: 1}}}
+  short: {description: It took few steps, gate: true, check: {type: trace, where: {type: step.completed}, count: {max: 0}}}
+`
+
 /** Runs in every state: what each page shows is in its name. */
 export async function everyState(stage) {
     const [engine, empty, people] = await Promise.all([asLocal(stage), asLocal(stage), asPeople(stage)])
@@ -25,6 +31,8 @@ export async function everyState(stage) {
     await engine.post(`/runs/${cancelled}/cancel`, { reason: 'not needed any more' })
     const fork = { at_frame: 8, reason: 'what if' }
     const { run_id: branch } = await engine.post(`/runs/${complete.run_id}/fork`, fork)
+    // Its page is one of those that others link to.
+    await engine.post('/checks', { run: complete.run_id, spec: SPEC, file: 'texts.eval.yaml' })
     const frames = await engine.frames(complete.run_id)
     const request = frames.find((frame) => frame.type === 'llm.request').seq
     await until('the cancelled run', () => engine.get(`/runs/${cancelled}`), (it) => it.run.status === 'cancelled')
@@ -42,6 +50,8 @@ export async function everyState(stage) {
         at('an item that is skipped', `${run}?step=each.25`),
         at('an item that failed', `${run}?step=each.27`),
         at('a step that is absent', `${run}?step=absent`),
+        at('a part of the time of a run', `${run}?from=1&until=60&step=each`),
+        at('a step of a definition', 'kit/texts?step=each'),
         at('a failed run', `runs/${failed.run_id}?step=first`),
         at('a run that waits for approvals', `runs/${calls}?step=each.0`),
         at('a run that waits for a review', `runs/${reviewed}?idle=compress`),
