@@ -42,7 +42,7 @@ pub fn recorded_prompts(frames: &[Frame], asking: &AskingSteps) -> RecordedPromp
         return RecordedPrompts::default();
     };
     let mut steps = agent_steps(&plan);
-    let mut agents: Vec<AgentPrompts> = plan
+    let agents = plan
         .agents
         .iter()
         .map(|(file, agent)| AgentPrompts {
@@ -55,6 +55,11 @@ pub fn recorded_prompts(frames: &[Frame], asking: &AskingSteps) -> RecordedPromp
                 .collect(),
         })
         .collect();
+    within_bounds(agents)
+}
+
+/// The agents that a fork asks first, as many as a form may have.
+fn within_bounds(mut agents: Vec<AgentPrompts>) -> RecordedPrompts {
     agents.sort_by_key(|agent| !agent.is_asked);
     let all = agents.len();
     let mut left = MAX_BYTES;
@@ -68,5 +73,52 @@ pub fn recorded_prompts(frames: &[Frame], asking: &AskingSteps) -> RecordedPromp
     RecordedPrompts {
         left_out: all - agents.len(),
         agents,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn agent(file: &str, is_asked: bool, bytes: usize) -> AgentPrompts {
+        AgentPrompts {
+            file: file.to_owned(),
+            steps: Vec::new(),
+            is_asked,
+            texts: vec![("system", "x".repeat(bytes))],
+        }
+    }
+
+    fn files(prompts: &RecordedPrompts) -> Vec<&str> {
+        let agents = prompts.agents.iter();
+        agents.map(|agent| agent.file.as_str()).collect()
+    }
+
+    #[test]
+    fn a_form_has_a_bounded_number_of_agents_those_first_that_are_asked() {
+        let mut agents: Vec<AgentPrompts> =
+            (0..40).map(|n| agent(&n.to_string(), false, 1)).collect();
+        agents.push(agent("asked", true, 1));
+        let prompts = within_bounds(agents);
+        assert_eq!((prompts.agents.len(), prompts.left_out), (32, 9));
+        assert_eq!(files(&prompts)[..2], ["asked", "0"]);
+    }
+
+    #[test]
+    fn prompts_that_would_not_fit_into_a_request_are_left_out_and_shorter_ones_are_not() {
+        let half = MAX_BYTES / 2;
+        let agents = [
+            ("a", half),
+            ("b", half + 1),
+            ("c", half),
+            ("d", 1),
+            ("e", 0),
+        ];
+        let agents = agents.map(|(file, bytes)| agent(file, true, bytes));
+        let prompts = within_bounds(agents.to_vec());
+        assert_eq!(
+            (files(&prompts), prompts.left_out),
+            (vec!["a", "c", "e"], 2)
+        );
     }
 }
