@@ -1,5 +1,6 @@
 //! The requests to people across runs: pending calls and reviews, and decisions.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
 
@@ -100,35 +101,54 @@ pub struct ApprovedCall {
     pub arguments: Option<Value>,
 }
 
-/// The latest call of the same tool by the same step that was approved in these records before a request: in
-/// another turn or attempt, for another item, or in the frames that a branch shares.
-pub fn approved_before(records: &[PersonRequest], request: &PersonRequest) -> Option<ApprovedCall> {
-    let PersonRequest::Approval(asked) = request else {
-        return None;
-    };
-    let step = |of: &PersonRequest| (of.scope().to_owned(), step_of(of.step_id()).to_owned());
-    let is_alike = |record: &&PersonRequest| {
-        let PersonRequest::Approval(other) = record else {
-            return false;
+/// A tool of a step: the scope, the step, the server and the name.
+type StepTool<'r> = (&'r str, &'r str, &'r str, &'r str);
+
+fn step_tool<'r>(of: &'r PersonRequest, call: &'r ApprovalRecord) -> StepTool<'r> {
+    (
+        of.scope(),
+        step_of(of.step_id()),
+        &call.server,
+        &call.tool_name,
+    )
+}
+
+/// The calls of a run that were approved, by tool, in the order in which they were asked for.
+#[derive(Debug)]
+pub struct ApprovedCalls<'r>(HashMap<StepTool<'r>, Vec<&'r ApprovalRecord>>);
+
+impl<'r> ApprovedCalls<'r> {
+    /// Those among the records of a run.
+    pub fn of(records: &'r [PersonRequest]) -> Self {
+        let mut calls: HashMap<StepTool<'r>, Vec<&'r ApprovalRecord>> = HashMap::new();
+        for record in records {
+            if let PersonRequest::Approval(call) = record
+                && (call.status, call.kind) == (ApprovalStatus::Approved, ApprovalKind::Approval)
+            {
+                calls.entry(step_tool(record, call)).or_default().push(call);
+            }
+        }
+        calls
+            .values_mut()
+            .for_each(|calls| calls.sort_by_key(|call| call.request));
+        Self(calls)
+    }
+
+    /// The latest call of the same tool by the same step that was approved before a request: in another turn or
+    /// attempt, for another item, or in the frames that a branch shares.
+    pub fn before(&self, request: &PersonRequest) -> Option<ApprovedCall> {
+        let PersonRequest::Approval(asked) = request else {
+            return None;
         };
-        other.status == ApprovalStatus::Approved
-            && other.kind == ApprovalKind::Approval
-            && other.request < asked.request
-            && (&other.server, &other.tool_name) == (&asked.server, &asked.tool_name)
-            && step(record) == step(request)
-    };
-    let alike = records
-        .iter()
-        .filter(is_alike)
-        .max_by_key(|record| record.request());
-    let Some(PersonRequest::Approval(before)) = alike else {
-        return None;
-    };
-    Some(ApprovedCall {
-        frame: before.request,
-        step_id: before.step_id.clone(),
-        arguments: (before.digest != asked.digest).then(|| before.arguments.clone()),
-    })
+        let alike = self.0.get(&step_tool(request, asked))?;
+        let earlier = alike.partition_point(|call| call.request < asked.request);
+        let before = alike.get(earlier.checked_sub(1)?)?;
+        Some(ApprovedCall {
+            frame: before.request,
+            step_id: before.step_id.clone(),
+            arguments: (before.digest != asked.digest).then(|| before.arguments.clone()),
+        })
+    }
 }
 
 /// The step of a step or an item, without the number of the item.
@@ -148,11 +168,11 @@ pub fn pending(
     Ok(found)
 }
 
-/// What is made of each request that waits for people and the records of its run, in the order they were asked.
+/// What is made of each request that waits for people and what was approved in its run, in the order they were asked.
 fn pending_requests<T>(
     reader: &dyn Reader,
     workflow: Option<&str>,
-    made: impl Fn(&[PersonRequest], &PersonRequest) -> T,
+    made: impl Fn(&ApprovedCalls<'_>, &PersonRequest) -> T,
 ) -> Result<Vec<T>, StoreError> {
     let filter = Filter {
         open: Some(true),
@@ -162,8 +182,9 @@ fn pending_requests<T>(
     each_row(reader, &filter, None, usize::MAX, |row| {
         if read(row).is_some_and(|row| row.approvals > 0) {
             let records = requests_of_run(reader, &row.stream)?;
+            let approved = ApprovedCalls::of(&records);
             let pending = { records.iter() }.filter(|one| one.status() == ApprovalStatus::Pending);
-            found.extend(pending.map(|one| (PendingCursor::of(one), made(&records, one))));
+            found.extend(pending.map(|one| (PendingCursor::of(one), made(&approved, one))));
         }
         Ok(())
     })?;
@@ -235,9 +256,9 @@ pub fn inbox_page(
     after: Option<&PendingCursor>,
     limit: usize,
 ) -> Result<(Vec<PendingRequest>, Option<PendingCursor>), StoreError> {
-    let all = pending_requests(reader, None, |records, request| PendingRequest {
+    let all = pending_requests(reader, None, |approved, request| PendingRequest {
         request: request.clone(),
-        approved_before: approved_before(records, request),
+        approved_before: approved.before(request),
     })?;
     let place = |one: &PendingRequest| PendingCursor::of(&one.request);
     Ok(page_of(all, after, limit, place))
@@ -374,7 +395,7 @@ mod tests {
     }
 
     fn before(records: &[PersonRequest], request: &PersonRequest) -> Option<(u64, Option<u64>)> {
-        let found = approved_before(records, request)?;
+        let found = ApprovedCalls::of(records).before(request)?;
         let value = found.arguments.map(|of| of["value"].as_u64().unwrap());
         Some((found.frame, value))
     }
