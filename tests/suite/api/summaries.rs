@@ -66,7 +66,12 @@ async fn a_follower_gets_the_latest_state_of_each_run_and_after_a_gap_what_chang
     // From a position that the ledger does not have, as after a restore, it begins at the end.
     let mut events = changes(&lab.client, Some(last + 1_000)).await;
     let (begins, event) = next(&mut events).await;
-    assert_eq!((begins, ids(&event)), (last, Vec::new()));
+    assert!(ids(&event).is_empty(), "{event}");
+    // What signs the ledger may have appended a checkpoint since.
+    assert!(
+        (last..last + 1_000).contains(&begins),
+        "{begins} after {last}"
+    );
 }
 
 #[tokio::test]
