@@ -10,6 +10,8 @@ use super::evals::{EvalReport, RunVerdict, ScenarioReport};
 
 /// The most evals that are looked at for one page of a list.
 pub const MAX_LOOKED_AT: usize = 1_000;
+/// The number of frames after which a page of a list ends with the eval that was read last.
+pub const MAX_FRAMES: u64 = 500_000;
 
 /// The evals that are wanted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -31,7 +33,8 @@ pub struct EvalList {
     pub next: Option<StreamId>,
 }
 
-/// The newest evals that are wanted, at most `limit`. At most [`MAX_LOOKED_AT`] are looked at.
+/// The newest evals that are wanted, at most `limit`. At most [`MAX_LOOKED_AT`] are looked at, and about
+/// [`MAX_FRAMES`] frames are read.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -40,20 +43,58 @@ pub fn page(
     wanted: &EvalsWanted,
     limit: usize,
 ) -> Result<EvalList, StoreError> {
+    page_within(reader, wanted, limit, MAX_FRAMES)
+}
+
+/// A page that ends with the eval after which so many frames are read.
+pub(crate) fn page_within(
+    reader: &dyn Reader,
+    wanted: &EvalsWanted,
+    limit: usize,
+    frames: u64,
+) -> Result<EvalList, StoreError> {
     let all = ktsu_run_index::evals(reader)?;
-    let older = wanted.before.as_ref().map_or(all.len(), |before| {
-        all.partition_point(|stream| stream.name() < before.name())
-    });
+    let older = match &wanted.before {
+        Some(before) => began_before(&all, before),
+        None => &all,
+    };
     let mut list = EvalList::default();
-    for (looked_at, stream) in all.iter().take(older).rev().enumerate() {
-        if list.evals.len() >= limit || looked_at >= MAX_LOOKED_AT {
+    let mut read = 0;
+    for (looked_at, stream) in older.iter().rev().enumerate() {
+        if list.evals.len() >= limit || looked_at >= MAX_LOOKED_AT || read >= frames {
             return Ok(list);
         }
         list.next = Some(stream.clone());
-        list.evals.extend(listed(reader, stream, wanted)?);
+        list.evals
+            .extend(listed(reader, stream, wanted, &mut read)?);
     }
     list.next = None;
     Ok(list)
+}
+
+/// The newest eval that began before another one and whose spec has this file name, among the
+/// [`MAX_LOOKED_AT`] before it.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn earlier_of_spec(
+    reader: &dyn Reader,
+    eval: &StreamId,
+    file: &str,
+) -> Result<Option<StreamId>, StoreError> {
+    let all = ktsu_run_index::evals(reader)?;
+    for stream in began_before(&all, eval).iter().rev().take(MAX_LOOKED_AT) {
+        if is_of_spec(reader, stream, file)? {
+            return Ok(Some(stream.clone()));
+        }
+    }
+    Ok(None)
+}
+
+/// Of evals in the order of their names, which is that of their beginnings, those before another one.
+fn began_before<'a>(all: &'a [StreamId], eval: &StreamId) -> &'a [StreamId] {
+    let count = all.partition_point(|stream| stream.name() < eval.name());
+    all.get(..count).unwrap_or_default()
 }
 
 /// The newest evals, of one run or of all, at most `limit`. One that cannot be read has its name alone.
@@ -74,23 +115,25 @@ pub fn list(
         if found.len() >= limit {
             break;
         }
-        found.extend(listed(reader, stream, &wanted)?);
+        found.extend(listed(reader, stream, &wanted, &mut 0)?);
     }
     Ok(found)
 }
 
-/// An eval, if it is wanted. What cannot be read is of no run and has no spec.
+/// An eval, if it is wanted. What cannot be read is of no run and has no spec. The number of frames
+/// that were read is added to `frames`.
 fn listed(
     reader: &dyn Reader,
     stream: &StreamId,
     wanted: &EvalsWanted,
+    frames: &mut u64,
 ) -> Result<Option<Result<EvalReport, StreamId>>, StoreError> {
     if let Some(file) = &wanted.file
         && !is_of_spec(reader, stream, file)?
     {
         return Ok(None);
     }
-    let report = match summary(reader, stream) {
+    let report = match summary(reader, stream, frames) {
         Ok(None) => return Ok(None),
         Ok(Some(report)) => report,
         Err(EvalReadError::Record(_) | EvalReadError::Store(StoreError::Damaged(_))) => {
@@ -119,13 +162,18 @@ fn is_of_spec(reader: &dyn Reader, stream: &StreamId, file: &str) -> Result<bool
 
 /// An eval without the results of its checks. Of an eval of one run only its first and last two frames
 /// are read, and not checked against the others.
-fn summary(reader: &dyn Reader, stream: &StreamId) -> Result<Option<EvalReport>, EvalReadError> {
+fn summary(
+    reader: &dyn Reader,
+    stream: &StreamId,
+    frames: &mut u64,
+) -> Result<Option<EvalReport>, EvalReadError> {
     if let Some(report) = ends(reader, stream)? {
         return Ok(Some(report));
     }
-    if reader.tail(stream)?.is_none() {
+    let Some(tail) = reader.tail(stream)? else {
         return Ok(None);
-    }
+    };
+    *frames = frames.saturating_add(tail.seq);
     let mut report = EvalReport::of(stream, record(reader, stream, Held::Verdicts)?);
     let scenarios = report.scenarios.iter_mut();
     // One that is under way has results.

@@ -265,6 +265,36 @@ mod tests {
     }
 
     #[test]
+    fn a_page_of_evals_ends_with_the_one_after_which_enough_was_read() {
+        let mut store = MemoryStore::new();
+        for eval in 1..=4 {
+            append(&mut store, &named(eval), of_spec("a"));
+        }
+        let of_one = store.tail(&named(1)).unwrap().unwrap().seq;
+        let page = |frames| {
+            let page = eval_list::page_within(&store, &EvalsWanted::default(), 10, frames);
+            let page = page.unwrap();
+            (names(&page).len(), page.next)
+        };
+        assert_eq!(page(1), (1, Some(named(4))));
+        assert_eq!(page(of_one + 1), (2, Some(named(3))));
+        assert_eq!(page(4 * of_one), (4, None));
+    }
+
+    #[test]
+    fn the_eval_of_a_spec_before_another_one_is_the_newest_of_them() {
+        let mut store = MemoryStore::new();
+        for (eval, file) in [(1, "a"), (2, "a"), (3, "b"), (4, "a")] {
+            append(&mut store, &named(eval), of_spec(file));
+        }
+        let earlier = |eval, file| eval_list::earlier_of_spec(&store, &named(eval), file).unwrap();
+        assert_eq!(earlier(4, "a"), Some(named(2)));
+        assert_eq!(earlier(2, "a"), Some(named(1)));
+        assert_eq!(earlier(1, "a"), None);
+        assert_eq!(earlier(3, "b"), None);
+    }
+
+    #[test]
     fn a_sheet_has_a_column_for_each_check_of_the_spec_and_no_result_of_a_run_without_any() {
         let stream = named(1);
         let (store, _) = recorded(&stream);

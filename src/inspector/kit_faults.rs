@@ -94,8 +94,9 @@ fn fault_of(fault: &ShownFault) -> Markup {
 
 /// A line with its number; the part that is wrong is marked.
 fn line_of(fault: &ShownFault, number: usize, line: &str) -> Markup {
+    let before_fault = fault.column.saturating_sub(1);
     let from = match number == fault.line {
-        true => (fault.column - 1).saturating_sub(MAX_BEFORE),
+        true => before_fault.saturating_sub(MAX_BEFORE),
         false => 0,
     };
     let shown = after(line, from);
@@ -104,8 +105,8 @@ fn line_of(fault: &ShownFault, number: usize, line: &str) -> Markup {
         span class="line" { (format!("{number:>5} │ ")) }
         @if from > 0 { "…" }
         @if number == fault.line {
-            @let (before, _) = beginning(shown, fault.column - 1 - from);
-            @let rest = after(shown, fault.column - 1 - from);
+            @let (before, _) = beginning(shown, before_fault - from);
+            @let rest = after(shown, before_fault - from);
             @let (wrong, _) = beginning(rest, fault.length);
             (Verbatim(before))
             strong { (Verbatim(wrong)) @if wrong.is_empty() { "▏" } }
@@ -152,6 +153,11 @@ mod tests {
         ] {
             assert!(shown.contains(part), "{part}: {shown}");
         }
+        let at_no_column = fault_of(&fault(0, 3, "short")).into_string();
+        assert!(
+            at_no_column.contains("<strong>sho</strong>rt"),
+            "{at_no_column}"
+        );
         let at_the_end = fault_of(&fault(99, 3, "short")).into_string();
         assert!(
             at_the_end.contains("short<strong>▏</strong>"),

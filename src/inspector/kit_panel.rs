@@ -31,7 +31,7 @@ pub(crate) fn defined_panel(shown: &DefinedPanel<'_>) -> Markup {
     let (page, step) = (shown.page, shown.step);
     let workflow = page.workflow;
     let needs: Vec<&str> = needs_of(workflow, step).collect();
-    let line = page.source.steps.get(&step.id);
+    let line = page.lines.get(&step.id);
     html! {
         h2 { (Verbatim(&step.id)) }
         p class="kind" { (Verbatim(what_of(page.plan, step))) }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::kit_faults::ShownCheck;
-use crate::{DefinitionSource, ShownWorkflow, SignedIn};
+use crate::{ShownWorkflow, SignedIn};
 
 /// A workflow with a step of each kind.
 fn plan() -> Plan {
@@ -77,7 +77,7 @@ fn shown(plan: &Plan, step: Option<&str>, closed: bool, all: &str) -> String {
         shown: ShownWorkflow {
             name: "desk",
             plan,
-            description: None,
+            description: Some("A <desk>.".to_owned()),
             groups: BTreeSet::new(),
             is_world: false,
             is_default: true,
@@ -86,10 +86,7 @@ fn shown(plan: &Plan, step: Option<&str>, closed: bool, all: &str) -> String {
         plan,
         workflow: &plan.workflows["workflows/desk.workflow.yaml"],
         path: "workflows/desk.workflow.yaml",
-        source: DefinitionSource {
-            description: Some("A <desk>.".to_owned()),
-            steps: BTreeMap::from([("decide".to_owned(), 31)]),
-        },
+        lines: BTreeMap::from([("decide".to_owned(), 31)]),
         digest: "0123456789abcdef0123",
         linked: BTreeMap::from([("workflows/page.workflow.yaml".to_owned(), "page".to_owned())]),
         examples: Vec::new(),
@@ -195,6 +192,21 @@ fn the_panel_of_a_step_has_its_place_its_prompts_its_tools_and_their_approvals()
     has(
         &shown(&plan, Some("absent<"), false, ""),
         &["The workflow has no step absent&lt;."],
+    );
+}
+
+#[test]
+fn a_model_group_is_the_one_that_the_policy_of_the_root_puts_in_its_place() {
+    let mut plan = plan();
+    let root = plan
+        .workflows
+        .get_mut("workflows/desk.workflow.yaml")
+        .unwrap();
+    let policy = json!({"group_map": {"careful": "cheap"}});
+    std::sync::Arc::make_mut(root).policy = serde_json::from_value(policy).unwrap();
+    has(
+        &shown(&plan, Some("decide"), false, ""),
+        &["model group cheap", "agent desk · cheap"],
     );
 }
 

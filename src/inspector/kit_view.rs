@@ -8,15 +8,6 @@ use crate::frame::{PagePlace, SignedIn, query, segment};
 use crate::kit::ShownWorkflow;
 use crate::kit_faults::ShownCheck;
 
-/// What the files of a kit have of a workflow besides its plan.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct DefinitionSource {
-    /// Its description.
-    pub description: Option<String>,
-    /// The line of each step, by id.
-    pub steps: BTreeMap<String, usize>,
-}
-
 /// Params for trying a workflow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShownExample {
@@ -41,8 +32,8 @@ pub struct WorkflowPage<'k> {
     pub workflow: &'k WorkflowPlan,
     /// Its file, relative to the kit.
     pub path: &'k str,
-    /// What its file has besides.
-    pub source: DefinitionSource,
+    /// The line of each step in it, by id.
+    pub lines: BTreeMap<String, usize>,
     /// BLAKE3 of its definition.
     pub digest: &'k str,
     /// The names of the workflows that have a page, by the keys that the plan has for them.

@@ -1,7 +1,6 @@
 //! The page of a workflow of a kit: its definition as a diagram, and the step that is selected.
 
 use ktsu_ledger::event::plan::world::{ResponderPlan, ResponderWork, WorldPlan};
-
 use maud::{Markup, html};
 
 use crate::frame::{Section, page, query};
@@ -98,7 +97,7 @@ fn head(shown: &WorkflowPage<'_>) -> Markup {
                     a href=(PLACE.link("kit")) { "Kit" } " / " span class="id" { (Verbatim(shown.path)) }
                 }
                 h1 { (Verbatim(name)) " " span class="id" { (Verbatim(&shown.workflow.version)) } }
-                @if let Some(description) = &shown.source.description { p { (Verbatim(description)) } }
+                @if let Some(description) = &shown.shown.description { p { (Verbatim(description)) } }
                 dl class="facts" {
                     div { dt { (Verbatim(invoked(&shown.shown))) } dd { @if shown.shown.is_world { "a world on its own" } @else { (counted(shown.workflow.steps.len() as u64, "step")) } } }
                     @if let Some(ms) = policy.timeout_ms { div { dt { (duration(ms)) } dd { "at most" } } }

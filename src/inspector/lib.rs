@@ -85,7 +85,7 @@ pub use graph_page::{GraphPage, graph_page, open_steps};
 pub use inbox::{InboxPage, inbox_page};
 pub use kit::{KitPage, ShownWorkflow, kit_page};
 pub use kit_faults::{ShownCheck, ShownFault};
-pub use kit_view::{DefinitionSource, ShownExample, WorkflowPage};
+pub use kit_view::{ShownExample, WorkflowPage};
 pub use kit_workflow::workflow_page;
 pub use overview::{OverviewPage, OverviewRoute, OverviewWorkflow, overview_page};
 pub use run::{RunKit, RunPage, run_page};

@@ -254,6 +254,10 @@ document.addEventListener("pointerup", () => {
   address.searchParams.set("until", Math.max(until, from + 1));
   location.assign(address);
 });
+document.addEventListener("pointercancel", () => {
+  drag?.mark.remove();
+  drag = null;
+});
 // The end of a drag is no click on what lies below it.
 document.addEventListener("click", (event) => hasDragged && event.target.closest?.("svg[data-scale]") && event.preventDefault());
 document.addEventListener("dragstart", (event) => event.target.closest?.("svg[data-scale]") && event.preventDefault());

@@ -183,6 +183,43 @@ fn a_step_that_the_run_does_not_have_is_refused_with_the_one_that_was_meant() {
 }
 
 #[test]
+fn a_fork_edits_a_prompt_by_the_path_of_its_step_and_says_what_is_not_one() {
+    let desk = Desk::new();
+    let run = ran(&desk);
+    let fork = |prompt: &str| desk.ktsu(&["fork", &run, "--before", "one", "--prompt", prompt]);
+    for (prompt, words, hint) in [
+        (
+            "call/dep.system=x",
+            "no such agent step",
+            "did you mean call/deep?",
+        ),
+        ("flat.system=x", "asks no model", ""),
+        (
+            "one.user={{ params.mgs }}",
+            "line 1, column 11",
+            "did you mean msg?",
+        ),
+        ("one.system=", "empty", ""),
+        ("one.reflect=x", "no such prompt", ""),
+        ("one.sytem=x", "sytem", "system"),
+        ("one.user=@absent.txt", "absent.txt", ""),
+    ] {
+        fork(prompt).is(2).warns(words).warns(hint);
+    }
+    desk.write_file("user.txt", "Green: {{ params.msg }}");
+    let branch = fork("one.user=@user.txt").is(0).out.clone();
+    let branch = branch
+        .split_whitespace()
+        .find(|word| word.starts_with("branch_"));
+    let branch = branch.expect("the fork names its branch");
+    desk.ktsu(&["resume", branch, "--kit", "kit"]).is(0);
+    let said = desk.ktsu(&["frames", branch, "--json"]);
+    assert!(said.is(0).out.contains("Green: red"), "{said:#?}");
+    let first = desk.ktsu(&["frames", &run, "--json"]);
+    assert!(!first.is(0).out.contains("Green: red"), "{first:#?}");
+}
+
+#[test]
 fn a_field_that_cannot_exist_is_refused_with_the_name_that_was_meant() {
     let desk = Desk::new();
     let run = ran(&desk);

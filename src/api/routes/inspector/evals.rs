@@ -5,7 +5,7 @@ use axum::response::Response;
 use ktsu_codes::ErrorCode;
 use ktsu_history::eval_list::{self, EvalsWanted};
 use ktsu_history::eval_sheet::{self, CheckChange, EvalSheet};
-use ktsu_history::evals::{EvalReadError, EvalReport};
+use ktsu_history::evals::EvalReadError;
 use ktsu_inspector::{EvalPage, EvalView, EvalsPage, EvalsView, SignedIn, frames_to_say};
 use ktsu_ledger::StreamId;
 use ktsu_ledger::store::{Reader, StoreError};
@@ -171,19 +171,12 @@ fn read_page(
         file: Some(sheet.report.spec.file.clone()),
         ..EvalsWanted::default()
     };
-    let earlier = EvalsWanted {
-        before: Some(stream.clone()),
-        ..of_spec.clone()
-    };
-    let evals = |wanted: &EvalsWanted, most: usize| {
-        let list = eval_list::page(reader, wanted, most)?;
-        Ok::<Vec<EvalReport>, EvalReadError>(list.evals.into_iter().flatten().collect())
-    };
-    let earlier = evals(&earlier, 1)?.pop();
-    let since = match earlier {
-        Some(earlier) => changes(reader, &sheet, &earlier.eval_id)?,
+    let file = &sheet.report.spec.file;
+    let since = match eval_list::earlier_of_spec(reader, stream, file)? {
+        Some(earlier) => changes(reader, &sheet, &earlier)?,
         None => None,
     };
+    let over_time = eval_list::page(reader, &of_spec, OVER_TIME)?.evals;
     let selected = view.selected(&sheet.report);
     let run = selected.and_then(|(_, scenario)| view.run(scenario));
     let frames = match run {
@@ -192,7 +185,7 @@ fn read_page(
     };
     Ok(Some(EvalPage {
         by,
-        of_spec: evals(&of_spec, OVER_TIME)?,
+        of_spec: over_time.into_iter().flatten().collect(),
         view,
         since,
         frames,
@@ -204,13 +197,11 @@ fn read_page(
 fn changes(
     reader: &dyn Reader,
     sheet: &EvalSheet,
-    earlier: &str,
+    earlier: &StreamId,
 ) -> Result<Option<(String, Vec<CheckChange>)>, StoreError> {
-    let Ok(stream) = format!("eval:{earlier}").parse::<StreamId>() else {
-        return Ok(None);
-    };
-    match eval_sheet::sheet(reader, &stream) {
-        Ok(Some(before)) => Ok(Some((earlier.to_owned(), sheet.changes_since(&before)))),
+    let name = earlier.name().to_owned();
+    match eval_sheet::sheet(reader, earlier) {
+        Ok(Some(before)) => Ok(Some((name, sheet.changes_since(&before)))),
         Ok(None) | Err(EvalReadError::Record(_) | EvalReadError::Store(StoreError::Damaged(_))) => {
             Ok(None)
         }

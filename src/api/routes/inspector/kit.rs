@@ -11,8 +11,8 @@ use ktsu_codes::ErrorCode;
 use ktsu_config::fault::{Fault, Severity};
 use ktsu_config::render;
 use ktsu_inspector::{
-    DefinitionSource, KitPage, ShownCheck, ShownExample, ShownFault, ShownWorkflow, WorkflowPage,
-    kit_page, workflow_page,
+    KitPage, ShownCheck, ShownExample, ShownFault, ShownWorkflow, WorkflowPage, kit_page,
+    workflow_page,
 };
 use ktsu_kit::{Kit, KitWorkflow, WorkflowSource};
 use ktsu_orchestrator::Orchestrator;
@@ -48,21 +48,23 @@ pub(in crate::routes) async fn kit(
     let kit = Arc::clone(orchestrator.kit());
     drawn(move || {
         let closed = closed(&caller);
-        let is_open = closed.is_none();
+        let reads_frames = closed.is_none();
         let seen = kit.workflows.iter();
-        let seen = seen.filter(|(_, one)| may_see(one, is_open)).enumerate();
+        let seen = seen
+            .filter(|(_, one)| may_see(one, reads_frames))
+            .enumerate();
         let workflows = seen.map(|(at, (name, one))| {
             let source = match at < MAX_DESCRIBED {
                 true => kit.workflow_source(&one.path),
                 false => WorkflowSource::default(),
             };
-            shown(&kit, (name, one), is_open, source.description)
+            shown(&kit, (name, one), reads_frames, source.description)
         });
         kit_page(&KitPage {
             by,
             name: (!kit.is_empty()).then(|| kit.name.clone()),
             workflows: workflows.collect(),
-            check: checks.last().map(|last| shown_check(&last, is_open)),
+            check: checks.last().map(|last| shown_check(&last, reads_frames)),
         })
     })
     .await
@@ -111,10 +113,10 @@ pub(in crate::routes) async fn workflow(
     let by = signed_in(&orchestrator, &caller);
     let kit = Arc::clone(orchestrator.kit());
     let closed = closed(&caller);
-    let is_open = closed.is_none();
+    let reads_frames = closed.is_none();
     // One that may not be seen is answered as one that does not exist.
     let found = kit.workflows.get(&name);
-    if !found.is_some_and(|one| may_see(one, is_open)) {
+    if !found.is_some_and(|one| may_see(one, reads_frames)) {
         let problem = ProblemDetails::from(ErrorCode::WorkflowNotFound);
         return Err(problem.with_hint("GET /inspector/kit lists those of the kit"));
     }
@@ -123,26 +125,23 @@ pub(in crate::routes) async fn workflow(
         let plan = &one.definition.plan;
         let source = kit.workflow_source(&one.path);
         let seen = kit.workflows.iter();
-        let seen = seen.filter(|(_, other)| may_see(other, is_open));
+        let seen = seen.filter(|(_, other)| may_see(other, reads_frames));
         let page = WorkflowPage {
             by,
-            shown: shown(&kit, (name, one), is_open, source.description.clone()),
+            shown: shown(&kit, (name, one), reads_frames, source.description),
             plan,
             workflow: plan.workflows.get(&plan.root)?,
             path: &one.path,
-            source: DefinitionSource {
-                description: source.description,
-                steps: source.steps,
-            },
+            lines: source.steps,
             digest: &one.definition.digest,
             linked: seen
                 .map(|(name, other)| (other.path.clone(), name.clone()))
                 .collect::<BTreeMap<_, _>>(),
             examples: match kit.default_root() == Some(name) {
-                true => examples(&kit, is_open),
+                true => examples(&kit, reads_frames),
                 false => Vec::new(),
             },
-            check: checks.last().map(|last| shown_check(&last, is_open)),
+            check: checks.last().map(|last| shown_check(&last, reads_frames)),
             closed,
             step: asked.step,
             all: asked.all,
@@ -164,7 +163,7 @@ async fn drawn<P: Into<Option<String>> + Send + 'static>(
 fn shown<'k>(
     kit: &Kit,
     (name, one): (&'k str, &'k KitWorkflow),
-    is_open: bool,
+    reads_frames: bool,
     description: Option<String>,
 ) -> ShownWorkflow<'k> {
     ShownWorkflow {
@@ -174,28 +173,28 @@ fn shown<'k>(
         groups: one.definition.groups(),
         is_world: one.is_world(),
         is_default: kit.default_root() == Some(name),
-        shows_header: is_open,
+        shows_header: reads_frames,
     }
 }
 
 /// The examples of a kit, which are params of its default workflow.
-fn examples(kit: &Kit, is_open: bool) -> Vec<ShownExample> {
-    let most = if is_open { MAX_EXAMPLE_BYTES } else { 0 };
+fn examples(kit: &Kit, reads_frames: bool) -> Vec<ShownExample> {
+    let most = if reads_frames { MAX_EXAMPLE_BYTES } else { 0 };
     let names = kit.examples.keys().take(MAX_EXAMPLES);
     let examples = names.filter_map(|name| {
         let read = kit.example(name, most)?;
         Some(ShownExample {
             file: format!("examples/{name}.json"),
             bytes: usize::try_from(read.bytes).unwrap_or(usize::MAX),
-            text: read.text.filter(|_| is_open),
+            text: read.text.filter(|_| reads_frames),
         })
     });
     examples.collect()
 }
 
 /// A verdict as pages show it: the lines of files to those who may read frames.
-fn shown_check(verdict: &KitVerdict, is_open: bool) -> ShownCheck {
-    let mut excerpts = match is_open {
+fn shown_check(verdict: &KitVerdict, reads_frames: bool) -> ShownCheck {
+    let mut excerpts = match reads_frames {
         true => render::excerpts(&verdict.faults, AROUND),
         false => Vec::new(),
     };

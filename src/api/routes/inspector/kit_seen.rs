@@ -5,9 +5,9 @@ use ktsu_kit::{Kit, KitWorkflow};
 use ktsu_ledger::Frame;
 use ktsu_ledger::event::plan::Visibility;
 
-/// Root workflows are named by every run of them; others are parts of a kit, as its prompts are.
-pub(super) fn may_see(workflow: &KitWorkflow, is_open: bool) -> bool {
-    is_open || workflow.visibility == Visibility::Root
+/// True if a workflow is shown to those who may read frames, or, as one that runs are named after, to all.
+pub(super) fn may_see(workflow: &KitWorkflow, reads_frames: bool) -> bool {
+    reads_frames || workflow.visibility == Visibility::Root
 }
 
 /// The workflow of a run in the kit that the engine serves, for those who may see it there.
@@ -15,10 +15,10 @@ pub(super) fn kit_of_run(
     kit: &Kit,
     frames: &[Frame],
     workflow: &str,
-    is_open: bool,
+    reads_frames: bool,
 ) -> Option<RunKit> {
     let known = kit.workflows.get(workflow);
-    let known = known.filter(|one| may_see(one, is_open))?;
+    let known = known.filter(|one| may_see(one, reads_frames))?;
     let mut brought = frames.iter().rev();
     let (_, digest) = brought.find_map(|frame| frame.event.definition())?;
     Some(RunKit {

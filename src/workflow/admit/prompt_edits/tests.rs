@@ -211,4 +211,24 @@ fn the_steps_of_agents_are_found_in_children_too_and_not_without_end() {
     plan.workflows.insert("inner".to_owned(), main);
     let found = agent_steps(&plan);
     assert!(found.values().map(Vec::len).sum::<usize>() <= MAX_PATHS);
+    // One may call others twice over many levels.
+    let mut workflows = serde_json::Map::new();
+    for level in 0..40 {
+        let below = format!("w{}", level + 1);
+        let steps = json!([
+            child("a", json!([]), &below, json!({})),
+            child("b", json!([]), &below, json!({})),
+            agent("ask", json!([]), "asks", json!({})),
+        ]);
+        let name = if level == 0 {
+            "main".to_owned()
+        } else {
+            format!("w{level}")
+        };
+        workflows.insert(name.clone(), workflow(&name, steps));
+    }
+    workflows.insert("w40".to_owned(), workflow("w40", json!([])));
+    let wide = crate::plans_tests::plan(Value::Object(workflows));
+    let found = agent_steps(&serde_json::from_value(wide).unwrap());
+    assert!(found.values().map(Vec::len).sum::<usize>() <= MAX_PATHS);
 }
