@@ -41,6 +41,7 @@ fn transform(at: u32) -> StepPlan {
         id: format!("s{at}"),
         needs: at.checked_sub(1).into_iter().collect(),
         schema: None,
+        summary: None,
         work: StepWork::Transform(TransformPlan {
             inputs: vec![input],
             ops: vec![Op::Map {
@@ -57,6 +58,7 @@ fn webhook(at: u32, url: &str) -> StepPlan {
         id: "call".to_owned(),
         needs: at.checked_sub(1).into_iter().collect(),
         schema: None,
+        summary: None,
         work: StepWork::Webhook(WebhookPlan {
             body: Some(CanonicalJson::from_value(&body).unwrap()),
             method: "POST".to_owned(),

@@ -409,7 +409,11 @@ impl<'a> Blobs<'a> {
         self.decode_some(|_| true, stream, record)
     }
 
-    fn decode_some(
+    /// Reads a frame with those blobs alone that are wanted.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn decode_some(
         &mut self,
         is_wanted: fn(&External) -> bool,
         stream: &StreamId,

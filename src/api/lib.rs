@@ -6,6 +6,7 @@ pub mod ids;
 pub mod judges;
 pub mod kit_checks;
 mod problems;
+mod recent;
 pub mod routes;
 pub mod sessions;
 mod stream_opener;

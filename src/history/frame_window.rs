@@ -2,14 +2,18 @@
 //! follows from, and what follows from it.
 
 use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
 
 use ktsu_ledger::StreamId;
-use ktsu_ledger::branch::{Ancestry, FrameStream};
+use ktsu_ledger::branch::Ancestry;
+use ktsu_ledger::frame::External;
 use ktsu_ledger::store::{Reader, StoreError};
 use ktsu_projections::Lineage;
 use ktsu_projections::lineage::LineageNode;
 
 use super::frame_page::is_within;
+use super::frames_ahead::each_frame;
+use super::recent_runs::RecentRuns;
 use super::trace::{FRAME_WORK, TraceFilter, mark_missing_causes};
 use super::work_meter::{TooMuchWork, WorkMeter};
 use ktsu_run_index::check_end;
@@ -143,9 +147,9 @@ pub fn window(
     stream: &StreamId,
     scope: &str,
     wanted: &FrameWanted,
-    meter: &mut WorkMeter,
+    (recent, meter): (&RecentRuns, &mut WorkMeter),
 ) -> Result<Option<FrameWindow>, FrameWindowError> {
-    let (lineage, damage) = lineage(reader, stream, meter)?;
+    let (lineage, damage) = recent_lineage(reader, stream, recent, meter)?;
     let mut window = match (choose(&lineage, scope, wanted), &damage) {
         (Some(window), _) => window,
         (None, None) => return Ok(None),
@@ -169,26 +173,48 @@ pub fn first_rows(lineage: &Lineage, most: usize) -> Vec<ShownFrame> {
         .collect()
 }
 
-/// What all frames say, up to those that are read together with a damaged one. Of values that are kept beside frames, only outcomes are read,
-/// since later frames name their parts.
+/// What all frames say, as far as they can be read, from the page before if nothing was appended since.
+fn recent_lineage(
+    reader: &dyn Reader,
+    stream: &StreamId,
+    recent: &RecentRuns,
+    meter: &mut WorkMeter,
+) -> Result<(Arc<Lineage>, Option<StoreError>), FrameWindowError> {
+    let mut damaged = None;
+    let sound = recent.lineage(reader, stream, || {
+        Ok::<_, FrameWindowError>(match lineage(reader, stream, meter)? {
+            (lineage, None) => Some(lineage),
+            (lineage, Some(damage)) => {
+                damaged = Some((Arc::new(lineage), Some(damage)));
+                None
+            }
+        })
+    })?;
+    let read = sound.map(|lineage| (lineage, None)).or(damaged);
+    Ok(read.unwrap_or_default())
+}
+
+/// What all frames say, up to those that are read together with a damaged one. Of values that are kept
+/// beside frames, only outcomes are read, since later frames name their parts.
 fn lineage(
     reader: &dyn Reader,
     stream: &StreamId,
     meter: &mut WorkMeter,
 ) -> Result<(Lineage, Option<StoreError>), FrameWindowError> {
     let mut lineage = Lineage::default();
-    for frame in FrameStream::new(reader, stream, |external| external.path == "/outcome") {
+    let is_wanted = |external: &External| external.path == "/outcome";
+    let read = each_frame(reader, stream, is_wanted, |frame| {
         meter.spend(FRAME_WORK)?;
-        match frame {
-            Ok(frame) => lineage.apply(&frame),
-            Err(damage @ StoreError::Damaged(_)) => return Ok((lineage, Some(damage))),
-            Err(error) => return Err(error.into()),
-        }
-    }
-    match check_end(reader, stream) {
+        lineage.apply(&frame);
+        Ok::<_, FrameWindowError>(())
+    });
+    let end = read.and_then(|()| Ok(check_end(reader, stream)?));
+    match end {
         Ok(()) => Ok((lineage, None)),
-        Err(damage @ StoreError::Damaged(_)) => Ok((lineage, Some(damage))),
-        Err(error) => Err(error.into()),
+        Err(FrameWindowError::Store(damage @ StoreError::Damaged(_))) => {
+            Ok((lineage, Some(damage)))
+        }
+        Err(error) => Err(error),
     }
 }
 

@@ -52,6 +52,10 @@ pub(crate) fn defined_panel(shown: &DefinedPanel<'_>) -> Markup {
             }
         }
         @if let Some(place) = place_of(step) { p { (place) } }
+        @if let Some(summary) = &step.summary {
+            h3 { "Summary on its bar" }
+            (text(shown, "summary", summary))
+        }
         @match &step.work {
             StepWork::Agent(agent) => (agent_of(shown, agent)),
             StepWork::Transform(transform) => (transform_of(shown, transform)),

@@ -2,6 +2,7 @@
 
 use ktsu_history::family::RunFamily;
 use ktsu_history::skeleton::RunSkeleton;
+use ktsu_history::step_summaries::StepSummaries;
 use maud::{Markup, html};
 
 use crate::branches::branches;
@@ -40,6 +41,8 @@ pub struct RunPage {
     pub output: Option<String>,
     /// Its branches, and what it is one of.
     pub family: RunFamily,
+    /// What the authors of its steps wrote about them.
+    pub summaries: StepSummaries,
     /// The step that is selected.
     pub step: Option<ShownStep>,
     /// Its workflow in the kit that the engine serves.
@@ -302,7 +305,11 @@ fn timeline_row(
                 }
                 @if let Some(note) = &row.note { " " span class="dim" { (Verbatim(beginning(note, 60).0)) } }
             }
-            td class="track" { (track(drawing, row)) }
+            td class="track" {
+                (track(drawing, row))
+                @let summary = row.path.as_ref().and_then(|path| shown.summaries.get(path));
+                @if let (Some(summary), Some(bar)) = (summary, &row.bar) { (words_at(bar, summary)) }
+            }
             td class="number" { (row.took_ms.map(duration).unwrap_or_default()) }
             td class="number" { (cost(row.cost_micro_usd)) }
         }
@@ -333,6 +340,24 @@ fn track(drawing: &TimelineDrawing, row: &TimelineRow) -> Markup {
             }
             @if let Some(bar) = &row.bar { (rect(bar, 6, 12)) }
             @for call in &row.calls { (rect(call, 8, 8)) }
+        }
+    }
+}
+
+/// The place on the axis from which on words go to the left.
+const LAST_BEGIN: u32 = 600;
+
+/// Words below a bar, at its place.
+fn words_at(bar: &TimelineBar, words: &str) -> Markup {
+    let is_late = bar.x > LAST_BEGIN;
+    let at = if is_late { bar.x + bar.width } else { bar.x };
+    let at = at.min(1000);
+    html! {
+        svg class="words" {
+            text x={ (at / 10) "." (at % 10) "%" } y="12" text-anchor=[is_late.then_some("end")] {
+                title { (Verbatim(words)) }
+                (Verbatim(words))
+            }
         }
     }
 }

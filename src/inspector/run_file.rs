@@ -8,6 +8,7 @@ use ktsu_history::frame_window::{FrameWanted, first_rows};
 use ktsu_history::provenance::{self, TraceError, TracedRun};
 use ktsu_history::skeleton::{ChildSpan, RunSkeleton, StepSpan, USUAL_ITEMS, skeleton};
 use ktsu_history::step_record::{StepPlace, StepRecord, StepRecords};
+use ktsu_history::step_summaries::summaries_of;
 use ktsu_history::why_not::{WhyNot, why_not};
 use ktsu_ledger::Frame;
 use ktsu_projections::envelope::{EnvelopeFold, StepView};
@@ -62,6 +63,7 @@ fn bounded(
     let records = StepRecords::new(fold, frames);
     let rows = first_rows(records.lineage(), bounds.frames);
     let mut shown = RunPage {
+        summaries: summaries_of(fold.state(), &run),
         by: SignedIn::unknown(),
         may: Permissions::default(),
         run,

@@ -61,6 +61,7 @@ pub(super) fn check_variables(
                 | NameUsage::ForEach
                 | NameUsage::Output
                 | NameUsage::Responder
+                | NameUsage::Summary
                 | NameUsage::Transform),
             ) if one.secret => {
                 let words = format!("the secret {name:?} cannot be used in {}", usage.words());
@@ -149,12 +150,37 @@ pub(super) fn resolve_edges(reader: &mut KitReader<'_>, steps: &mut [StepDraft],
     }
 }
 
-/// The steps that a step names: where, and with what of theirs.
-fn wanted_ids(reader: &mut KitReader<'_>, step: &StepDraft) -> Vec<(String, SourceSpan, String)> {
-    let fan_out = match &step.plan.work {
+fn is_fan_out(step: &StepDraft) -> bool {
+    match &step.plan.work {
         StepWork::Agent(agent) => agent.for_each.is_some(),
         StepWork::Transform(_) | StepWork::Webhook(_) | StepWork::Workflow(_) => false,
-    };
+    }
+}
+
+/// A summary may name the values of any step, its own too: it shows those that are there.
+pub(super) fn check_summaries(reader: &mut KitReader<'_>, steps: &[StepDraft], ids: &[String]) {
+    for step in steps {
+        for mention in &step.in_summary {
+            match &mention.root {
+                Root::Step(id) if !ids.contains(id) => {
+                    unknown_step(reader, id, mention.place, ids, &mention.rest);
+                }
+                Root::Item | Root::ItemIndex if !is_fan_out(step) => outside(reader, mention.place),
+                Root::Resume => no_resume(reader, mention.place),
+                Root::Step(_)
+                | Root::Item
+                | Root::ItemIndex
+                | Root::Params
+                | Root::Env(_)
+                | Root::Name(_) => {}
+            }
+        }
+    }
+}
+
+/// The steps that a step names: where, and with what of theirs.
+fn wanted_ids(reader: &mut KitReader<'_>, step: &StepDraft) -> Vec<(String, SourceSpan, String)> {
+    let fan_out = is_fan_out(step);
     // One that is faulty is reported by itself.
     let waits = step
         .agent
@@ -185,7 +211,7 @@ fn wanted_ids(reader: &mut KitReader<'_>, step: &StepDraft) -> Vec<(String, Sour
 }
 
 fn outside(reader: &mut KitReader<'_>, place: SourceSpan) {
-    let words = "item exists in the params of a for_each step only";
+    let words = "item exists in the params and the summary of a for_each step only";
     reader.fault(Fault::new(FaultCode::ItemOutsideFanOut, place, words));
 }
 

@@ -37,6 +37,8 @@ pub(super) enum NameUsage {
     Condition,
     ForEach,
     Output,
+    /// The words that people see of a step.
+    Summary,
     Transform,
     Value,
     /// A value that a responder of a world sees, which may not be a secret.
@@ -56,6 +58,7 @@ impl NameUsage {
             | Self::Condition
             | Self::ForEach
             | Self::Output
+            | Self::Summary
             | Self::Transform
             | Self::Value
             | Self::Secret
@@ -69,6 +72,7 @@ impl NameUsage {
             Self::Condition => "a condition",
             Self::ForEach => "for_each",
             Self::Output => "the output",
+            Self::Summary => "a summary",
             Self::Transform => "a transform",
             Self::Value => "a value",
             Self::Responder => "a responder",

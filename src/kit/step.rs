@@ -27,6 +27,8 @@ pub(super) struct StepDraft {
     pub(super) place: SourceSpan,
     pub(super) depends_on: Vec<(String, SourceSpan)>,
     pub(super) mentions: Vec<Mention>,
+    /// The names in its summary, which are no dependencies.
+    pub(super) in_summary: Vec<Mention>,
     pub(super) child: Option<ChildDraft>,
     /// The workflows that its agent may invoke, by the names it has for them.
     pub(super) invoked: BTreeMap<String, ChildDraft>,
@@ -135,17 +137,24 @@ pub(super) fn read(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<StepDr
         _ => read_child(reader, &fields, body, &mut child).map(StepWork::Workflow),
     };
     let mentions = std::mem::take(&mut reader.mentions);
+    let summary = fields.read("summary", |node| {
+        reader.template(node, NameUsage::Summary)?;
+        reader.string(node, "summary").map(str::to_owned)
+    });
+    let in_summary = std::mem::take(&mut reader.mentions);
     Some(StepDraft {
         plan: StepPlan {
             condition,
             id: id?,
             needs: Vec::new(),
             schema,
+            summary,
             work: work?,
         },
         place,
         depends_on,
         mentions,
+        in_summary,
         child,
         invoked,
         agent: call.map(Box::new),

@@ -78,16 +78,19 @@ pub(super) fn read(reader: &mut KitReader<'_>, root: &YamlNode) -> Option<Workfl
     }
     for step in &steps {
         mentions.extend(step.mentions.iter().cloned());
+        mentions.extend(step.in_summary.iter().cloned());
     }
     mentions.extend(output_mentions.iter().cloned());
     dependencies::check_variables(reader, &mentions, &env, visibility);
     dependencies::check_params(reader, &mentions, params.as_ref(), "this workflow");
     dependencies::check_ids(reader, &steps);
     let ids = dependencies::ids(&fields);
+    dependencies::check_summaries(reader, &steps, &ids);
     dependencies::resolve_edges(reader, &mut steps, &ids);
     // They have become edges, and a kit may have many steps.
     for step in &mut steps {
         (step.mentions, step.depends_on) = (Vec::new(), Vec::new());
+        step.in_summary = Vec::new();
     }
     dependencies::check_output(reader, &output_mentions, &steps, &ids);
     let plan = WorkflowPlan {

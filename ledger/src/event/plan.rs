@@ -215,6 +215,9 @@ pub struct StepPlan {
     /// JSON Schema of the step's output (the air-lock).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schema: Option<CanonicalJson>,
+    /// A template of a few words about the step, for people who look at a run. It decides nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub summary: Option<String>,
     /// The work of the step: exactly one of the four primitives (seed 000, invariant 20).
     pub work: StepWork,
 }

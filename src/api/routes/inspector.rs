@@ -34,11 +34,13 @@ use super::query::{NoParameters, Query, QueryParameters, RawQuery};
 use super::{RunTarget, no_such_run};
 use crate::access::Caller;
 use crate::problems::run_error;
+use crate::recent::Recent;
 use ktsu_codes::ErrorCode;
 use ktsu_history::RunReadError;
 use ktsu_history::approvals::{self, PendingCursor};
 use ktsu_history::family::{self, RunFamily};
-use ktsu_history::skeleton;
+use ktsu_history::skeleton::RunSkeleton;
+use ktsu_history::step_summaries::{StepSummaries, summaries_of};
 use ktsu_orchestrator::{LedgerRole, Orchestrator, ReadKind};
 use ktsu_server::ProblemDetails;
 
@@ -146,6 +148,7 @@ pub(super) async fn run(
     State(orchestrator): State<Orchestrator>,
     caller: Caller,
     run: RunTarget,
+    Recent(recent): Recent,
     Query(RunPageQuery(view)): Query<RunPageQuery>,
 ) -> Result<Response, ProblemDetails> {
     let by = signed_in(&orchestrator, &caller);
@@ -155,8 +158,9 @@ pub(super) async fn run(
     let read = orchestrator
         .readers()
         .with_kind(ReadKind::Run, move |reader| {
-            let read = ktsu_history::envelope_and_frames(reader, &run.stream)?;
-            Ok::<_, RunReadError>(read.and_then(|(fold, frames)| {
+            let read = recent.folded(reader, &run.stream)?;
+            Ok::<_, RunReadError>(read.and_then(|folded| {
+                let (fold, frames) = (&folded.fold, &folded.frames);
                 let items = if view.all_items { ALL_ITEMS } else { FEW_ITEMS };
                 let envelope = fold.envelope(&run.scope)?;
                 let selected = view.selected.as_deref();
@@ -164,23 +168,26 @@ pub(super) async fn run(
                     "" => family::family(reader, &run.stream),
                     _ => Ok(RunFamily::default()),
                 };
+                let skeleton = folded.skeleton(&run.scope, items)?;
                 let shown = RunPage {
                     // The definition that is recorded is that of the run, not of an inline child.
                     kit: match run.scope.as_str() {
-                        "" => kit_seen::kit_of_run(
-                            &kit,
-                            &frames,
-                            &envelope.workflow,
-                            closed.is_none(),
-                        ),
+                        "" => {
+                            kit_seen::kit_of_run(&kit, frames, &envelope.workflow, closed.is_none())
+                        }
                         _ => None,
                     },
                     // A list that cannot be read is no reason to show nothing of the run.
                     family: family.unwrap_or_default(),
                     by,
                     may,
-                    run: skeleton::skeleton(&fold, &frames, &run.scope, items)?,
-                    step: selected.and_then(|path| shown_step(&fold, &frames, path, closed)),
+                    // They are made of what the run was given and answered.
+                    summaries: match &closed {
+                        None => summaries_of(fold.state(), &skeleton),
+                        Some(_) => StepSummaries::default(),
+                    },
+                    run: RunSkeleton::clone(&skeleton),
+                    step: selected.and_then(|path| shown_step(fold, frames, path, closed)),
                     view,
                     error: envelope.error.as_ref().map(error_in_words),
                     output: envelope.output.map(|output| pretty(&output.to_value())),

@@ -113,6 +113,8 @@ pub(crate) const STEP: MapShape = MapShape::new(
         optional("retry", Map(&RETRY))
             .doc("When to send again")
             .with(&["webhook"]),
+        optional("summary", Text)
+            .doc("Template of a few words about the step, shown to people who look at a run"),
         optional("transform", Map(&TRANSFORM)).doc("Shapes data, without a model"),
         optional("webhook", Map(&WEBHOOK)).doc("Sends an HTTP request"),
         optional("webhooks", WEBHOOKS)

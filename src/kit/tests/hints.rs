@@ -10,7 +10,7 @@ const CLOSED: &str = "name: c\nversion: 1.0.0\nmodel: m\nprompt: {system: s}\n\
 /// What a workflow with two agents, one of an open schema, is told.
 fn told(rest: &str) -> String {
     let workflow = format!(
-        "kind: workflow\nname: w\nversion: 1.0.0\nenv: [{{name: URL, default: 'http://x'}}]\npipeline:\n  \
+        "kind: workflow\nname: w\nversion: 1.0.0\nenv: [{{name: URL, default: 'http://x'}}, {{name: KEY, secret: true}}]\npipeline:\n  \
          - {{id: open, agent: agents/a.agent.yaml}}\n  - {{id: shut, agent: agents/c.agent.yaml}}\n{rest}"
     );
     let dir = kit(&[
@@ -46,6 +46,37 @@ fn a_step_as_other_engines_name_it_is_answered_with_the_name_here() {
     let output = told("output: {map: {a: '{{ steps.open.x }}'}}\n");
     assert!(output.contains("did you mean step.open.x?"), "{output}");
     assert_eq!(told(&sends("{{ step.open.a }}{{ step.shut.text }}")), "");
+}
+
+#[test]
+fn a_summary_may_name_any_step_and_is_no_dependency_but_nothing_that_is_not_there() {
+    let with = |summary: &str| {
+        told(&format!(
+            "  - {{id: last, depends_on: [open], agent: agents/a.agent.yaml, summary: '{summary}'}}\n"
+        ))
+    };
+    for sound in [
+        "of {{ step.shut.text }}",
+        "{{ step.last.x }}",
+        "{{ params.a }} for {{ env.URL }}",
+        "plain",
+    ] {
+        assert_eq!(with(sound), "", "{sound}");
+    }
+    for (faulty, words) in [
+        ("{{ step.sut.text }}", "did you mean shut?"),
+        ("{{ item.a }}", "item exists in the params and the summary"),
+        ("{{ resume.data }}", "resume exists in"),
+        ("{{ env.ULR }}", "did you mean URL?"),
+        ("{{ step.", "bad template"),
+        (
+            "{{ env.KEY }}",
+            "the secret \"KEY\" cannot be used in a summary",
+        ),
+    ] {
+        let told = with(faulty);
+        assert!(told.contains(words), "{faulty}: {told}");
+    }
 }
 
 #[test]

@@ -16,6 +16,7 @@ mod open;
 mod repeat;
 mod servers;
 mod settle;
+mod summary;
 mod task;
 mod task_end;
 mod transform;
@@ -31,6 +32,7 @@ pub use child::output_now;
 pub use names::{Memo, ScopedNames};
 pub use notice::{notice_body, notice_id};
 pub use servers::{ServerSpec, missing_value_code, secret_values};
+pub use summary::{MAX_SUMMARY, step_summaries};
 pub use task::TaskSpec;
 pub use webhook::{
     REQUEST_HEADERS, SIGNATURE_HEADERS, WebhookPreview, delivery_id, service_of, webhook_preview,

@@ -306,6 +306,7 @@ fn fan_out(id: &str, agent: &AgentPlan, params: Option<Value>) -> Result<StepPla
         id: id.to_owned(),
         needs: Vec::new(),
         schema: None,
+        summary: None,
         work: StepWork::Agent(AgentPlan {
             for_each: Some(each),
             on_resume: false,

@@ -121,7 +121,19 @@ impl Template {
         is_secret: &dyn Fn(&str) -> bool,
         rules: DecisionRules,
     ) -> Result<RenderedTemplate, EvaluationError> {
-        let (value, leaves) = self.evaluate(names, is_secret, rules, &mut Tracker::default())?;
+        let mut tracker = Tracker::default();
+        self.render_within(names, is_secret, rules, &mut Evaluator::new(&mut tracker))
+    }
+
+    /// As [`Template::render`], on an evaluator shared with other evaluations.
+    pub fn render_within(
+        &self,
+        names: &dyn NameLookup,
+        is_secret: &dyn Fn(&str) -> bool,
+        rules: DecisionRules,
+        evaluator: &mut Evaluator<'_, jmespath::Rcvar>,
+    ) -> Result<RenderedTemplate, EvaluationError> {
+        let (value, leaves) = self.evaluate(names, is_secret, rules, evaluator)?;
         let value = into_value(value);
         Ok(RenderedTemplate { value, leaves })
     }
@@ -135,7 +147,8 @@ impl Template {
         rules: DecisionRules,
         tracker: &mut Tracker,
     ) -> Result<Tracked, EvaluationError> {
-        let (value, _) = self.evaluate(names, is_secret, rules, tracker)?;
+        let mut evaluator = Evaluator::new(tracker);
+        let (value, _) = self.evaluate(names, is_secret, rules, &mut evaluator)?;
         Ok(value)
     }
 
@@ -144,13 +157,13 @@ impl Template {
         names: &dyn NameLookup<V>,
         is_secret: &dyn Fn(&str) -> bool,
         rules: DecisionRules,
-        tracker: &mut Tracker<V>,
+        evaluator: &mut Evaluator<'_, V>,
     ) -> Result<(V, Vec<Leaf>), EvaluationError> {
         let mut render = Render {
             names,
             is_secret,
             rules,
-            evaluator: Evaluator::new(tracker),
+            evaluator,
             leaves: Vec::new(),
         };
         let value = render.node(&self.node, &mut String::new(), 0)?;

@@ -14,15 +14,15 @@ use crate::expression::{
 use crate::rules::DecisionRules;
 
 /// One rendering under way.
-pub(super) struct Render<'a, V: EvaluatedValue> {
+pub(super) struct Render<'a, 't, V: EvaluatedValue> {
     pub(super) names: &'a dyn NameLookup<V>,
     pub(super) is_secret: &'a dyn Fn(&str) -> bool,
     pub(super) rules: DecisionRules,
-    pub(super) evaluator: Evaluator<'a, V>,
+    pub(super) evaluator: &'a mut Evaluator<'t, V>,
     pub(super) leaves: Vec<Leaf>,
 }
 
-impl<V: EvaluatedValue> Render<'_, V> {
+impl<V: EvaluatedValue> Render<'_, '_, V> {
     pub(super) fn node(
         &mut self,
         node: &TemplateNode,
@@ -75,7 +75,7 @@ impl<V: EvaluatedValue> Render<'_, V> {
         expression: &Expression,
         depth: usize,
     ) -> Result<(V, LeafSource), EvaluationError> {
-        let value = expression.evaluate_within(self.names, &mut self.evaluator)?;
+        let value = expression.evaluate_within(self.names, self.evaluator)?;
         if depth > 0 {
             measure_within(value.value(), depth.min(MAX_NESTING), MAX_BYTES)?;
         }
@@ -97,7 +97,7 @@ impl<V: EvaluatedValue> Render<'_, V> {
             match part {
                 Part::Literal(literal) => out.push_str(literal),
                 Part::Expression(expression) => {
-                    let value = expression.evaluate_within(self.names, &mut self.evaluator)?;
+                    let value = expression.evaluate_within(self.names, self.evaluator)?;
                     out.push_str(&text_of(&to_value(value.value()), self.rules));
                     sources.push(value.sources());
                     chosen.push(value.choosers());

@@ -26,7 +26,7 @@ fn kit() -> KitDir {
         "description: {description}
 params: {{schema: {{type: object, properties: {{text: {{type: string, default: here}}}}}}}}
 pipeline:
-  - {{id: begin, transform: {{inputs: [params.text], ops: []}}}}
+  - {{id: begin, summary: \"Says {{{{ params.text }}}} to {{{{ step.sort.kind }}}}.\", transform: {{inputs: [params.text], ops: []}}}}
   - id: sort
     condition: \"step.begin.result == 'never'\"
     agent: agents/sorter.agent.yaml
@@ -100,6 +100,8 @@ async fn a_kit_is_shown_with_its_workflows_and_prompts_to_those_alone_who_may_re
     }
     let call = page("olga", "/inspector/kit/desk?step=call", 200).await;
     assert!(call.contains("href=\"../kit/part\""), "{call}");
+    let begin = page("olga", "/inspector/kit/desk?step=begin", 200).await;
+    assert!(begin.contains("Says {{ params.text }} to "), "{begin}");
     assert!(
         page("olga", "/inspector/kit/part", 200)
             .await
@@ -113,7 +115,7 @@ async fn a_kit_is_shown_with_its_workflows_and_prompts_to_those_alone_who_may_re
         "{listed}"
     );
     let desk = page("vera", "/inspector/kit/desk?step=sort&all=system", 200).await;
-    for hidden in ["the prompt", "input {{", "an example", "kit/part"] {
+    for hidden in ["the prompt", "Says", "input {{", "an example", "kit/part"] {
         assert!(!desk.contains(hidden), "{hidden}: {desk}");
     }
     assert!(desk.contains(" bytes, not shown to you"), "{desk}");
@@ -128,13 +130,22 @@ async fn a_kit_is_shown_with_its_workflows_and_prompts_to_those_alone_who_may_re
 
     let token = [("authorization", "Bearer token-of-olga")];
     let begun = api
-        .call("POST", "/invoke/desk?wait=60", &token, r#"{"text": "a"}"#)
+        .call(
+            "POST",
+            "/invoke/desk?wait=60",
+            &token,
+            r#"{"text": "a <b>"}"#,
+        )
         .await
         .json();
     let run = begun["run_id"].as_str().unwrap();
     let shown = page("vera", &format!("/inspector/runs/{run}"), 200).await;
     assert!(shown.contains("href=\"../kit/desk\""), "{shown}");
     assert!(shown.contains("as it is now"), "{shown}");
+    // What its author says of a step is made of values.
+    assert!(!shown.contains("Says "), "{shown}");
+    let whole = page("olga", &format!("/inspector/runs/{run}"), 200).await;
+    assert!(whole.contains("Says a &lt;b&gt; to ."), "{whole}");
     let child = page("vera", &format!("/inspector/runs/{run}%2Fcall"), 200).await;
     assert!(!child.contains("kit/part"), "{child}");
     lab.close().await;

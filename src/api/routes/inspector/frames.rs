@@ -9,6 +9,7 @@ use axum::response::Response;
 use ktsu_history::fork_estimate::estimate_by_agent;
 use ktsu_history::frame_window::{self, FrameWanted, FrameWindowError};
 use ktsu_history::payload_search::{self, SearchPage};
+use ktsu_history::recent_runs::RecentRuns;
 use ktsu_history::recorded_prompts::recorded_prompts;
 use ktsu_history::work_meter::WorkMeter;
 use ktsu_history::world_moment::loads_worlds;
@@ -26,6 +27,7 @@ use super::super::trace::too_much_work;
 use super::super::{RunTarget, no_such_run, policy};
 use super::{answer, name_of, permissions, signed_in};
 use crate::access::{Caller, TraceWork, forbidden};
+use crate::recent::Recent;
 
 /// The most places at which words occur on a page.
 const MAX_PLACES: usize = 100;
@@ -105,7 +107,7 @@ pub(in crate::routes) async fn frames(
     caller: Caller,
     TraceWork(most): TraceWork,
     run: RunTarget,
-    draft: Option<Extension<Arc<ForkDraft>>>,
+    (Recent(recent), draft): (Recent, Option<Extension<Arc<ForkDraft>>>),
     Query(asked): Query<FramesPageQuery>,
 ) -> Result<Response, ProblemDetails> {
     let may = permissions(&orchestrator, &caller);
@@ -113,7 +115,7 @@ pub(in crate::routes) async fn frames(
     let read = orchestrator
         .readers()
         .with_kind(ReadKind::Search, move |reader| {
-            read_page(reader, &run, asked, (&caller, by, may), most)
+            read_page(reader, &run, asked, (&caller, by, may), (&recent, most))
         });
     let page = read.await?;
     let Some(Extension(draft)) = draft else {
@@ -134,7 +136,7 @@ fn read_page(
     run: &RunTarget,
     asked: FramesPageQuery,
     (caller, by, may): (&Caller, SignedIn, Permissions),
-    most: u64,
+    (recent, most): (&RecentRuns, u64),
 ) -> Result<FramesPage, ProblemDetails> {
     let FramesPageQuery {
         wanted,
@@ -142,7 +144,13 @@ fn read_page(
         from,
     } = asked;
     let mut meter = WorkMeter::limited_to(most);
-    let read = frame_window::window(reader, &run.stream, &run.scope, &wanted, &mut meter);
+    let read = frame_window::window(
+        reader,
+        &run.stream,
+        &run.scope,
+        &wanted,
+        (recent, &mut meter),
+    );
     let window = read.map_err(|error| match error {
         FrameWindowError::Store(error) => error.into(),
         FrameWindowError::TooLarge(_) => too_much_work(run, "frames", ""),

@@ -2,7 +2,7 @@
 
 use axum::extract::State;
 use axum::response::Response;
-use ktsu_history::skeleton;
+use ktsu_history::skeleton::RunSkeleton;
 use ktsu_inspector::graph::GraphView;
 use ktsu_inspector::{GraphPage, graph_page, open_steps};
 use ktsu_orchestrator::{Orchestrator, ReadKind};
@@ -15,6 +15,7 @@ use super::shown::{closed, shown_step};
 use super::{FEW_ITEMS, answer, signed_in};
 use crate::access::Caller;
 use crate::problems::run_error;
+use crate::recent::Recent;
 use ktsu_history::RunReadError;
 
 /// The view of a graph.
@@ -50,6 +51,7 @@ pub(in crate::routes) async fn graph(
     State(orchestrator): State<Orchestrator>,
     caller: Caller,
     run: RunTarget,
+    Recent(recent): Recent,
     Query(GraphPageQuery(view)): Query<GraphPageQuery>,
 ) -> Result<Response, ProblemDetails> {
     let by = signed_in(&orchestrator, &caller);
@@ -57,13 +59,14 @@ pub(in crate::routes) async fn graph(
     let read = orchestrator
         .readers()
         .with_kind(ReadKind::Run, move |reader| {
-            let read = ktsu_history::envelope_and_frames(reader, &run.stream)?;
-            Ok::<_, RunReadError>(read.and_then(|(fold, frames)| {
+            let read = recent.folded(reader, &run.stream)?;
+            Ok::<_, RunReadError>(read.and_then(|folded| {
                 let selected = view.selected.as_deref();
                 let shown = GraphPage {
                     by,
-                    run: skeleton::skeleton(&fold, &frames, &run.scope, FEW_ITEMS)?,
-                    step: selected.and_then(|path| shown_step(&fold, &frames, path, closed)),
+                    run: RunSkeleton::clone(&*folded.skeleton(&run.scope, FEW_ITEMS)?),
+                    step: selected
+                        .and_then(|path| shown_step(&folded.fold, &folded.frames, path, closed)),
                     view,
                 };
                 Some(graph_page(&shown))

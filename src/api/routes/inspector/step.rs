@@ -4,7 +4,7 @@ use axum::extract::State;
 use axum::response::Response;
 use ktsu_codes::ErrorCode;
 use ktsu_history::RunReadError;
-use ktsu_history::skeleton;
+use ktsu_history::skeleton::RunSkeleton;
 use ktsu_inspector::StepPage;
 use ktsu_orchestrator::{Orchestrator, ReadKind};
 use ktsu_projections::step_name::{StepName, path_in};
@@ -18,6 +18,7 @@ use super::shown::{answer, closed, shown_step};
 use super::{ALL_ITEMS, signed_in};
 use crate::access::Caller;
 use crate::problems::run_error;
+use crate::recent::Recent;
 
 /// The view of a step.
 #[derive(Debug)]
@@ -46,6 +47,7 @@ impl QueryParameters for StepPageQuery {
 pub(in crate::routes) async fn step(
     State(orchestrator): State<Orchestrator>,
     caller: Caller,
+    Recent(recent): Recent,
     PathNames((run, step)): PathNames<(String, String)>,
     Query(asked): Query<StepPageQuery>,
 ) -> Result<Response, ProblemDetails> {
@@ -56,12 +58,12 @@ pub(in crate::routes) async fn step(
     let read = orchestrator
         .readers()
         .with_kind(ReadKind::Run, move |reader| {
-            let read = ktsu_history::envelope_and_frames(reader, &run.stream)?;
-            Ok::<_, RunReadError>(read.map(|(fold, frames)| {
-                let content = shown_step(&fold, &frames, &path, closed)?;
+            let read = recent.folded(reader, &run.stream)?;
+            Ok::<_, RunReadError>(read.map(|folded| {
+                let content = shown_step(&folded.fold, &folded.frames, &path, closed)?;
                 Some(StepPage {
                     by,
-                    run: skeleton::skeleton(&fold, &frames, "", ALL_ITEMS)?,
+                    run: RunSkeleton::clone(&*folded.skeleton("", ALL_ITEMS)?),
                     path,
                     content,
                     all: asked.all,

@@ -1,0 +1,208 @@
+//! The frames of a stream one after another, decoded by a second thread where there are many.
+
+use std::sync::mpsc::sync_channel;
+use std::thread;
+
+use ktsu_ledger::branch::{Ancestry, Blobs, BranchOrder};
+use ktsu_ledger::frame::External;
+use ktsu_ledger::store::{Reader, StoreError};
+use ktsu_ledger::{Frame, FrameError, Record, StreamId};
+
+/// The frames of a page. A stream with fewer is decoded by this thread.
+const PAGE: usize = 2_000;
+/// The most pages that are with the second thread.
+const PAGES_AHEAD: usize = 2;
+
+/// Records, each with the frame that it is without blobs.
+type BarePage = Vec<(Record, Result<Frame, FrameError>)>;
+
+/// Hands over the frames of a stream in order, with the blobs that are wanted; where another one belongs, they
+/// have null. What is held are a few pages of stored frames.
+///
+/// # Errors
+/// Those of `take`, of reading, and of a frame that does not follow from what is before it.
+pub(crate) fn each_frame<E: From<StoreError>>(
+    reader: &dyn Reader,
+    stream: &StreamId,
+    is_wanted: fn(&External) -> bool,
+    take: impl FnMut(Frame) -> Result<(), E>,
+) -> Result<(), E> {
+    each_frame_by(PAGE, (reader, stream), is_wanted, take)
+}
+
+fn each_frame_by<E: From<StoreError>>(
+    page_frames: usize,
+    (reader, stream): (&dyn Reader, &StreamId),
+    is_wanted: fn(&External) -> bool,
+    mut take: impl FnMut(Frame) -> Result<(), E>,
+) -> Result<(), E> {
+    if reader.tail(stream)?.is_none() {
+        return Ok(());
+    }
+    let path = Ancestry::of(reader, stream)?;
+    let mut order = BranchOrder::new();
+    let mut take_page = |page: BarePage| -> Result<(), E> {
+        let mut blobs = Blobs::new(reader);
+        for (record, bare) in page {
+            let frame = match bare {
+                Ok(frame) if frame.ext.is_empty() => frame,
+                _ => blobs.decode_some(is_wanted, stream, &record)?,
+            };
+            order.take(reader, &path, &record, &frame)?;
+            take(frame)?;
+        }
+        Ok(())
+    };
+    let mut next = 0;
+    let mut read_page = || {
+        let page = path.read(reader, next, page_frames)?;
+        next = page.last().map_or(next, |last| last.seq.saturating_add(1));
+        Ok::<_, StoreError>(page)
+    };
+    let mut page = read_page()?;
+    while !page.is_empty() && page.len() < page_frames {
+        take_page(bare(page))?;
+        page = read_page()?;
+    }
+    thread::scope(|scope| {
+        let (give, given) = sync_channel::<Vec<Record>>(PAGES_AHEAD);
+        let (give_back, decoded) = sync_channel::<BarePage>(PAGES_AHEAD);
+        if !page.is_empty() {
+            scope.spawn(move || {
+                given
+                    .into_iter()
+                    .try_for_each(|page| give_back.send(bare(page)))
+            });
+        }
+        let (mut with_it, mut end) = (0, Ok(()));
+        while !page.is_empty() || with_it > 0 {
+            if !page.is_empty() && with_it < PAGES_AHEAD {
+                // That thread ends before this one only by a panic, which is passed on.
+                let _ = give.send(page);
+                with_it += 1;
+                // What is before a page that cannot be read is handed over first.
+                page = read_page().unwrap_or_else(|error| {
+                    end = Err(E::from(error));
+                    Vec::new()
+                });
+                continue;
+            }
+            let Ok(bare) = decoded.recv() else { break };
+            with_it -= 1;
+            take_page(bare)?;
+        }
+        end
+    })
+}
+
+fn bare(page: Vec<Record>) -> BarePage {
+    let frames = page.into_iter();
+    let frames = frames.map(|record| {
+        let frame = record.decode_bare();
+        (record, frame)
+    });
+    frames.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use ktsu_ledger::store::{Cursor, Filter, IndexRow, MemoryStore, Page, Tail};
+    use ktsu_ledger::{CanonicalJson, Hash};
+
+    use super::*;
+    use crate::recent_runs::tests::{run_of, stream};
+
+    /// A store of which no page can be read that has this frame.
+    struct Broken(MemoryStore, u64);
+
+    impl Reader for Broken {
+        fn read(
+            &self,
+            stream: &StreamId,
+            from: u64,
+            limit: usize,
+        ) -> Result<Vec<Record>, StoreError> {
+            match (from..from + limit as u64).contains(&self.1) {
+                true => Err(StoreError::Damaged("broken".to_owned())),
+                false => self.0.read(stream, from, limit),
+            }
+        }
+
+        fn tail(&self, stream: &StreamId) -> Result<Option<Tail>, StoreError> {
+            self.0.tail(stream)
+        }
+
+        fn streams(
+            &self,
+            after: Option<&StreamId>,
+            limit: usize,
+        ) -> Result<Vec<StreamId>, StoreError> {
+            self.0.streams(after, limit)
+        }
+
+        fn blob_get(&self, hash: &Hash) -> Result<Option<CanonicalJson>, StoreError> {
+            self.0.blob_get(hash)
+        }
+
+        fn list(
+            &self,
+            filter: &Filter,
+            cursor: Option<&Cursor>,
+            limit: usize,
+        ) -> Result<Page, StoreError> {
+            self.0.list(filter, cursor, limit)
+        }
+
+        fn row(&self, stream: &StreamId) -> Result<Option<IndexRow>, StoreError> {
+            self.0.row(stream)
+        }
+
+        fn by_key(&self, key: &str) -> Result<Option<IndexRow>, StoreError> {
+            self.0.by_key(key)
+        }
+    }
+
+    fn taken(reader: &dyn Reader, page: usize, most: usize) -> (Vec<u64>, Result<(), StoreError>) {
+        let mut seen = Vec::new();
+        let read = each_frame_by(
+            page,
+            (reader, &stream("a")),
+            |_| true,
+            |frame| {
+                seen.push(frame.seq);
+                match seen.len() < most {
+                    true => Ok(()),
+                    false => Err(StoreError::Damaged("enough".to_owned())),
+                }
+            },
+        );
+        (seen, read)
+    }
+
+    #[test]
+    fn frames_come_in_order_whatever_the_size_of_a_page() {
+        let store = run_of(25);
+        let all: Vec<u64> = (0..25).collect();
+        for page in [1, 4, 5, 24, 25, 26, 1_000] {
+            assert_eq!(taken(&store, page, 100), (all.clone(), Ok(())), "{page}");
+        }
+        assert_eq!(taken(&MemoryStore::new(), 4, 100), (Vec::new(), Ok(())));
+    }
+
+    #[test]
+    fn what_is_before_a_page_that_cannot_be_read_is_handed_over() {
+        for (page, last) in [(1, 17), (4, 16), (5, 15), (10, 10), (1_000, 0)] {
+            let (seen, end) = taken(&Broken(run_of(25), 17), page, 100);
+            assert_eq!(seen, (0..last).collect::<Vec<u64>>(), "{page}");
+            assert_eq!(end, Err(StoreError::Damaged("broken".to_owned())), "{page}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_handed_over_after_a_refusal() {
+        for page in [1, 4, 1_000] {
+            let (seen, end) = taken(&run_of(25), page, 6);
+            assert_eq!((seen.len(), end.is_err()), (6, true), "{page}");
+        }
+    }
+}

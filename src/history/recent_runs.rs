@@ -1,0 +1,264 @@
+//! What was made of the large runs that were looked at last, so that their next pages do not begin again.
+
+use std::sync::Arc;
+
+use ktsu_ledger::store::{Reader, StoreError, Tail};
+use ktsu_ledger::{Frame, StreamId};
+use ktsu_projections::Lineage;
+use ktsu_projections::envelope::EnvelopeFold;
+use parking_lot::Mutex;
+
+use super::skeleton::{RunSkeleton, skeleton};
+use super::{RunReadError, envelope_and_frames};
+
+/// A run with fewer frames is read again for each page.
+const MIN_FRAMES: u64 = 5_000;
+/// A run with more frames is too large to be kept.
+const MAX_FRAMES: u64 = 250_000;
+
+/// A recorded run, folded.
+#[derive(Debug)]
+pub struct FoldedFrames {
+    /// The fold of the frames.
+    pub fold: EnvelopeFold,
+    /// The frames, blobs put back.
+    pub frames: Vec<Frame>,
+    /// The skeleton that was made last, with its scope and its number of items.
+    skeleton: Mutex<Option<(String, usize, Arc<RunSkeleton>)>>,
+}
+
+impl FoldedFrames {
+    /// Reads a run; none if there is no such run.
+    ///
+    /// # Errors
+    /// [`RunReadError`].
+    fn read(reader: &dyn Reader, stream: &StreamId) -> Result<Option<Self>, RunReadError> {
+        let read = envelope_and_frames(reader, stream)?;
+        Ok(read.map(|(fold, frames)| Self {
+            fold,
+            frames,
+            skeleton: Mutex::default(),
+        }))
+    }
+
+    /// The skeleton of the run (`""`) or an inline child, with at most so many items of each step; none if
+    /// there is no such child.
+    pub fn skeleton(&self, scope: &str, most_items: usize) -> Option<Arc<RunSkeleton>> {
+        let mut last = self.skeleton.lock();
+        if let Some((of, items, made)) = last.as_ref()
+            && (of.as_str(), *items) == (scope, most_items)
+        {
+            return Some(Arc::clone(made));
+        }
+        let made = Arc::new(skeleton(&self.fold, &self.frames, scope, most_items)?);
+        *last = Some((scope.to_owned(), most_items, Arc::clone(&made)));
+        Some(made)
+    }
+}
+
+/// What was made of one large run each; clones share it. A run that has grown since is read again.
+#[derive(Debug, Clone, Default)]
+pub struct RecentRuns(Arc<Mutex<RecentSlots>>);
+
+#[derive(Debug, Default)]
+struct RecentSlots {
+    folded: Option<KeptRun<FoldedFrames>>,
+    lineage: Option<KeptRun<Lineage>>,
+    is_watched: bool,
+}
+
+/// What was made of a run when it ended with this frame.
+#[derive(Debug)]
+struct KeptRun<T> {
+    stream: StreamId,
+    tail: Tail,
+    /// True if a page used it since it was last looked whether one did.
+    is_used: bool,
+    made: Arc<T>,
+}
+
+impl RecentRuns {
+    /// A run and its frames, folded; none if there is no such run.
+    ///
+    /// # Errors
+    /// [`RunReadError`].
+    pub fn folded(
+        &self,
+        reader: &dyn Reader,
+        stream: &StreamId,
+    ) -> Result<Option<Arc<FoldedFrames>>, RunReadError> {
+        let read = || FoldedFrames::read(reader, stream);
+        self.made_of(reader, stream, |slots| &mut slots.folded, read)
+    }
+
+    /// What the frames of a run say, if `read` gives it.
+    pub(crate) fn lineage<E: From<StoreError>>(
+        &self,
+        reader: &dyn Reader,
+        stream: &StreamId,
+        read: impl FnOnce() -> Result<Option<Lineage>, E>,
+    ) -> Result<Option<Arc<Lineage>>, E> {
+        self.made_of(reader, stream, |slots| &mut slots.lineage, read)
+    }
+
+    fn made_of<T, E: From<StoreError>>(
+        &self,
+        reader: &dyn Reader,
+        stream: &StreamId,
+        slot: fn(&mut RecentSlots) -> &mut Option<KeptRun<T>>,
+        read: impl FnOnce() -> Result<Option<T>, E>,
+    ) -> Result<Option<Arc<T>>, E> {
+        // If frames are appended after this, the next page finds another tail.
+        let tail = reader.tail(stream)?;
+        let tail = tail.filter(|tail| (MIN_FRAMES..MAX_FRAMES).contains(&tail.seq));
+        let Some(tail) = tail else {
+            return Ok(read()?.map(Arc::new));
+        };
+        if let Some(kept) = slot(&mut self.0.lock())
+            && (&kept.stream, &kept.tail) == (stream, &tail)
+        {
+            kept.is_used = true;
+            return Ok(Some(Arc::clone(&kept.made)));
+        }
+        let made = read()?.map(Arc::new);
+        if let Some(made) = &made {
+            *slot(&mut self.0.lock()) = Some(KeptRun {
+                stream: stream.clone(),
+                tail,
+                is_used: true,
+                made: Arc::clone(made),
+            });
+        }
+        Ok(made)
+    }
+
+    /// Returns `true` if the caller has to call [`RecentRuns::let_go_unused`] from time to time, until that
+    /// finds nothing; `false` if another one does.
+    pub fn begin_watch(&self) -> bool {
+        let slots = &mut self.0.lock();
+        !std::mem::replace(&mut slots.is_watched, true)
+    }
+
+    /// Lets go of what no page has used since the last call. Returns `true` if something is still kept.
+    pub fn let_go_unused(&self) -> bool {
+        let mut slots = self.0.lock();
+        if slots.folded.as_mut().is_some_and(|kept| !kept.take_use()) {
+            slots.folded = None;
+        }
+        if slots.lineage.as_mut().is_some_and(|kept| !kept.take_use()) {
+            slots.lineage = None;
+        }
+        slots.is_watched = slots.folded.is_some() || slots.lineage.is_some();
+        slots.is_watched
+    }
+}
+
+impl<T> KeptRun<T> {
+    fn take_use(&mut self) -> bool {
+        std::mem::take(&mut self.is_used)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::cell::Cell;
+
+    use ktsu_ledger::event::{KvDeleted, KvEvent};
+    use ktsu_ledger::store::MemoryStore;
+    use ktsu_ledger::{Actor, Draft, Entry, Event, Hash, Link, Store as _, Timestamp};
+
+    use super::*;
+
+    pub(crate) fn stream(name: &str) -> StreamId {
+        format!("kv:{name}").parse().unwrap()
+    }
+
+    /// A store with a stream of so many frames.
+    pub(crate) fn run_of(frames: u64) -> MemoryStore {
+        let mut store = MemoryStore::new();
+        append(&mut store, &stream("a"), frames);
+        store
+    }
+
+    fn append(store: &mut MemoryStore, stream: &StreamId, frames: u64) {
+        let tail = store.tail(stream).unwrap();
+        let mut prev = tail.map_or(Hash::ZERO, |tail| tail.hash);
+        let first = tail.map_or(0, |tail| tail.seq + 1);
+        let sealed = (first..first + frames).map(|seq| {
+            let deleted = KvDeleted {
+                idempotency_key: seq.to_string(),
+                key: "k".to_owned(),
+            };
+            let draft = Draft {
+                scope: String::new(),
+                actor: Actor::Orchestrator,
+                cause: Vec::new(),
+                event: Event::Kv(KvEvent::Deleted(deleted)),
+            };
+            let link = Link {
+                stream: stream.clone(),
+                seq,
+                prev,
+            };
+            let one = draft.seal(link, Timestamp::from_micros(1)).unwrap();
+            prev = one.record.hash;
+            one
+        });
+        let (entry, _) = Entry::from_sealed(sealed.collect()).unwrap();
+        let epoch = store.acquire().unwrap();
+        assert!(store.append(epoch, &[entry]).unwrap()[0].is_ok());
+    }
+
+    /// A page of a stream, which counts how often it is read.
+    fn page(recent: &RecentRuns, store: &MemoryStore, name: &str, reads: &Cell<u32>) {
+        let read = recent.lineage(store, &stream(name), || {
+            reads.set(reads.get() + 1);
+            let exists = store.tail(&stream(name))?.is_some();
+            Ok::<_, StoreError>(exists.then(Lineage::default))
+        });
+        assert_eq!(
+            read.unwrap().is_some(),
+            store.tail(&stream(name)).unwrap().is_some()
+        );
+    }
+
+    #[test]
+    fn a_large_run_is_read_again_only_once_it_has_grown() {
+        let (recent, reads) = (RecentRuns::default(), Cell::new(0));
+        let mut store = run_of(MIN_FRAMES + 1);
+        let read_by = |store: &MemoryStore, name: &str| {
+            let before = reads.get();
+            page(&recent, store, name, &reads);
+            reads.get() - before
+        };
+        assert_eq!(read_by(&store, "a"), 1);
+        assert_eq!(read_by(&store, "a"), 0);
+        append(&mut store, &stream("a"), 1);
+        assert_eq!((read_by(&store, "a"), read_by(&store, "a")), (1, 0));
+        // One run is kept: another one takes its place.
+        append(&mut store, &stream("b"), MIN_FRAMES + 1);
+        assert_eq!((read_by(&store, "b"), read_by(&store, "b")), (1, 0));
+        assert_eq!(read_by(&store, "a"), 1);
+        // One that is gone, and a small one, are not kept.
+        assert_eq!((read_by(&store, "c"), read_by(&store, "c")), (1, 1));
+        append(&mut store, &stream("c"), MIN_FRAMES);
+        assert_eq!((read_by(&store, "c"), read_by(&store, "c")), (1, 1));
+        assert_eq!(read_by(&MemoryStore::new(), "a"), 1);
+    }
+
+    #[test]
+    fn what_no_page_uses_is_let_go() {
+        let (recent, reads) = (RecentRuns::default(), Cell::new(0));
+        let store = run_of(MIN_FRAMES + 1);
+        assert!(recent.begin_watch());
+        assert!(!recent.begin_watch(), "one watches");
+        page(&recent, &store, "a", &reads);
+        assert!(recent.let_go_unused());
+        page(&recent, &store, "a", &reads);
+        assert!(recent.let_go_unused(), "it was used");
+        assert!(!recent.let_go_unused(), "it was not");
+        page(&recent, &store, "a", &reads);
+        assert_eq!(reads.get(), 2);
+        assert!(recent.begin_watch(), "the watch had ended");
+    }
+}

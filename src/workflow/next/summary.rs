@@ -1,0 +1,79 @@
+//! The words that the author of a step wrote for people who look at a run.
+
+use std::collections::HashMap;
+
+use ktsu_projections::run::{RunState, StepKey};
+
+use super::names::{Memo, ScopedNames};
+use crate::expression::{Evaluator, Root, Tracker};
+use crate::rules::DecisionRules;
+use crate::template::{Template, text_of};
+
+/// The most characters of a summary.
+pub const MAX_SUMMARY: usize = 200;
+
+/// The summaries of steps and items, with the values that a run has now; none where the author wrote none,
+/// or where it cannot be rendered. All together may take as much work as one template of a decision: those
+/// for which none is left have no summary either.
+pub fn step_summaries(state: &RunState, wanted: &[(StepKey, Option<u32>)]) -> Vec<Option<String>> {
+    let memo = Memo::default();
+    let mut templates: HashMap<StepKey, Option<Template>> = HashMap::new();
+    let mut tracker = Tracker::default();
+    let mut evaluator = Evaluator::new(&mut tracker);
+    let rules = DecisionRules::of(state);
+    let summaries = wanted.iter().map(|(step, item)| {
+        let template = templates.entry(*step);
+        let template = template.or_insert_with(|| written(state, *step));
+        let template = template.as_ref()?;
+        if is_of_items(template) != item.is_some() {
+            return None;
+        }
+        let names = ScopedNames::new(state, step.scope(), &memo).of_step(step.position());
+        let names = match item {
+            Some(item) => names.with_item(*item),
+            None => names,
+        };
+        let is_secret = |name: &str| names.is_secret(name);
+        let rendered = template.render_within(&names, &is_secret, rules, &mut evaluator);
+        Some(in_a_line(&text_of(&rendered.ok()?.value, rules))).filter(|words| !words.is_empty())
+    });
+    summaries.collect()
+}
+
+/// The summary of a step as its author wrote it.
+fn written(state: &RunState, at: StepKey) -> Option<Template> {
+    let step = state.scope(at.scope())?.shape.step(at.position()?)?;
+    Template::text(step.summary.as_deref()?).ok()
+}
+
+/// Returns `true` if each item has a summary of its own.
+fn is_of_items(template: &Template) -> bool {
+    let roots = template.roots();
+    roots.contains(&Root::Item) || roots.contains(&Root::ItemIndex)
+}
+
+/// A text on one line, not too long.
+fn in_a_line(text: &str) -> String {
+    let mut line = String::new();
+    let mut left = MAX_SUMMARY;
+    for word in text.split_whitespace() {
+        if !line.is_empty() {
+            line.push(' ');
+            left = left.saturating_sub(1);
+        }
+        let end = word.char_indices().nth(left).map(|(end, _)| end);
+        line.push_str(word.get(..end.unwrap_or(word.len())).unwrap_or_default());
+        match end {
+            None => left = left.saturating_sub(word.chars().count()),
+            Some(_) => {
+                line.push('…');
+                break;
+            }
+        }
+    }
+    line
+}
+
+#[cfg(test)]
+#[path = "summary_tests.rs"]
+mod tests;
