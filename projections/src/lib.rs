@@ -8,6 +8,7 @@
 
 pub mod approvals;
 mod asked_records;
+pub mod attempts;
 pub mod calls;
 mod commanded_names;
 pub mod diff;

@@ -9,7 +9,8 @@ use crate::branches::branches;
 use crate::decide::{Permissions, run_forms};
 use crate::diff::diff_link;
 use crate::frame::{
-    PagePlace, RunTab, Section, SignedIn, anchor, page, query, root_of, run_tabs, segment,
+    PagePlace, RunTab, Section, SignedIn, anchor, own_frame_link, page, query, root_of, run_tabs,
+    segment,
 };
 use crate::status::badge;
 use crate::step_panel::{ShownStep, StepPanel, find_span, step_panel};
@@ -288,13 +289,15 @@ fn timeline_row(
     row: &TimelineRow,
 ) -> Markup {
     html! {
-        tr class=[row.is_selected.then_some("selected")] {
+        tr class=[row_class(row)] {
             th scope="row" class={ "name " (indent(row.depth)) } {
                 @if let Some(path) = &row.path {
                     @let view = TimelineView { selected: Some(path.clone()), ..shown.view.clone() };
                     a href=[link(place, shown, &view)] aria-current=[row.is_selected.then_some("true")] {
                         (Verbatim(&row.name))
                     }
+                } @else if let Some(seq) = row.attempt {
+                    a href=[own_frame_link(place, &shown.run.run_id, seq)] { (Verbatim(&row.name)) }
                 } @else if row.bar.is_some() && !shown.view.all_items {
                     @let view = TimelineView { all_items: true, ..shown.view.clone() };
                     a href=[link(place, shown, &view)] { (Verbatim(&row.name)) }
@@ -313,6 +316,14 @@ fn timeline_row(
             td class="number" { (row.took_ms.map(duration).unwrap_or_default()) }
             td class="number" { (cost(row.cost_micro_usd)) }
         }
+    }
+}
+
+fn row_class(row: &TimelineRow) -> Option<&'static str> {
+    match (row.is_selected, row.attempt) {
+        (true, _) => Some("selected"),
+        (false, Some(_)) => Some("attempt"),
+        (false, None) => None,
     }
 }
 

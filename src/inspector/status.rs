@@ -13,6 +13,8 @@ fn class_and_sign(status: &str) -> (&'static str, &'static str) {
         "skipped" => ("skip", "–"),
         "cancelled" | "stopped" => ("stop", "■"),
         "pending" => ("none", "○"),
+        "suspended" => ("wait", "◆"),
+        "replaced" => ("stop", "■"),
         _ => ("odd", "?"),
     }
 }

@@ -3,7 +3,7 @@
 
 use ktsu_history::payload::{Payload, PayloadType};
 use ktsu_history::provenance::field_path;
-use ktsu_history::skeleton::{RunSkeleton, StepSpan};
+use ktsu_history::skeleton::{CallSpan, RunSkeleton, StepSpan};
 use ktsu_history::step_record::{
     AirLockCheck, InputSource, ReservedVerdict, StepInputView, StepRecord, WebhookSending,
 };
@@ -199,7 +199,7 @@ pub(crate) fn step_panel(shown: &StepPanel<'_>) -> Markup {
         (conversation(&shown.view, &record.tasks, shown.is_whole))
         @for sending in record.sendings.iter().take(MAX_ROWS) { (sending_of(shown, sending)) }
         (air_lock(shown, record))
-        @if let Some(step) = span.filter(|step| !step.calls.is_empty()) { (calls(shown, step)) }
+        @if let Some(step) = span { (calls(shown, step)) }
         @if let Some(step) = span { (inside(shown, step)) }
         @if let Some(close) = &shown.close {
             p class="pages" {
@@ -470,8 +470,8 @@ fn about(shown: &StepPanel<'_>, step: &StepSpan) -> Markup {
     html! {
         p class="dim" {
             (Verbatim(&step.kind))
-            @if step.attempt > 1 { ", attempt " (step.attempt) }
             @if let Some(seq) = step.frame { ", from frame " (frame(shown, seq)) " on" }
+            @if step.attempt > 1 { ", attempt " (step.attempt) }
             @if !step.after.is_empty() { ", after " (Verbatim(step.after.join(", "))) }
         }
     }
@@ -518,14 +518,26 @@ fn inside(shown: &StepPanel<'_>, step: &StepSpan) -> Markup {
     }
 }
 
+/// Those of the latest attempt, and of each one before.
 fn calls(shown: &StepPanel<'_>, step: &StepSpan) -> Markup {
-    let earlier = step.earlier_calls;
     html! {
-        h3 { "Calls, and questions to people" }
+        @if !step.calls.is_empty() {
+            h3 { "Calls, and questions to people" }
+            (call_table(shown, &step.calls, step.earlier_calls))
+        }
+        @for attempt in step.attempts.iter().filter(|attempt| !attempt.calls.is_empty()) {
+            h3 { "Calls of attempt " (attempt.number) ", from frame " (frame(shown, attempt.frame)) " on" }
+            (call_table(shown, &attempt.calls, attempt.earlier_calls))
+        }
+    }
+}
+
+fn call_table(shown: &StepPanel<'_>, calls: &[CallSpan], earlier: usize) -> Markup {
+    html! {
         @if earlier > 0 { p class="dim" { (counted(earlier as u64, "earlier one")) " left out" } }
         table class="calls" {
             tbody {
-                @for call in &step.calls {
+                @for call in calls {
                     tr {
                         td { span class={ "dot " (class_of_call(call)) } aria-hidden="true" {} (call.kind.as_words()) }
                         td class="id" { (Verbatim(&call.name)) }

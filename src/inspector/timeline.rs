@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use ktsu_history::skeleton::{CallSpan, ChildSpan, RunSkeleton, StepSpan};
+use ktsu_history::skeleton::{AttemptSpan, CallSpan, ChildSpan, RunSkeleton, StepSpan};
 
 use crate::scale::{TimeScale, idle_percent};
 use crate::status::{class, class_of_call};
@@ -66,11 +66,11 @@ pub struct TimelineTick {
 }
 
 /// A row of a time line.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct TimelineRow {
     /// Its place in the tree.
     pub depth: usize,
-    /// The path of the step or the item; none of a row that sums up others.
+    /// The path of the step or the item; none of an earlier attempt, nor of a row that sums up others.
     pub path: Option<String>,
     /// Its name.
     pub name: String,
@@ -90,6 +90,8 @@ pub struct TimelineRow {
     pub cost_micro_usd: u64,
     /// True if it is selected.
     pub is_selected: bool,
+    /// Of an earlier attempt: the frame of its beginning.
+    pub attempt: Option<u64>,
 }
 
 /// A bar, or a call on one.
@@ -152,16 +154,23 @@ pub fn layout(run: &RunSkeleton, view: &TimelineView) -> TimelineDrawing {
 /// of steps. What waits for people is no work.
 fn times_of_work(steps: &[StepSpan], end_ms: u64, busy: &mut Vec<(u64, u64)>) {
     for step in steps {
-        let Some(from) = step.from_ms else { continue };
-        let until = step.until_ms.unwrap_or(end_ms);
         let is_leaf = step.children.is_empty() && step.items.is_empty() && step.folded.is_none();
+        for attempt in &step.attempts {
+            let (from, until) = (attempt.from_ms, attempt.until_ms);
+            if attempt.calls.is_empty() && is_leaf {
+                busy.push((from, until));
+            }
+            busy.extend([(from, from), (until, until)]);
+            calls_at_work(&attempt.calls, end_ms, busy);
+        }
+        let began = step.attempt_from_ms.or(step.from_ms);
+        let Some(from) = began else { continue };
+        let until = step.until_ms.unwrap_or(end_ms);
         if step.calls.is_empty() && is_leaf {
             busy.push((from, until));
         }
-        busy.push((from, from));
-        busy.push((until, until));
-        let calls = step.calls.iter().filter(|call| !call.kind.is_for_people());
-        busy.extend(calls.map(|call| (call.from_ms, call.until_ms.unwrap_or(end_ms))));
+        busy.extend([(from, from), (until, until)]);
+        calls_at_work(&step.calls, end_ms, busy);
         if let Some(folded) = &step.folded {
             busy.push((folded.from_ms, folded.until_ms.unwrap_or(end_ms)));
         }
@@ -170,6 +179,11 @@ fn times_of_work(steps: &[StepSpan], end_ms: u64, busy: &mut Vec<(u64, u64)>) {
             times_of_work(&child.steps, end_ms, busy);
         }
     }
+}
+
+fn calls_at_work(calls: &[CallSpan], end_ms: u64, busy: &mut Vec<(u64, u64)>) {
+    let calls = calls.iter().filter(|call| !call.kind.is_for_people());
+    busy.extend(calls.map(|call| (call.from_ms, call.until_ms.unwrap_or(end_ms))));
 }
 
 /// The marks of the axis: round times of an even scale; of a compressed one, where work begins again.
@@ -272,6 +286,7 @@ impl TimelineRows<'_> {
             }
             let row = self.row(step, depth);
             self.add(row);
+            self.attempts(step, depth + 1);
             self.steps(&step.items, depth + 1);
             self.folded(step, depth + 1);
             for child in &step.children {
@@ -289,7 +304,48 @@ impl TimelineRows<'_> {
         let is_there = step
             .from_ms
             .is_some_and(|from_ms| !range.leaves_out(from_ms, until_ms));
-        !is_there && self.selected != Some(step.path.as_str())
+        let mut attempts = step.attempts.iter();
+        let was_there = attempts.any(|one| !range.leaves_out(one.from_ms, one.until_ms));
+        !is_there && !was_there && self.selected != Some(step.path.as_str())
+    }
+
+    /// Attempts before the latest one, which has the row of its step.
+    fn attempts(&mut self, step: &StepSpan, depth: usize) {
+        if step.earlier_attempts > 0 {
+            let words = counted(step.earlier_attempts, "attempt");
+            self.add(TimelineRow {
+                depth,
+                name: format!("{words} before"),
+                ..TimelineRow::default()
+            });
+        }
+        for attempt in &step.attempts {
+            if let Some((x, width)) = self.place(attempt.from_ms, attempt.until_ms) {
+                let row = self.attempt(attempt, depth, (x, width));
+                self.add(row);
+            }
+        }
+    }
+
+    fn attempt(&self, attempt: &AttemptSpan, depth: usize, (x, width): (u32, u32)) -> TimelineRow {
+        let status = attempt.status.as_str();
+        let calls = attempt.calls.iter().filter_map(|call| self.call(call));
+        TimelineRow {
+            depth,
+            name: format!("attempt {}", attempt.number),
+            status: Some(status.to_owned()),
+            note: attempt.error.clone(),
+            bar: Some(TimelineBar {
+                x,
+                width,
+                class: class(status),
+                words: times(attempt.from_ms, Some(attempt.until_ms)),
+            }),
+            calls: calls.collect(),
+            took_ms: Some(attempt.until_ms.saturating_sub(attempt.from_ms)),
+            attempt: Some(attempt.frame),
+            ..TimelineRow::default()
+        }
     }
 
     /// A child has the row of its step; where a step has several, each has one of its own.
@@ -299,16 +355,10 @@ impl TimelineRows<'_> {
         }
         self.add(TimelineRow {
             depth,
-            path: None,
             name: child.workflow.clone(),
             kind: "workflow".to_owned(),
             status: Some(child.status.as_str().to_owned()),
-            note: None,
-            bar: None,
-            calls: Vec::new(),
-            took_ms: None,
-            cost_micro_usd: 0,
-            is_selected: false,
+            ..TimelineRow::default()
         });
         self.steps(&child.steps, depth + 1);
     }
@@ -325,23 +375,18 @@ impl TimelineRows<'_> {
         };
         self.add(TimelineRow {
             depth,
-            path: None,
             name: format!("{} more, {all}", folded.count),
-            kind: String::new(),
-            status: None,
-            note: None,
             bar: Some(TimelineBar {
                 x,
                 width,
                 class: "folded",
                 words: counted(folded.count, "item"),
             }),
-            calls: Vec::new(),
             took_ms: folded
                 .until_ms
                 .map(|until| until.saturating_sub(folded.from_ms)),
             cost_micro_usd: folded.cost_micro_usd,
-            is_selected: false,
+            ..TimelineRow::default()
         });
     }
 
@@ -362,7 +407,7 @@ impl TimelineRows<'_> {
             kind: kind(step),
             status: Some(step.status.as_str().to_owned()),
             note: step.error.clone().or_else(|| step.skip_reason.clone()),
-            bar: step.from_ms.and_then(|from_ms| {
+            bar: step.attempt_from_ms.or(step.from_ms).and_then(|from_ms| {
                 let (x, width) = self.place(from_ms, until_ms)?;
                 Some(TimelineBar {
                     x,
@@ -382,6 +427,7 @@ impl TimelineRows<'_> {
                 .map(|(until, from)| until.saturating_sub(from)),
             cost_micro_usd: step.metrics.cost_micro_usd,
             is_selected: self.selected == Some(step.path.as_str()),
+            attempt: None,
         }
     }
 

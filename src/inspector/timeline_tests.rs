@@ -1,6 +1,8 @@
 use ktsu_history::skeleton::{
-    CallSpan, CallSpanKind, CallSpanStatus, ChildSpan, FoldedItems, RunSkeleton, StepSpan,
+    AttemptSpan, CallSpan, CallSpanKind, CallSpanStatus, ChildSpan, FoldedItems, RunSkeleton,
+    StepSpan,
 };
+use ktsu_projections::attempts::AttemptStatus;
 use ktsu_projections::envelope::{ShownStatus, UsageView};
 use ktsu_projections::run::{RunStatus, StepStatus};
 
@@ -20,10 +22,13 @@ fn step(path: &str, from_ms: u64, until_ms: Option<u64>) -> StepSpan {
         needs: Vec::new(),
         frame: Some(1),
         from_ms: Some(from_ms),
+        attempt_from_ms: None,
         until_ms,
         skip_reason: None,
         error: None,
         metrics: UsageView::default(),
+        attempts: Vec::new(),
+        earlier_attempts: 0,
         calls: Vec::new(),
         earlier_calls: 0,
         counts: None,
@@ -246,4 +251,74 @@ fn a_mark_leads_to_no_time_that_is_already_shown() {
     );
     assert_eq!(drawing.ticks.len(), 1);
     assert_eq!(drawing.ticks[0].range, None);
+}
+
+/// A step that failed, was begun again much later, lost its worker, and is at work.
+fn attempted() -> StepSpan {
+    let attempt = |number, from_ms, until_ms, status| AttemptSpan {
+        number,
+        frame: u64::from(number) * 10,
+        from_ms,
+        until_ms,
+        status,
+        error: (status == AttemptStatus::Failed).then(|| "no_answer".to_owned()),
+        calls: vec![call(CallSpanKind::Model, from_ms, Some(until_ms))],
+        earlier_calls: 0,
+    };
+    let mut again = step("again", 800, None);
+    again.attempt = 4;
+    again.attempt_from_ms = Some(900);
+    again.earlier_attempts = 1;
+    again.attempts = vec![
+        attempt(2, 100, 200, AttemptStatus::Failed),
+        attempt(3, 800, 900, AttemptStatus::Replaced),
+    ];
+    again.items = vec![step("again.0", 900, None)];
+    again
+}
+
+#[test]
+fn earlier_attempts_are_lanes_below_their_step_and_lead_to_their_first_frames() {
+    let drawing = layout(&run(1_000, vec![attempted()]), &TimelineView::default());
+    assert_eq!(
+        lines(&drawing),
+        [
+            "again 900+100 run",
+            "  1 attempt before",
+            "  attempt 2 100+100 bad 100+100 call",
+            "  attempt 3 800+100 stop 800+100 call",
+            "  again.0 900+100 run",
+        ]
+    );
+    let lanes: Vec<&TimelineRow> = drawing
+        .rows
+        .iter()
+        .filter(|row| row.attempt.is_some())
+        .collect();
+    let shown = |row: &&TimelineRow| (row.attempt, row.note.clone(), row.path.clone());
+    let expected = [
+        (Some(20), Some("no_answer".to_owned()), None),
+        (Some(30), None, None),
+    ];
+    assert_eq!(lanes.iter().map(shown).collect::<Vec<_>>(), expected);
+    assert_eq!(lanes.first().and_then(|row| row.took_ms), Some(100));
+    // Nothing was at work before the first one, and between the two.
+    assert_eq!(drawing.idle_percent.round(), 70.0);
+}
+
+#[test]
+fn a_part_of_the_time_in_which_only_an_earlier_attempt_was_at_work_has_its_lane_below_the_step() {
+    let view = |from_ms, until_ms| TimelineView {
+        range: TimeRange::new(from_ms, until_ms),
+        ..TimelineView::default()
+    };
+    let drawing = layout(&run(1_000, vec![attempted()]), &view(0, 400));
+    let expected = [
+        "again",
+        "  1 attempt before",
+        "  attempt 2 250+250 bad 250+250 call",
+    ];
+    assert_eq!(lines(&drawing), expected);
+    let between = layout(&run(1_000, vec![attempted()]), &view(300, 700));
+    assert_eq!((between.rows.len(), between.outside), (0, 1));
 }

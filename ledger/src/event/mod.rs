@@ -214,6 +214,24 @@ impl Event {
         Some(event)
     }
 
+    /// The beginning of an attempt of a step.
+    pub fn started(&self) -> Option<&StepStarted> {
+        let Self::Step(StepEvent::Started(started)) = self else {
+            return None;
+        };
+        Some(started)
+    }
+
+    /// The code with which a step or an item fails.
+    pub fn failure(&self) -> Option<&str> {
+        if let Self::Step(StepEvent::Failed(failed)) = self {
+            return Some(&failed.code);
+        } else if let Self::Item(ItemEvent::Failed(failed)) = self {
+            return Some(&failed.code);
+        }
+        None
+    }
+
     /// The request to a model.
     pub fn request(&self) -> Option<&LlmRequest> {
         let Self::Agent(AgentEvent::Request(request)) = self else {

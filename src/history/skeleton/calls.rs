@@ -1,6 +1,7 @@
 //! The calls of a run and its questions to people, as times.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use ktsu_ledger::{Frame, Timestamp};
 use ktsu_projections::Lineage;
@@ -15,8 +16,8 @@ use utoipa::ToSchema;
 
 use crate::webhooks;
 
-/// The most calls of one step or item that are shown.
-const MAX_CALLS: usize = 500;
+/// The most calls of the latest attempt of a step or an item that are shown.
+pub(super) const MAX_CALLS: usize = 500;
 
 /// A call, or a question to people.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
@@ -152,18 +153,22 @@ impl SpanMap {
         map
     }
 
-    /// The last calls of a step or an item that ended at a moment, if it has ended, and the number of
-    /// those before them.
-    pub(super) fn of_step(
+    /// The last calls of an attempt of a step or an item, by its scope and name: those that its frames
+    /// announce. Also the number of those before them. What is open ends with the attempt, if that has
+    /// ended.
+    pub(super) fn of_attempt(
         &self,
-        scope: &str,
-        name: &str,
+        (scope, name): (&str, &str),
+        frames: Range<u64>,
+        most: usize,
         until_ms: Option<u64>,
     ) -> (Vec<CallSpan>, usize) {
         let key = (scope.to_owned(), name.to_owned());
         let all = self.0.get(&key).map_or(&[][..], Vec::as_slice);
-        let (earlier, shown) = all.split_at(all.len().saturating_sub(MAX_CALLS));
-        let mut shown = shown.to_vec();
+        let is_of = |span: &&CallSpan| frames.contains(&span.frame);
+        let earlier = all.iter().filter(is_of).count().saturating_sub(most);
+        let shown = all.iter().filter(is_of).skip(earlier);
+        let mut shown: Vec<CallSpan> = shown.cloned().collect();
         let open = |span: &&mut CallSpan| span.status == CallSpanStatus::Open;
         if until_ms.is_some() {
             for span in shown.iter_mut().filter(open) {
@@ -171,7 +176,7 @@ impl SpanMap {
                 span.until_ms = until_ms;
             }
         }
-        (shown, earlier.len())
+        (shown, earlier)
     }
 
     /// The number of questions that wait for people, in the scopes that are wanted.
@@ -353,12 +358,16 @@ mod tests {
         let spans: Vec<CallSpan> = (0..most + 3).map(span).collect();
         let key = (String::new(), "s".to_owned());
         let map = SpanMap(HashMap::from([(key, spans)]));
-        let (shown, earlier) = map.of_step("", "s", Some(9_999));
+        let of = |name, frames, until| map.of_attempt(("", name), frames, MAX_CALLS, until);
+        let (shown, earlier) = of("s", 0..u64::MAX, Some(9_999));
         assert_eq!((shown.len(), earlier), (MAX_CALLS, 3));
         assert_eq!(shown.first().map(|span| span.frame), Some(3));
         let ended = |span: &CallSpan| span.status == CallSpanStatus::Unanswered;
         assert!(shown.iter().all(ended));
         assert_eq!(map.waiting(|_| true), MAX_CALLS + 3);
-        assert_eq!(map.of_step("", "other", None), (Vec::new(), 0));
+        assert_eq!(of("other", 0..u64::MAX, None), (Vec::new(), 0));
+        let (between, earlier) = of("s", 4..6, None);
+        let between: Vec<u64> = between.iter().map(|span| span.frame).collect();
+        assert_eq!((between, earlier), (vec![4, 5], 0));
     }
 }

@@ -4,12 +4,14 @@
 //! It is what a drawing of the run needs, small whatever the run was given and answered. Times are
 //! milliseconds since the run was created.
 
+mod attempts;
 mod calls;
 
 use std::collections::HashMap;
 
 use ktsu_ledger::{Frame, Timestamp};
 use ktsu_projections::Lineage;
+use ktsu_projections::attempts::AttemptHistory;
 use ktsu_projections::envelope::{
     BranchView, EnvelopeFold, ErrorView, ItemCountsView, ItemView, ShownStatus, StepView, UsageView,
 };
@@ -20,6 +22,7 @@ use ktsu_projections::step_name::path_in;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+pub use self::attempts::AttemptSpan;
 use self::calls::SpanMap;
 pub use self::calls::{CallSpan, CallSpanKind, CallSpanStatus};
 use super::steering::{SteeringState, SteeringView};
@@ -118,9 +121,13 @@ pub struct StepSpan {
     /// The first frame about it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub frame: Option<u64>,
-    /// Its beginning, once it began.
+    /// The beginning from which its duration counts, once it began: that of its latest attempt, or of an
+    /// earlier one if its worker was lost since then, or it waited for data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from_ms: Option<u64>,
+    /// The beginning of its latest attempt, if that is later.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attempt_from_ms: Option<u64>,
     /// Its end, once it ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until_ms: Option<u64>,
@@ -132,7 +139,13 @@ pub struct StepSpan {
     pub error: Option<String>,
     /// Its usage.
     pub metrics: UsageView,
-    /// The calls that left the process on its behalf, and what it asked people.
+    /// The attempts before the latest one, in order; all of them if it is to begin again.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub attempts: Vec<AttemptSpan>,
+    /// The number of attempts before those, of which at most 20 are shown.
+    #[serde(skip_serializing_if = "calls::is_zero")]
+    pub earlier_attempts: u64,
+    /// The calls that left the process on behalf of its latest attempt, and what that asked people.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub calls: Vec<CallSpan>,
     /// The number of calls before those, of which at most 500 are shown.
@@ -210,6 +223,7 @@ pub fn skeleton(
         fold,
         lineage: &lineage,
         begins,
+        attempts: AttemptHistory::fold(frames),
         spans: SpanMap::of(frames, &lineage),
         start: first.at,
         most_items,
@@ -273,6 +287,7 @@ struct SkeletonBuilder<'a> {
     lineage: &'a Lineage,
     /// The first frame about a step or an item, by scope and name.
     begins: HashMap<(&'a str, &'a str), u64>,
+    attempts: AttemptHistory,
     spans: SpanMap,
     start: Timestamp,
     most_items: usize,
@@ -293,17 +308,20 @@ impl SkeletonBuilder<'_> {
         }
         children.extend(view.invoked.iter().filter_map(|one| self.child(&one.run)));
         let (items, folded) = self.items(scope, &view.id, view.items.unwrap_or_default());
-        let until_ms = view.ended_at.map(|at| self.since(at));
-        let (calls, earlier_calls) = self.spans.of_step(scope, &view.id, until_ms);
+        let (from_ms, until_ms) = self.times(view.started_at, view.ended_at);
+        let attempts = self.attempts(scope, &view.id, view.status, until_ms);
         StepSpan {
             path: path_in(scope, &view.id),
             after: self.predecessors(scope, &view.id, begin),
             needs: self.needs(scope, &view.id),
             frame: begin,
-            from_ms: self.began_ms(begin),
+            from_ms,
+            attempt_from_ms: attempts.from_ms.filter(|at| Some(*at) > from_ms),
             until_ms,
-            calls,
-            earlier_calls,
+            attempts: attempts.earlier,
+            earlier_attempts: attempts.before,
+            calls: attempts.calls,
+            earlier_calls: attempts.earlier_calls,
             kind: view.kind,
             status: view.status,
             attempt: view.attempt,
@@ -344,22 +362,15 @@ impl SkeletonBuilder<'_> {
                 room -= 1;
                 shown.push(self.item(scope, step, view));
             } else {
-                self.fold_item(&mut folded, scope, step, &view);
+                self.fold_item(&mut folded, &view);
             }
         }
         (shown, folded)
     }
 
-    fn fold_item(
-        &self,
-        folded: &mut Option<FoldedItems>,
-        scope: &str,
-        step: &str,
-        view: &ItemView,
-    ) {
-        let begin = self.begin(scope, &item_name(step, Some(view.item)));
-        let from_ms = self.began_ms(begin).unwrap_or_default();
-        let until_ms = view.ended_at.map(|at| self.since(at));
+    fn fold_item(&self, folded: &mut Option<FoldedItems>, view: &ItemView) {
+        let (from_ms, until_ms) = self.times(view.started_at, view.ended_at);
+        let from_ms = from_ms.unwrap_or_default();
         let sum = folded.get_or_insert(FoldedItems {
             count: 0,
             complete: 0,
@@ -381,8 +392,8 @@ impl SkeletonBuilder<'_> {
     fn item(&self, scope: &str, step: &str, view: ItemView) -> StepSpan {
         let name = item_name(step, Some(view.item));
         let begin = self.begin(scope, &name);
-        let until_ms = view.ended_at.map(|at| self.since(at));
-        let (calls, earlier_calls) = self.spans.of_step(scope, &name, until_ms);
+        let (from_ms, until_ms) = self.times(view.started_at, view.ended_at);
+        let attempts = self.attempts(scope, &name, view.status, until_ms);
         StepSpan {
             path: path_in(scope, &name),
             kind: "item".to_owned(),
@@ -391,13 +402,16 @@ impl SkeletonBuilder<'_> {
             after: Vec::new(),
             needs: Vec::new(),
             frame: begin,
-            from_ms: self.began_ms(begin),
+            from_ms,
+            attempt_from_ms: attempts.from_ms.filter(|at| Some(*at) > from_ms),
             until_ms,
             skip_reason: view.skip_reason.map(short),
             error: code(view.error),
             metrics: view.metrics,
-            calls,
-            earlier_calls,
+            attempts: attempts.earlier,
+            earlier_attempts: attempts.before,
+            calls: attempts.calls,
+            earlier_calls: attempts.earlier_calls,
             counts: None,
             items: Vec::new(),
             folded: None,
@@ -410,8 +424,14 @@ impl SkeletonBuilder<'_> {
         self.begins.get(&(scope, name)).copied()
     }
 
-    fn began_ms(&self, frame: Option<u64>) -> Option<u64> {
-        Some(self.since(self.lineage.node(frame?)?.at))
+    /// The beginning and the end; what was skipped or stopped before it began took no time.
+    fn times(
+        &self,
+        began: Option<Timestamp>,
+        ended: Option<Timestamp>,
+    ) -> (Option<u64>, Option<u64>) {
+        let since = |at| self.since(at);
+        (began.or(ended).map(since), ended.map(since))
     }
 
     /// The steps that a step waits for, in file order.

@@ -1,14 +1,18 @@
 //! The skeleton of a run: what a drawing of it needs.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ktsu_history::skeleton::{CallSpanKind, CallSpanStatus, StepSpan, skeleton};
 use ktsu_ledger::Event;
 use ktsu_projections::envelope::EnvelopeFold;
 use serde_json::{Value, json};
 
+use super::describe::Described;
 use super::pages::lab;
 use crate::golden::goldens;
+use crate::support::model::{self, KEY, Model, Said};
+use crate::support::{KitDir, Lab};
 
 fn step<'a>(steps: &'a Value, path: &str) -> &'a Value {
     let steps = steps.as_array().unwrap();
@@ -80,11 +84,97 @@ async fn of_many_items_those_are_shown_that_did_not_just_complete() {
     assert_eq!(api.get(&path).await.status, 400);
 }
 
+/// A workflow whose child fails twice, until its model answers what it is to.
+async fn failing_twice() -> (KitDir, Lab) {
+    let times = AtomicUsize::new(0);
+    let model = Model::scripted(move |call| match times.fetch_add(1, Ordering::Relaxed) {
+        0 | 1 => Said::json(&json!({"noanswer": 1})),
+        _ => Said::answer(&call.user()),
+    })
+    .await;
+    let child = r#"
+visibility: sub-workflow
+pipeline:
+  - {id: say, agent: ./agents/echo.agent.yaml, params: {msg: hello}}
+"#;
+    let parent = r#"
+pipeline:
+  - {id: call, workflow: ./child.workflow.yaml}
+"#;
+    let kit = model::kit(&model, &[("child", child), ("parent", parent)]);
+    let lab = Lab::new(&kit, &[KEY]).await;
+    (kit, lab)
+}
+
+#[tokio::test]
+async fn each_attempt_has_its_times_its_calls_and_its_end() {
+    let (_kit, lab) = failing_twice().await;
+    let api = Described::new(&lab.client).await;
+    let failed = lab.client.run("parent", json!({})).await;
+    assert_eq!(failed["status"], "failed", "{failed:#}");
+    let run = failed["run_id"].as_str().unwrap();
+    for expected in ["failed", "complete"] {
+        let again = json!({"from": "call"}).to_string();
+        let answer = lab.client.post(&format!("/runs/{run}/resume"), again).await;
+        assert_eq!(answer.status, 202, "{}", answer.text());
+        assert_eq!(lab.client.ended(run).await["status"], expected);
+    }
+    let shown = api.get(&format!("/runs/{run}/skeleton")).await.json();
+    let call = step(&shown["steps"], "call");
+    let say = step(&call["children"][0]["steps"], "call/say");
+    for (span, latest) in [(call, 3), (say, 1)] {
+        assert_eq!(
+            (&span["attempt"], &span["status"]),
+            (&json!(latest), &json!("complete"))
+        );
+        let attempts = span["attempts"].as_array().unwrap();
+        assert_eq!(attempts.len(), 2, "{span:#}");
+        let mut before = 0;
+        for attempt in attempts {
+            assert_eq!(attempt["status"], "failed", "{span:#}");
+            assert!(attempt["error"].is_string(), "{span:#}");
+            let (from, until) = (attempt["from_ms"].as_u64(), attempt["until_ms"].as_u64());
+            assert!(before <= from.unwrap() && from <= until, "{span:#}");
+            before = until.unwrap();
+        }
+        let (from, until) = (
+            span["from_ms"].as_u64().unwrap(),
+            span["until_ms"].as_u64().unwrap(),
+        );
+        assert!(before <= from, "{span:#}");
+        // Each of them is rounded down.
+        let took = span["metrics"]["duration_ms"].as_u64().unwrap();
+        assert!(took.abs_diff(until - from) <= 1, "{span:#}");
+    }
+    let calls = |of: &Value| of["calls"].as_array().map_or(0, Vec::len);
+    let each: Vec<usize> = say["attempts"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(calls)
+        .collect();
+    assert_eq!((each, calls(say)), (vec![1, 1], 1), "{say:#}");
+    let page = api
+        .get(&format!("/inspector/runs/{run}?step=call/say"))
+        .await;
+    super::pages::is_harmless(&page);
+    let text = page.text();
+    for attempt in say["attempts"].as_array().unwrap() {
+        let frame = &attempt["frame"];
+        let lane = format!("runs/{run}/frames?frame={frame}#f{frame}\">attempt 1</a>");
+        assert!(text.contains(&lane), "{lane}: {text}");
+    }
+    assert_eq!(text.matches("<tr class=\"attempt\">").count(), 4, "{text}");
+    assert_eq!(text.matches("Calls of attempt 1").count(), 2, "{text}");
+}
+
 /// The spans of calls in a step, its items and its children.
 fn spans<'a>(steps: &'a [StepSpan], found: &mut Vec<(&'a StepSpan, CallSpanKind)>) {
     for step in steps {
         found.extend(step.calls.iter().map(|call| (step, call.kind)));
-        for call in &step.calls {
+        let earlier = || step.attempts.iter().flat_map(|attempt| &attempt.calls);
+        found.extend(earlier().map(|call| (step, call.kind)));
+        for call in step.calls.iter().chain(earlier()) {
             let until = call.until_ms.unwrap_or(u64::MAX);
             assert!(call.from_ms <= until, "{call:?}");
             let open = call.status == CallSpanStatus::Open;

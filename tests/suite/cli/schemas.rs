@@ -40,7 +40,7 @@ model_policy: {cache: true, cost_budget_usd: 1.5, unpriced: allow, timeout_s: 60
 pipeline:
   - id: ask
     description: d
-    summary: "{{ params.a }}"
+    summary: "{{ params.list }}"
     agent: agents/a.agent.yaml
     condition: params.list
     confidence_threshold: 0.5
