@@ -76,7 +76,7 @@ use super::ids::RunPath;
 use ktsu_codes::ErrorCode;
 use ktsu_history::evals::EVAL;
 use ktsu_history::find::{self, RunMatch};
-use ktsu_history::recent_runs::RecentRuns;
+use ktsu_history::run_cache::RunCache;
 use ktsu_orchestrator::{LedgerRole, Orchestrator};
 use ktsu_server::ProblemDetails;
 use ktsu_server::document;
@@ -110,7 +110,7 @@ pub fn router_for(orchestrator: Orchestrator, access: Access) -> Router {
         .layer(Extension(access.models.clone()))
         .layer(Extension(access.kit_checks.clone()))
         .layer(Extension(summaries::OpenQuestions::default()))
-        .layer(Extension(RecentRuns::default()))
+        .layer(Extension(RunCache::default()))
         .layer(from_fn(move |request, next| {
             access::authorize(access.clone(), request, next)
         }))

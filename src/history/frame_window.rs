@@ -13,7 +13,7 @@ use ktsu_projections::lineage::LineageNode;
 
 use super::frame_page::is_within;
 use super::frames_ahead::each_frame;
-use super::recent_runs::RecentRuns;
+use super::run_cache::RunCache;
 use super::trace::{FRAME_WORK, TraceFilter, mark_missing_causes};
 use super::work_meter::{TooMuchWork, WorkMeter};
 use ktsu_run_index::check_end;
@@ -147,9 +147,9 @@ pub fn window(
     stream: &StreamId,
     scope: &str,
     wanted: &FrameWanted,
-    (recent, meter): (&RecentRuns, &mut WorkMeter),
+    (cache, meter): (&RunCache, &mut WorkMeter),
 ) -> Result<Option<FrameWindow>, FrameWindowError> {
-    let (lineage, damage) = recent_lineage(reader, stream, recent, meter)?;
+    let (lineage, damage) = cached_lineage(reader, stream, cache, meter)?;
     let mut window = match (choose(&lineage, scope, wanted), &damage) {
         (Some(window), _) => window,
         (None, None) => return Ok(None),
@@ -174,14 +174,14 @@ pub fn first_rows(lineage: &Lineage, most: usize) -> Vec<ShownFrame> {
 }
 
 /// What all frames say, as far as they can be read, from the page before if nothing was appended since.
-fn recent_lineage(
+fn cached_lineage(
     reader: &dyn Reader,
     stream: &StreamId,
-    recent: &RecentRuns,
+    cache: &RunCache,
     meter: &mut WorkMeter,
 ) -> Result<(Arc<Lineage>, Option<StoreError>), FrameWindowError> {
     let mut damaged = None;
-    let sound = recent.lineage(reader, stream, || {
+    let sound = cache.lineage(reader, stream, || {
         Ok::<_, FrameWindowError>(match lineage(reader, stream, meter)? {
             (lineage, None) => Some(lineage),
             (lineage, Some(damage)) => {

@@ -110,7 +110,7 @@ mod tests {
     use ktsu_ledger::{CanonicalJson, Hash};
 
     use super::*;
-    use crate::recent_runs::tests::{run_of, stream};
+    use crate::run_cache::tests::{run_of, stream};
 
     /// A store of which no page can be read that has this frame.
     struct Broken(MemoryStore, u64);

@@ -34,7 +34,7 @@ use super::query::{NoParameters, Query, QueryParameters, RawQuery};
 use super::{RunTarget, no_such_run};
 use crate::access::Caller;
 use crate::problems::run_error;
-use crate::recent::Recent;
+use crate::run_cache::SharedRunCache;
 use ktsu_codes::ErrorCode;
 use ktsu_history::RunReadError;
 use ktsu_history::approvals::{self, PendingCursor};
@@ -148,7 +148,7 @@ pub(super) async fn run(
     State(orchestrator): State<Orchestrator>,
     caller: Caller,
     run: RunTarget,
-    Recent(recent): Recent,
+    SharedRunCache(cache): SharedRunCache,
     Query(RunPageQuery(view)): Query<RunPageQuery>,
 ) -> Result<Response, ProblemDetails> {
     let by = signed_in(&orchestrator, &caller);
@@ -158,7 +158,7 @@ pub(super) async fn run(
     let read = orchestrator
         .readers()
         .with_kind(ReadKind::Run, move |reader| {
-            let read = recent.folded(reader, &run.stream)?;
+            let read = cache.folded(reader, &run.stream)?;
             Ok::<_, RunReadError>(read.and_then(|folded| {
                 let (fold, frames) = (&folded.fold, &folded.frames);
                 let items = if view.all_items { ALL_ITEMS } else { FEW_ITEMS };

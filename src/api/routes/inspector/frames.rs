@@ -9,8 +9,8 @@ use axum::response::Response;
 use ktsu_history::fork_estimate::estimate_by_agent;
 use ktsu_history::frame_window::{self, FrameWanted, FrameWindowError};
 use ktsu_history::payload_search::{self, SearchPage};
-use ktsu_history::recent_runs::RecentRuns;
 use ktsu_history::recorded_prompts::recorded_prompts;
+use ktsu_history::run_cache::RunCache;
 use ktsu_history::work_meter::WorkMeter;
 use ktsu_history::world_moment::loads_worlds;
 use ktsu_inspector::{
@@ -27,7 +27,7 @@ use super::super::trace::too_much_work;
 use super::super::{RunTarget, no_such_run, policy};
 use super::{answer, name_of, permissions, signed_in};
 use crate::access::{Caller, TraceWork, forbidden};
-use crate::recent::Recent;
+use crate::run_cache::SharedRunCache;
 
 /// The most places at which words occur on a page.
 const MAX_PLACES: usize = 100;
@@ -107,7 +107,7 @@ pub(in crate::routes) async fn frames(
     caller: Caller,
     TraceWork(most): TraceWork,
     run: RunTarget,
-    (Recent(recent), draft): (Recent, Option<Extension<Arc<ForkDraft>>>),
+    (SharedRunCache(cache), draft): (SharedRunCache, Option<Extension<Arc<ForkDraft>>>),
     Query(asked): Query<FramesPageQuery>,
 ) -> Result<Response, ProblemDetails> {
     let may = permissions(&orchestrator, &caller);
@@ -115,7 +115,7 @@ pub(in crate::routes) async fn frames(
     let read = orchestrator
         .readers()
         .with_kind(ReadKind::Search, move |reader| {
-            read_page(reader, &run, asked, (&caller, by, may), (&recent, most))
+            read_page(reader, &run, asked, (&caller, by, may), (&cache, most))
         });
     let page = read.await?;
     let Some(Extension(draft)) = draft else {
@@ -136,7 +136,7 @@ fn read_page(
     run: &RunTarget,
     asked: FramesPageQuery,
     (caller, by, may): (&Caller, SignedIn, Permissions),
-    (recent, most): (&RecentRuns, u64),
+    (cache, most): (&RunCache, u64),
 ) -> Result<FramesPage, ProblemDetails> {
     let FramesPageQuery {
         wanted,
@@ -149,7 +149,7 @@ fn read_page(
         &run.stream,
         &run.scope,
         &wanted,
-        (recent, &mut meter),
+        (cache, &mut meter),
     );
     let window = read.map_err(|error| match error {
         FrameWindowError::Store(error) => error.into(),

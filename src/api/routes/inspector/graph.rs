@@ -15,7 +15,7 @@ use super::shown::{closed, shown_step};
 use super::{FEW_ITEMS, answer, signed_in};
 use crate::access::Caller;
 use crate::problems::run_error;
-use crate::recent::Recent;
+use crate::run_cache::SharedRunCache;
 use ktsu_history::RunReadError;
 
 /// The view of a graph.
@@ -51,7 +51,7 @@ pub(in crate::routes) async fn graph(
     State(orchestrator): State<Orchestrator>,
     caller: Caller,
     run: RunTarget,
-    Recent(recent): Recent,
+    SharedRunCache(cache): SharedRunCache,
     Query(GraphPageQuery(view)): Query<GraphPageQuery>,
 ) -> Result<Response, ProblemDetails> {
     let by = signed_in(&orchestrator, &caller);
@@ -59,7 +59,7 @@ pub(in crate::routes) async fn graph(
     let read = orchestrator
         .readers()
         .with_kind(ReadKind::Run, move |reader| {
-            let read = recent.folded(reader, &run.stream)?;
+            let read = cache.folded(reader, &run.stream)?;
             Ok::<_, RunReadError>(read.and_then(|folded| {
                 let selected = view.selected.as_deref();
                 let shown = GraphPage {

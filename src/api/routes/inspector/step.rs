@@ -18,7 +18,7 @@ use super::shown::{answer, closed, shown_step};
 use super::{ALL_ITEMS, signed_in};
 use crate::access::Caller;
 use crate::problems::run_error;
-use crate::recent::Recent;
+use crate::run_cache::SharedRunCache;
 
 /// The view of a step.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ impl QueryParameters for StepPageQuery {
 pub(in crate::routes) async fn step(
     State(orchestrator): State<Orchestrator>,
     caller: Caller,
-    Recent(recent): Recent,
+    SharedRunCache(cache): SharedRunCache,
     PathNames((run, step)): PathNames<(String, String)>,
     Query(asked): Query<StepPageQuery>,
 ) -> Result<Response, ProblemDetails> {
@@ -58,7 +58,7 @@ pub(in crate::routes) async fn step(
     let read = orchestrator
         .readers()
         .with_kind(ReadKind::Run, move |reader| {
-            let read = recent.folded(reader, &run.stream)?;
+            let read = cache.folded(reader, &run.stream)?;
             Ok::<_, RunReadError>(read.map(|folded| {
                 let content = shown_step(&folded.fold, &folded.frames, &path, closed)?;
                 Some(StepPage {

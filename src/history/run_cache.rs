@@ -58,18 +58,18 @@ impl FoldedFrames {
 
 /// What was made of one large run each; clones share it. A run that has grown since is read again.
 #[derive(Debug, Clone, Default)]
-pub struct RecentRuns(Arc<Mutex<RecentSlots>>);
+pub struct RunCache(Arc<Mutex<CacheSlots>>);
 
 #[derive(Debug, Default)]
-struct RecentSlots {
-    folded: Option<KeptRun<FoldedFrames>>,
-    lineage: Option<KeptRun<Lineage>>,
+struct CacheSlots {
+    folded: Option<CachedRun<FoldedFrames>>,
+    lineage: Option<CachedRun<Lineage>>,
     is_watched: bool,
 }
 
 /// What was made of a run when it ended with this frame.
 #[derive(Debug)]
-struct KeptRun<T> {
+struct CachedRun<T> {
     stream: StreamId,
     tail: Tail,
     /// True if a page used it since it was last looked whether one did.
@@ -77,7 +77,7 @@ struct KeptRun<T> {
     made: Arc<T>,
 }
 
-impl RecentRuns {
+impl RunCache {
     /// A run and its frames, folded; none if there is no such run.
     ///
     /// # Errors
@@ -105,7 +105,7 @@ impl RecentRuns {
         &self,
         reader: &dyn Reader,
         stream: &StreamId,
-        slot: fn(&mut RecentSlots) -> &mut Option<KeptRun<T>>,
+        slot: fn(&mut CacheSlots) -> &mut Option<CachedRun<T>>,
         read: impl FnOnce() -> Result<Option<T>, E>,
     ) -> Result<Option<Arc<T>>, E> {
         // If frames are appended after this, the next page finds another tail.
@@ -122,7 +122,7 @@ impl RecentRuns {
         }
         let made = read()?.map(Arc::new);
         if let Some(made) = &made {
-            *slot(&mut self.0.lock()) = Some(KeptRun {
+            *slot(&mut self.0.lock()) = Some(CachedRun {
                 stream: stream.clone(),
                 tail,
                 is_used: true,
@@ -132,7 +132,7 @@ impl RecentRuns {
         Ok(made)
     }
 
-    /// Returns `true` if the caller has to call [`RecentRuns::let_go_unused`] from time to time, until that
+    /// Returns `true` if the caller has to call [`RunCache::let_go_unused`] from time to time, until that
     /// finds nothing; `false` if another one does.
     pub fn begin_watch(&self) -> bool {
         let slots = &mut self.0.lock();
@@ -153,7 +153,7 @@ impl RecentRuns {
     }
 }
 
-impl<T> KeptRun<T> {
+impl<T> CachedRun<T> {
     fn take_use(&mut self) -> bool {
         std::mem::take(&mut self.is_used)
     }
@@ -210,8 +210,8 @@ pub(crate) mod tests {
     }
 
     /// A page of a stream, which counts how often it is read.
-    fn page(recent: &RecentRuns, store: &MemoryStore, name: &str, reads: &Cell<u32>) {
-        let read = recent.lineage(store, &stream(name), || {
+    fn page(cache: &RunCache, store: &MemoryStore, name: &str, reads: &Cell<u32>) {
+        let read = cache.lineage(store, &stream(name), || {
             reads.set(reads.get() + 1);
             let exists = store.tail(&stream(name))?.is_some();
             Ok::<_, StoreError>(exists.then(Lineage::default))
@@ -224,11 +224,11 @@ pub(crate) mod tests {
 
     #[test]
     fn a_large_run_is_read_again_only_once_it_has_grown() {
-        let (recent, reads) = (RecentRuns::default(), Cell::new(0));
+        let (cache, reads) = (RunCache::default(), Cell::new(0));
         let mut store = run_of(MIN_FRAMES + 1);
         let read_by = |store: &MemoryStore, name: &str| {
             let before = reads.get();
-            page(&recent, store, name, &reads);
+            page(&cache, store, name, &reads);
             reads.get() - before
         };
         assert_eq!(read_by(&store, "a"), 1);
@@ -248,17 +248,17 @@ pub(crate) mod tests {
 
     #[test]
     fn what_no_page_uses_is_let_go() {
-        let (recent, reads) = (RecentRuns::default(), Cell::new(0));
+        let (cache, reads) = (RunCache::default(), Cell::new(0));
         let store = run_of(MIN_FRAMES + 1);
-        assert!(recent.begin_watch());
-        assert!(!recent.begin_watch(), "one watches");
-        page(&recent, &store, "a", &reads);
-        assert!(recent.let_go_unused());
-        page(&recent, &store, "a", &reads);
-        assert!(recent.let_go_unused(), "it was used");
-        assert!(!recent.let_go_unused(), "it was not");
-        page(&recent, &store, "a", &reads);
+        assert!(cache.begin_watch());
+        assert!(!cache.begin_watch(), "one watches");
+        page(&cache, &store, "a", &reads);
+        assert!(cache.let_go_unused());
+        page(&cache, &store, "a", &reads);
+        assert!(cache.let_go_unused(), "it was used");
+        assert!(!cache.let_go_unused(), "it was not");
+        page(&cache, &store, "a", &reads);
         assert_eq!(reads.get(), 2);
-        assert!(recent.begin_watch(), "the watch had ended");
+        assert!(cache.begin_watch(), "the watch had ended");
     }
 }

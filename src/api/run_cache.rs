@@ -1,4 +1,4 @@
-//! Large runs that were looked at last, for the pages that come next.
+//! What was made of large runs, for the pages that come next.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use axum::RequestPartsExt as _;
 use axum::extract::{Extension, FromRequestParts};
 use axum::http::request::Parts;
 use ktsu_codes::ErrorCode;
-use ktsu_history::recent_runs::RecentRuns;
+use ktsu_history::run_cache::RunCache;
 use ktsu_server::ProblemDetails;
 
 /// How long what no page uses is kept, at least; twice that at the most.
@@ -14,13 +14,13 @@ const KEPT: Duration = Duration::from_secs(60);
 
 /// What was made of large runs for earlier pages; an axum extractor. It is let go once no page has used it for a
 /// minute or two.
-pub(crate) struct Recent(pub(crate) RecentRuns);
+pub(crate) struct SharedRunCache(pub(crate) RunCache);
 
-impl<S: Send + Sync> FromRequestParts<S> for Recent {
+impl<S: Send + Sync> FromRequestParts<S> for SharedRunCache {
     type Rejection = ProblemDetails;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
-        let found = parts.extract::<Extension<RecentRuns>>().await;
+        let found = parts.extract::<Extension<RunCache>>().await;
         let Extension(runs) = found.map_err(|_| ErrorCode::Internal)?;
         if runs.begin_watch() {
             tokio::spawn(watch(runs.clone()));
@@ -29,7 +29,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Recent {
     }
 }
 
-async fn watch(runs: RecentRuns) {
+async fn watch(runs: RunCache) {
     loop {
         tokio::time::sleep(KEPT).await;
         if !runs.let_go_unused() {
