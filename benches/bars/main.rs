@@ -19,6 +19,7 @@ mod cancel;
 mod disk;
 mod engine;
 mod fold;
+mod followers;
 mod http;
 mod looking;
 mod machines;
@@ -56,7 +57,7 @@ impl Effort {
 type Part = fn(Effort, &mut Table);
 
 /// In the order they are measured: the quiet ones before those that fill the disk's queue.
-const PARTS: [(&str, Part); 37] = [
+const PARTS: [(&str, Part); 38] = [
     ("binary", binary::measure),
     ("validate", validate::measure),
     ("bombs", bombs::measure),
@@ -71,6 +72,7 @@ const PARTS: [(&str, Part); 37] = [
     ("one-run", steps::one_run),
     ("webhook", webhook::measure),
     ("subscribers", subscribers::measure),
+    ("followers", followers::measure),
     ("cancel", cancel::measure),
     ("agent-step", agents::one_step),
     ("agent-items", agents::fan_out),
