@@ -14,7 +14,7 @@ use super::{RunReadError, envelope_and_frames};
 /// A run with fewer frames is read again for each page.
 const MIN_FRAMES: u64 = 5_000;
 /// A run with more frames is too large to be kept.
-const MAX_FRAMES: u64 = 250_000;
+const MAX_FRAMES: u64 = 150_000;
 
 /// A recorded run, folded.
 #[derive(Debug)]
