@@ -14,7 +14,7 @@ use maud::{Markup, html};
 use crate::frame::{
     PagePlace, RunTab, Section, SignedIn, anchor, frame_link, page, query, run_tabs, segment,
 };
-use crate::text::{Verbatim, beginning};
+use crate::text::{TypedText, Verbatim, beginning};
 use crate::units::{counted, exact_moment};
 use crate::world_drawing::{MAX_OBJECTS, MAX_RELATIONS, WorldDrawing};
 use crate::world_svg::{WorldSketch, world_svg};
@@ -219,7 +219,7 @@ fn slider(shown: &WorldPage) -> Markup {
     html! {
         form method="get" action="world" class="filter moment" {
             @for (name, value) in kept {
-                @if !value.is_empty() { input type="hidden" name=(name) value=(Verbatim(value)); }
+                @if !value.is_empty() { input type="hidden" name=(name) value=(TypedText(value)); }
             }
             label { "After frame " input type="number" name="at" min="0" max=(last) required value=(at); }
             span class="dim" { "of " (last) }
@@ -308,7 +308,7 @@ fn filter(shown: &WorldPage) -> Markup {
     html! {
         form method="get" action="world" class="filter above" role="search" {
             input type="hidden" name="at" value=(shown.moment.pages.at());
-            @if !view.object.is_empty() { input type="hidden" name="object" value=(Verbatim(&view.object)); }
+            @if !view.object.is_empty() { input type="hidden" name="object" value=(TypedText(&view.object)); }
             label {
                 "Type "
                 select name="type" {
@@ -317,7 +317,7 @@ fn filter(shown: &WorldPage) -> Markup {
                     @for one in types { option value=(Verbatim(one)) selected[one == view.kind] { (Verbatim(one)) } }
                 }
             }
-            label { "Text " input type="text" name="text" value=(Verbatim(&view.text)); }
+            label { "Text " input type="text" name="text" value=(TypedText(&view.text)); }
             button type="submit" { "Show" }
             @if !view.kind.is_empty() || !view.text.is_empty() {
                 a href=(link(shown, &WorldPageView { kind: String::new(), text: String::new(), from: 0, ..view.clone() })) { "Show all" }

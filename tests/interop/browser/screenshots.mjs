@@ -26,6 +26,8 @@ try {
         const person = await stage.browser.visitor(state.url, { viewport, colorScheme })
         await show(person, state)
         const name = `${String(place + 1).padStart(2, '0')}-${state.name.replaceAll(/\W+/g, '-')}-${width}-${colorScheme}.png`
+        // What was opened is below: a page is seen from its beginning.
+        await person.page.evaluate(() => window.scrollTo(0, 0))
         await person.page.screenshot({ path: join(out, name) })
         await person.context.close()
         console.log(name)

@@ -1,10 +1,11 @@
 // Engines: `ktsu start` on a ledger of its own.
 
-import { spawn } from 'node:child_process'
+import { execFile, spawn } from 'node:child_process'
 import { createWriteStream } from 'node:fs'
 import { mkdtemp } from 'node:fs/promises'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
+import { promisify } from 'node:util'
 
 /** How long anything is waited for: only a broken test waits so long. */
 export const PATIENCE_MS = 30_000
@@ -21,10 +22,14 @@ export class Engines {
         process.once('exit', () => this.#kill())
     }
 
-    /** An engine with a kit; `token` is shown with every request of `Engine`. */
-    async start({ kit, env, variables = {}, token }) {
+    /** An engine with a kit, after the runs of an eval `spec`; `token` is shown with every request of `Engine`. */
+    async start({ kit, env, variables = {}, token, spec }) {
         const folder = await mkdtemp(join(this.folder, 'engine-'))
         const environment = { PATH: process.env.PATH, HOME: folder, KTSU_DRAIN: '1s', ...variables }
+        if (spec) {
+            const given = ['eval', 'run', spec, '--env', env, '--ledger', join(folder, 'ledger.db')]
+            await promisify(execFile)(this.ktsu, given, { cwd: folder, env: environment })
+        }
         const serve = (port) => this.#serve(['--kit', kit, '--env', env, '--port', port], folder, environment)
         const served = await serve('0')
         return new Engine(served, token, serve)

@@ -17,8 +17,10 @@ export async function everyState(stage) {
     const [engine, empty, people] = await Promise.all([asLocal(stage), asLocal(stage), asPeople(stage)])
     const say = (count, mode) => Array.from({ length: count }, (_, n) => ({ mode, text: `text ${n}` }))
     const items = [...say(24, 'says'), ...say(2, 'skips'), ...say(2, 'breaks'), ...say(1, 'flags')]
-    const [complete, failed, calls, reviewed, suspended, paused, cancelled, ofPeople] = await Promise.all([
+    const things = Array.from({ length: 12 }, (_, n) => ({ name: `thing ${n}`, near: `a thing of another shelf, ${n % 3}` }))
+    const [complete, shelf, failed, calls, reviewed, suspended, paused, cancelled, ofPeople] = await Promise.all([
         engine.run('texts', { items }),
+        engine.run('shelf', { goal: 'a shelf', things }),
         engine.run('fails', { text: 'a text that is no kind' }),
         engine.waiting('calls', { items: ['one', 'two'] }, 2),
         engine.waiting('reviewed', { text: 'is this right?' }),
@@ -35,10 +37,12 @@ export async function everyState(stage) {
     await engine.post('/checks', { run: complete.run_id, spec: SPEC, file: 'texts.eval.yaml' })
     const frames = await engine.frames(complete.run_id)
     const request = frames.find((frame) => frame.type === 'llm.request').seq
+    const patch = (await engine.frames(shelf.run_id)).findLast((frame) => frame.type === 'object.patched')
     await until('the cancelled run', () => engine.get(`/runs/${cancelled}`), (it) => it.run.status === 'cancelled')
 
     const at = (name, path, status = 200) => ({ name, url: `${engine.pages}/${path}`, status })
     const run = `runs/${complete.run_id}`
+    const world = `runs/${shelf.run_id}/world`
     const known = [
         at('runs', 'runs'),
         at('runs of a filter that has none', 'runs?workflow=absent'),
@@ -63,6 +67,9 @@ export async function everyState(stage) {
         at('frames of a filter that has none', `${run}/frames?step=absent`),
         at('a frame', `${run}/frames?step=each.0&frame=${request}`),
         at('a frame that is absent', `${run}/frames?type=run.&frame=99999`),
+        at('a world', world),
+        at('an object of a world, as a frame left it', `${world}?object=${patch.data.id}&at=${patch.seq}`),
+        at('a part of a world that has none', `${world}?type=absent&object=absent&at=0`),
         at('why, not asked yet', `${run}/why`),
         at('where a value came from', `${run}/why?of=output`),
         at('why a step did not run', `runs/${failed.run_id}/why?not=child`),
@@ -102,14 +109,15 @@ function kindOf(url) {
     return [first, id && ':id', page, ...rest.map(() => ':part')].filter(Boolean).join('/')
 }
 
-/** Pages of the example kits, as their readers see them. */
+/** Pages of the example kits, as their readers see them: some of them are in the documentation. */
 export async function kitStates({ engines, repository }) {
     const hooks = await receiver()
     const kit = (name) => join(repository, 'kits', name)
     const env = join(repository, 'environments/local.env.yaml')
     const variables = { RECEIVER_URL: hooks.url }
-    const [triage, incidents] = await Promise.all([
+    const [triage, judged, incidents] = await Promise.all([
         engines.start({ kit: kit('triage'), env, variables }),
+        engines.start({ kit: kit('triage'), env, variables, spec: join(kit('triage'), 'evals/plans.eval.yaml') }),
         engines.start({ kit: kit('incidents'), env, variables }),
     ])
     const example = async (name) => JSON.parse(await readFile(join(kit('triage'), 'examples', `${name}.json`), 'utf8'))
@@ -118,13 +126,20 @@ export async function kitStates({ engines, repository }) {
         example('ticket').then((params) => triage.run('ticket', params)),
     ])
     const alerts = JSON.parse(await readFile(join(kit('incidents'), 'examples/default.json'), 'utf8'))
-    await incidents.waiting('incidents', alerts)
+    const watch = await incidents.waiting('incidents', alerts)
     hooks.close()
+    const { objects } = await incidents.get(`/runs/${watch}/world`)
+    const finding = objects.findLast((object) => object.type === 'Finding')
+    const { evals } = await judged.get('/evals')
     const wide = { width: 1200, colorScheme: 'light' }
+    const wider = { width: 1440, colorScheme: 'light' }
     return [
         { name: 'triage', url: `${triage.pages}/runs/${night.run_id}?step=classify.8`, status: 200, look: wide },
         { name: 'ticket', url: `${triage.pages}/runs/${ticket.run_id}/why?not=page`, status: 200, look: wide },
         { name: 'incidents', url: `${incidents.pages}/inbox`, status: 200, look: { ...wide, colorScheme: 'dark' } },
+        { name: 'world', url: `${incidents.pages}/runs/${watch}/world?object=${finding.id}&at=${finding.created}`, status: 200, look: wider },
+        { name: 'eval', url: `${judged.pages}/evals/${evals[0].eval_id}?scenario=0`, status: 200, look: wider },
+        { name: 'kit', url: `${triage.pages}/kit/triage?step=classify`, status: 200, look: wider },
     ]
 }
 

@@ -1,7 +1,8 @@
 // Pages for everyone: axe, the keyboard, narrow screens, and the size of what one presses.
 
 import assert from 'node:assert/strict'
-import { walk } from '../harness/actors.mjs'
+import { Keyboard, walk } from '../harness/actors.mjs'
+import { asLocal } from '../harness/people.mjs'
 import { everyState, show } from '../harness/states.mjs'
 import { site } from '../harness/servers.mjs'
 
@@ -9,6 +10,7 @@ export const stories = [
     ['axe finds nothing serious on any page, in either theme, wide and narrow', axeOnEveryPage],
     ['no page scrolls sideways at 390 px, and what one presses has 24 px', narrowPages],
     ['Tab reaches everything on a page, where focus can be seen', keyboardOnPages, true],
+    ['the slider of a world leads from frame to frame by keys alone', slider],
     ['these checks find faults in a page that has them', faulty],
 ]
 
@@ -104,6 +106,23 @@ async function keyboardOnPages(stage) {
         await person.leave()
     }
     return `${count} links, buttons and fields on ${all.length} pages`
+}
+
+async function slider(stage) {
+    const engine = await asLocal(stage)
+    const { run_id: run } = await engine.run('shelf', { goal: 'a shelf', things: [{ name: 'a thing' }] })
+    const person = await stage.browser.visitor(engine.url)
+    const { page } = person
+    await person.open(`${engine.pages}/runs/${run}/world`)
+    const slider = page.getByRole('slider', { name: 'Frame' })
+    const last = Number(await slider.inputValue())
+    for (const seq of [last - 1, last - 2]) {
+        await new Keyboard(page).reach(slider)
+        await page.keyboard.press('ArrowLeft')
+        await page.waitForURL((url) => url.searchParams.get('at') === String(seq))
+        assert.equal(await slider.inputValue(), String(seq))
+    }
+    await person.leave()
 }
 
 async function faulty(stage) {

@@ -8,6 +8,7 @@ import { isVerbatim } from '../harness/verbatim.mjs'
 
 export const stories = [
     ['hostile texts in prompts, replies, errors and reasons are shown as they are recorded', ofAgents],
+    ['hostile texts in names, fields and ids of a world are shown as they are recorded', inWorlds],
     ['hostile texts that people are asked about, or give as reasons, are shown as they are recorded', ofPeople, true],
     ['hostile texts in addresses are text', inAddresses, true],
     ['a page that takes texts for markup is found', canaries],
@@ -80,6 +81,69 @@ function ofItem(item) {
     return expected
 }
 
+async function inWorlds(stage) {
+    const engine = await asLocal(stage)
+    const all = texts(count(stage)).filter((_, n) => stage.isWhole || n % 2 === 0)
+    const batches = []
+    for (let from = 0; from < all.length; from += 40) batches.push(all.slice(from, from + 40))
+    batches.push(HUGE.slice(0, 1))
+    let pages = 0
+    for (const batch of batches) {
+        const things = batch.map((name) => ({ name, near: idLike(name) }))
+        const { run_id: run } = await engine.run('shelf', { goal: batch[0].slice(0, 4096), things })
+        const patches = (await engine.frames(run)).filter(({ type }) => type === 'object.patched')
+        // Of every second thing that others are near, there is an object with that id.
+        const posted = things.filter((_, n) => n % 2 === 0)
+        const events = posted.map(({ name, near: id }) => ({ type: 'object.created', data: { id, type: 'Thing', data: { name } } }))
+        await engine.post(`/runs/${run}/events`, events)
+        const world = `${engine.pages}/runs/${run}/world`
+        const visits = [[world, things.flatMap(ofThing)], [`${world}?at=${patches.at(-1).seq}`, things.map(({ near }) => ['end', shown(near)])]]
+        const some = patches.map((patch, n) => [patch, batch[n]]).filter((_, n) => stage.isWhole || n % 20 === 1)
+        visits.push(...some.map(([{ seq, data }, name]) => [`${world}?object=${data.id}&at=${seq}`, ofPatch(name)]))
+        visits.push(...posted.filter((_, n) => stage.isWhole || n % 10 === 0).map(({ name, near }) =>
+            [`${world}?object=${encodeURIComponent(near)}`, [['id', shown(near)], ['name', shownStart(name, 2000)]], isKeptByForms(near)]))
+        pages += visits.length
+        await inTabs(stage, engine, visits, async (visitor, [url, expected, isSlid]) => {
+            assert.equal(await visitor.open(url), 200, url)
+            await isVerbatim(visitor, expected)
+            if (!isSlid) return
+            // What is selected remains: its id goes through a form.
+            const before = new URL(visitor.page.url()).searchParams.get('object')
+            await visitor.page.getByRole('button', { name: 'Show' }).first().click()
+            await visitor.page.waitForURL((to) => to.searchParams.has('at'))
+            assert.equal(new URL(visitor.page.url()).searchParams.get('object'), before)
+            await isVerbatim(visitor, expected)
+        })
+    }
+    return `${all.length} texts on ${pages} pages`
+}
+
+/** The beginning of a text that can be an id. */
+const idLike = (text) => [...text].slice(0, 256).join('') || 'an id'
+
+/** Whether a form sends a text as it is: lines end with CRLF there, and HTML has no NUL. */
+const isKeptByForms = (text) => !/[\0\r\n]/.test(text)
+
+/** The first characters of a text, as pages show them beside how much is left out. */
+function shownStart(text, most) {
+    const start = [...text].slice(0, most).join('')
+    return shown(start.length < text.length ? start.replace(/^ | $/g, '') : start)
+}
+
+/** What the tables of a world show of a thing. */
+function ofThing({ name, near }, n) {
+    const end = n % 2 === 0 ? [] : [['end', shown(near)]]
+    return [['relation', shownStart(JSON.stringify({ why: name }), 140)], ...end]
+}
+
+/** What is beside a world of a thing of which a frame has changed the note. */
+function ofPatch(name) {
+    const after = JSON.stringify(name)
+    // The beginning of a longer one is within a text that says how much is left out.
+    const edit = [...after].length > 120 ? [] : [['after', shown(after)]]
+    return [['name', shownStart(name, 2000)], ...edit]
+}
+
 async function ofPeople(stage) {
     const engine = await asLocal(stage)
     const all = texts(count(stage))
@@ -148,7 +212,7 @@ async function inAddresses(stage) {
         return [
             `${at}?workflow=${given}&status=${given}`, `${at}/${run}?step=${given}`, `${at}/${given}`,
             `${at}/${run}/frames?type=${given}&step=${given}&actor=${given}`, `${at}/${run}/why?of=${given}`,
-            `${at}/${run}/why?not=${given}`, `${at}?cursor=${given}`, `${engine.pages}/inbox?${given}=${given}`,
+            `${at}/${run}/why?not=${given}`, `${at}/${run}/world?type=${given}&text=${given}&object=${given}`, `${at}?cursor=${given}`, `${engine.pages}/inbox?${given}=${given}`,
             `${people.pages}/sign-in?to=${given}`, `${people.pages}/runs?workflow=${given}`,
         ]
     })
