@@ -15,7 +15,7 @@ pub(crate) fn branches(place: PagePlace, run_id: &str, family: &RunFamily) -> Ma
         @if !family.members.is_empty() {
             h3 { "Branches" }
             ul class="tree" { @for member in &family.members { (row(place, run_id, member)) } }
-            @if family.left_out > 0 { p class="dim" { "and " (counted(family.left_out as u64, "branch")) } }
+            @if family.left_out > 0 { p class="dim" { "and " (family.left_out) " more" } }
             @if family.is_partial { p class="dim" { "Only the newest branches of the ledger were looked at." } }
         }
         form method="get" action=(place.link("diff")) class="filter compare" {

@@ -9,7 +9,7 @@ use crate::fork_form::{ForkOffer, fork_form};
 use crate::frame::{PagePlace, RunTab, Section, SignedIn, page, root_of, run_tabs, segment};
 use crate::frame_search::{FoundFrames, search_form, search_results};
 use crate::frame_table::{FrameList, causes, frame_table, frames_link, links, place_of};
-use crate::text::{Verbatim, beginning};
+use crate::text::{TypedText, Verbatim, beginning};
 use crate::units::{counted, exact_moment};
 use crate::value::value;
 
@@ -183,7 +183,7 @@ fn jump(shown: &FramesPage) -> Markup {
     html! {
         form method="get" action="frames" class="filter" {
             @for (name, value) in kept {
-                @if !value.is_empty() { input type="hidden" name=(name) value=(Verbatim(value)); }
+                @if !value.is_empty() { input type="hidden" name=(name) value=(TypedText(value)); }
             }
             label { "From number " input type="number" name="from" min="0" required value=[wanted.from]; }
             button type="submit" { "Go" }
