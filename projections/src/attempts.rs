@@ -49,6 +49,8 @@ pub struct StepAttempt {
     pub status: AttemptStatus,
     /// The code of the error with which it failed.
     pub error: Option<String>,
+    /// True from a question about a call or an outcome to the dispatch after it.
+    is_asked: bool,
 }
 
 /// The attempts of one step or item.
@@ -128,14 +130,24 @@ impl AttemptHistory {
             let number = latest.map_or(0, |attempt| attempt.number);
             self.moved(frame, *task, *status, number);
         } else if let Change::Dispatched(task, number) = change {
-            let latest = self.latest(frame, task.step, task.item);
-            if latest.is_some_and(|attempt| attempt.number != *number) {
-                self.begin(frame, *task, *number);
+            let fork = self.fork;
+            match self.task(frame, *task).open() {
+                // What a person answers does not begin it again.
+                Some(open) if open.is_asked && fork.is_none_or(|(seq, _)| seq < open.frame) => {
+                    (open.number, open.is_asked) = (*number, false);
+                }
+                Some(open) if open.number != *number => self.begin(frame, *task, *number),
+                _ => {}
             }
-        } else if let Change::Asked(task, PersonQuestion::Data(_)) = change
+        } else if let Change::Asked(task, question) = change
             && let Some(open) = self.task(frame, *task).open()
         {
-            open.status = AttemptStatus::Suspended;
+            match question {
+                PersonQuestion::Data(_) => open.status = AttemptStatus::Suspended,
+                PersonQuestion::Call(_) | PersonQuestion::Doubt(_) | PersonQuestion::Outcome(_) => {
+                    open.is_asked = true
+                }
+            }
         }
     }
 
@@ -168,6 +180,7 @@ impl AttemptHistory {
             ended: None,
             status: AttemptStatus::Running,
             error: None,
+            is_asked: false,
         });
     }
 
@@ -288,6 +301,27 @@ mod tests {
         let both = ["2: 1-3 replaced", "3: 3-4 failed no_answer"];
         assert_eq!(lines(&of(&events, "a.3")), both);
         assert_eq!(lines(&of(&events, "a")), ["2: 0- running"]);
+    }
+
+    #[test]
+    fn a_task_that_asks_people_about_a_call_continues_once_they_answer() {
+        let asked = json!({
+            "arguments": {"frame": 0, "path": ""}, "attempt": 1, "call": 0, "digest": "d",
+            "policy": {"on_reject": "recover", "quorum": 1}, "report": {"digest": "d", "n": 1}, "response": 0,
+            "server": "s", "tool": "t",
+        });
+        let events = [
+            attempt("step.started", 1),
+            attempt("worker.dispatched", 1),
+            ("approval.requested", asked),
+            attempt("worker.dispatched", 2),
+            attempt("worker.dispatched", 3),
+            attempt("step.completed", 3),
+        ];
+        assert_eq!(lines(&of(&events[..4], "a")), ["2: 0- running"]);
+        // A worker that is lost after the answer is another matter.
+        let both = ["2: 0-4 replaced", "3: 4-5 complete"];
+        assert_eq!(lines(&of(&events, "a")), both);
     }
 
     #[test]

@@ -11,8 +11,14 @@ use super::skeleton::{RunSkeleton, StepSpan};
 /// The most steps and items of a page that have one.
 const MAX_SUMMARIES: usize = 2_000;
 
-/// A few words about steps and items, by their paths.
-pub type StepSummaries = BTreeMap<String, String>;
+/// A few words about steps and items.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StepSummaries {
+    /// The words, by the path of the step or item.
+    pub words: BTreeMap<String, String>,
+    /// True if the others are left out, since they would take too long to render.
+    pub is_cut: bool,
+}
 
 /// The summaries of the steps and items of a skeleton, as the values of the run are now.
 pub fn summaries_of(state: &RunState, run: &RunSkeleton) -> StepSummaries {
@@ -21,11 +27,15 @@ pub fn summaries_of(state: &RunState, run: &RunSkeleton) -> StepSummaries {
     let placed = paths.into_iter();
     let placed = placed.filter_map(|path| Some((path, place_of(state, path)?)));
     let (paths, places): (Vec<&str>, Vec<_>) = placed.unzip();
-    let summaries = step_summaries(state, &places).into_iter();
+    let summaries = step_summaries(state, &places);
+    let is_cut = summaries.len() < paths.len();
     let found = paths.into_iter().zip(summaries);
-    found
-        .filter_map(|(path, summary)| Some((path.to_owned(), summary?)))
-        .collect()
+    StepSummaries {
+        words: found
+            .filter_map(|(path, summary)| Some((path.to_owned(), summary?)))
+            .collect(),
+        is_cut,
+    }
 }
 
 /// The paths of steps that have begun. Children are as deep as their workflows are nested, which the kit

@@ -14,7 +14,7 @@ pub(crate) fn branches(place: PagePlace, run_id: &str, family: &RunFamily) -> Ma
     html! {
         @if !family.members.is_empty() {
             h3 { "Branches" }
-            ul class="tree" { @for member in &family.members { (row(place, run_id, member)) } }
+            ul class="branches" { @for member in &family.members { (row(place, run_id, member)) } }
             @if family.left_out > 0 { p class="dim" { "and " (family.left_out) " more" } }
             @if family.is_partial { p class="dim" { "Only the newest branches of the ledger were looked at." } }
         }

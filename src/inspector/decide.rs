@@ -130,8 +130,8 @@ fn buttons(request: &PersonRequest, may_approve: bool) -> Markup {
     }
 }
 
-/// The forms that steer a run, while there is something to steer.
-pub(crate) fn run_forms(place: PagePlace, run: &RunSkeleton) -> Markup {
+/// The forms that steer a run, while there is something to steer; `is_parked`: it waits for a person to resume it.
+pub(crate) fn run_forms(place: PagePlace, run: &RunSkeleton, is_parked: bool) -> Markup {
     let id = segment(&run.run_id);
     let is_whole = !run.run_id.contains('/');
     let form = |verb: &str, class: &str, shown: &str, sure: &str| {
@@ -150,7 +150,7 @@ pub(crate) fn run_forms(place: PagePlace, run: &RunSkeleton) -> Markup {
     html! {
         @if is_whole && run.ended_at.is_none() {
             div class="actions" {
-                @match run.paused.is_some() {
+                @match is_parked || run.paused.is_some() {
                     true => (form("resume", "", "Resume", "Resume the run")),
                     false => (form("pause", "", "Pause", "Pause the run")),
                 }

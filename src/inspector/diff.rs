@@ -310,9 +310,8 @@ impl DiffDrawing<'_> {
                 None => span class="dim" { "not there" },
                 Some(step) => {
                     (badge(step.status.as_str()))
-                    @let took = step.from_ms.zip(step.until_ms).map(|(from, until)| until.saturating_sub(from));
                     @let cost = cost(step.metrics.cost_micro_usd);
-                    @if let Some(took) = took { " " span class="number" { (duration(took)) } }
+                    @if let Some(took) = step.took_ms() { " " span class="number" { (duration(took)) } }
                     @if !cost.is_empty() { " " span class="number" { (cost) } }
                     @if step.metrics.llm_calls > 0 {
                         " " span class="dim" { (counted(step.metrics.llm_calls, "call")) }

@@ -46,9 +46,8 @@ pub(crate) fn lines_of(step: &StepSpan) -> Vec<String> {
 }
 
 fn took(step: &StepSpan) -> String {
-    let times = step.until_ms.zip(step.from_ms);
-    let took = times.map(|(until, from)| until.saturating_sub(from));
     // What was skipped or stopped before it began took no time.
+    let took = step.took_ms();
     took.filter(|ms| *ms > 0 || is_plain(step))
         .map(duration)
         .unwrap_or_default()

@@ -42,6 +42,8 @@ pub struct RunPage {
     pub output: Option<String>,
     /// Its branches, and what it is one of.
     pub family: RunFamily,
+    /// True if a person has to say that it continues.
+    pub is_parked: bool,
     /// What the authors of its steps wrote about them.
     pub summaries: StepSummaries,
     /// The step that is selected.
@@ -150,7 +152,8 @@ pub(crate) fn head(place: PagePlace, shown: &RunPage) -> Markup {
                     }
                 }
             }
-            @if shown.may.operate { (run_forms(place, run)) }
+            @if shown.may.operate { (run_forms(place, run, shown.is_parked)) }
+            @if shown.is_parked && run.paused.is_none() { p class="note" { "It waits to be resumed." } }
             @if let Some(paused) = &run.paused { p class="note" { "Paused " (Verbatim(paused)) } }
             @if let Some(cancelled) = &run.cancelled { p class="note" { "Stopped " (Verbatim(cancelled)) } }
             @if let Some(error) = &shown.error { p class="note error" { (Verbatim(error)) } }
@@ -200,6 +203,9 @@ pub(crate) fn timeline(place: PagePlace, shown: &RunPage, drawing: &TimelineDraw
         }
         @if drawing.left_out > 0 {
             p class="dim" { "and " (counted(drawing.left_out as u64, "row")) " more" }
+        }
+        @if shown.summaries.is_cut {
+            p class="dim" { "Further summaries of steps are left out: they take too long to render." }
         }
         @if drawing.outside > 0 {
             p class="above dim" { (counted(drawing.outside as u64, "step")) " outside of this time" }
@@ -310,7 +316,7 @@ fn timeline_row(
             }
             td class="track" {
                 (track(drawing, row))
-                @let summary = row.path.as_ref().and_then(|path| shown.summaries.get(path));
+                @let summary = row.path.as_ref().and_then(|path| shown.summaries.words.get(path));
                 @if let (Some(summary), Some(bar)) = (summary, &row.bar) { (words_at(bar, summary)) }
             }
             td class="number" { (row.took_ms.map(duration).unwrap_or_default()) }

@@ -63,6 +63,7 @@ fn bounded(
     let records = StepRecords::new(fold, frames);
     let rows = first_rows(records.lineage(), bounds.frames);
     let mut shown = RunPage {
+        is_parked: fold.state().is_parked(),
         summaries: summaries_of(fold.state(), &run),
         by: SignedIn::unknown(),
         may: Permissions::default(),
@@ -335,9 +336,7 @@ impl StepSections<'_> {
 
 /// `230 ms, $0.0031, 3 model calls, 496 + 59 tokens`.
 fn facts(span: &StepSpan, last_ms: u64) -> String {
-    let took = span
-        .from_ms
-        .map(|from| duration(span.until_ms.unwrap_or(last_ms).saturating_sub(from)));
+    let took = span.took_until(last_ms).map(duration);
     let used = &span.metrics;
     let mut facts: Vec<String> = took.into_iter().collect();
     if used.waited_ms > 0 {

@@ -42,8 +42,7 @@ pub fn step_page(shown: &StepPage) -> String {
             (run_tabs(PLACE, &run.run_id, RunTab::Step, run.loads_worlds))
             dl class="facts" {
                 @if let Some(step) = span {
-                    @let took = step.from_ms.map(|from| step.until_ms.unwrap_or(run.last_ms).saturating_sub(from));
-                    div { dt { (took.map_or_else(|| "–".to_owned(), duration)) } dd { "time" } }
+                    div { dt { (step.took_until(run.last_ms).map_or_else(|| "–".to_owned(), duration)) } dd { "time" } }
                     @if step.metrics.llm_calls > 0 {
                         div {
                             dt { @if step.metrics.cost_micro_usd > 0 { (cost(step.metrics.cost_micro_usd)) } @else { "no cost" } }

@@ -525,8 +525,8 @@ fn calls(shown: &StepPanel<'_>, step: &StepSpan) -> Markup {
             h3 { "Calls, and questions to people" }
             (call_table(shown, &step.calls, step.earlier_calls))
         }
-        @for attempt in step.attempts.iter().filter(|attempt| !attempt.calls.is_empty()) {
-            h3 { "Calls of attempt " (attempt.number) ", from frame " (frame(shown, attempt.frame)) " on" }
+        @for (number, attempt) in step.numbered_attempts().filter(|(_, attempt)| !attempt.calls.is_empty()) {
+            h3 { "Calls of attempt " (number) ", from frame " (frame(shown, attempt.frame)) " on" }
             (call_table(shown, &attempt.calls, attempt.earlier_calls))
         }
     }

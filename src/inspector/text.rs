@@ -28,6 +28,9 @@ impl Render for TypedText<'_> {
                 '>' => page.push_str("&gt;"),
                 '"' => page.push_str("&quot;"),
                 '\'' => page.push_str("&#39;"),
+                '\n' | '\t' => page.push(c),
+                // The source of the page has nothing hidden either.
+                c if is_hidden(c) => page.push_str(&format!("&#x{:x};", u32::from(c))),
                 c => page.push(c),
             }
         }

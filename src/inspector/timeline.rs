@@ -217,9 +217,18 @@ fn ticks(scale: &TimeScale, range: TimeRange) -> Vec<TimelineTick> {
         .filter(|(x, ms)| *ms == begin_ms || has_room(*x))
         .collect();
     let nexts = marks.iter().skip(1).map(|(_, ms)| *ms).chain([end_ms]);
+    // Within a short part late in a run, times differ by less than their words have.
+    let words = marks
+        .iter()
+        .map(|(_, ms)| duration(*ms))
+        .collect::<BTreeSet<_>>();
+    let is_close = words.len() < marks.len();
     let ticks = marks.iter().zip(nexts).map(|((x, ms), next)| TimelineTick {
         x: *x,
-        word: duration(*ms),
+        word: match ms - begin_ms {
+            after @ 1.. if is_close => format!("+{}", duration(after)),
+            _ => duration(*ms),
+        },
         range: TimeRange::new(*ms, next).filter(|part| *part != range),
     });
     ticks.collect()
@@ -319,20 +328,25 @@ impl TimelineRows<'_> {
                 ..TimelineRow::default()
             });
         }
-        for attempt in &step.attempts {
-            if let Some((x, width)) = self.place(attempt.from_ms, attempt.until_ms) {
-                let row = self.attempt(attempt, depth, (x, width));
+        for (number, attempt) in step.numbered_attempts() {
+            if let Some(place) = self.place(attempt.from_ms, attempt.until_ms) {
+                let row = self.attempt((number, attempt), depth, place);
                 self.add(row);
             }
         }
     }
 
-    fn attempt(&self, attempt: &AttemptSpan, depth: usize, (x, width): (u32, u32)) -> TimelineRow {
+    fn attempt(
+        &self,
+        (number, attempt): (u64, &AttemptSpan),
+        depth: usize,
+        (x, width): (u32, u32),
+    ) -> TimelineRow {
         let status = attempt.status.as_str();
         let calls = attempt.calls.iter().filter_map(|call| self.call(call));
         TimelineRow {
             depth,
-            name: format!("attempt {}", attempt.number),
+            name: format!("attempt {number}"),
             status: Some(status.to_owned()),
             note: attempt.error.clone(),
             bar: Some(TimelineBar {
@@ -407,7 +421,7 @@ impl TimelineRows<'_> {
             kind: kind(step),
             status: Some(step.status.as_str().to_owned()),
             note: step.error.clone().or_else(|| step.skip_reason.clone()),
-            bar: step.attempt_from_ms.or(step.from_ms).and_then(|from_ms| {
+            bar: step.latest_from_ms().and_then(|from_ms| {
                 let (x, width) = self.place(from_ms, until_ms)?;
                 Some(TimelineBar {
                     x,
@@ -421,10 +435,7 @@ impl TimelineRows<'_> {
                 .iter()
                 .filter_map(|call| self.call(call))
                 .collect(),
-            took_ms: step
-                .until_ms
-                .zip(step.from_ms)
-                .map(|(until, from)| until.saturating_sub(from)),
+            took_ms: step.took_ms(),
             cost_micro_usd: step.metrics.cost_micro_usd,
             is_selected: self.selected == Some(step.path.as_str()),
             attempt: None,

@@ -244,6 +244,21 @@ fn a_part_of_the_time_has_the_rows_that_were_at_work_in_it_across_the_whole_widt
 }
 
 #[test]
+fn marks_that_are_close_together_late_in_a_run_count_from_the_first() {
+    let view = TimelineView {
+        range: TimeRange::new(234_370, 234_390),
+        ..TimelineView::default()
+    };
+    let drawing = layout(&run(300_000, vec![step("a", 0, Some(300_000))]), &view);
+    let words: Vec<&str> = drawing
+        .ticks
+        .iter()
+        .map(|tick| tick.word.as_str())
+        .collect();
+    assert_eq!(words, ["3 min 54 s", "+5 ms", "+10 ms", "+15 ms"]);
+}
+
+#[test]
 fn a_mark_leads_to_no_time_that_is_already_shown() {
     let drawing = layout(
         &run(1, vec![step("a", 0, Some(1))]),

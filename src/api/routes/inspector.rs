@@ -181,6 +181,7 @@ pub(super) async fn run(
                     family: family.unwrap_or_default(),
                     by,
                     may,
+                    is_parked: fold.state().is_parked(),
                     // They are made of what the run was given and answered.
                     summaries: match &closed {
                         None => summaries_of(fold.state(), &skeleton),

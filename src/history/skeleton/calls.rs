@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
+use ktsu_ledger::event::LlmResponse;
 use ktsu_ledger::{Frame, Timestamp};
 use ktsu_projections::Lineage;
 use ktsu_projections::approvals::ApprovalStatus;
@@ -136,8 +137,14 @@ impl SpanMap {
         let start = frames.first().map(|first| first.at).unwrap_or_default();
         let clock = SpanClock { frames, start };
         let mut map = Self(HashMap::new());
+        let answers = frames
+            .iter()
+            .filter_map(|frame| Some((frame, frame.event.response()?)));
+        let answers: AnswerMap<'_> = answers
+            .map(|(frame, answer)| (answer.request, (frame, answer)))
+            .collect();
         for frame in frames {
-            map.extend(frame, clock.model(lineage, frame));
+            map.extend(frame, clock.model(&answers, frame));
             map.extend(frame, clock.webhook(lineage, frame));
         }
         for record in CallHistory::fold(frames).calls() {
@@ -202,6 +209,9 @@ impl SpanMap {
     }
 }
 
+/// The answers of models, with their frames, by the frame of the request.
+type AnswerMap<'f> = HashMap<u64, (&'f Frame, &'f LlmResponse)>;
+
 struct SpanClock<'f> {
     frames: &'f [Frame],
     start: Timestamp,
@@ -240,15 +250,12 @@ impl SpanClock<'_> {
     }
 
     /// The call of a model that a frame requests.
-    fn model(&self, lineage: &Lineage, frame: &Frame) -> Option<CallSpan> {
+    fn model(&self, answers: &AnswerMap<'_>, frame: &Frame) -> Option<CallSpan> {
         let request = frame.event.request()?;
         let mut span = self.span(CallSpanKind::Model, request.group.clone(), frame);
-        let effects = lineage.effects(frame.seq).iter();
-        let answered = effects
-            .filter_map(|seq| self.frame(*seq))
-            .find_map(|frame| Some((frame, frame.event.response()?)))
-            .filter(|(_, answer)| answer.request == frame.seq);
-        if let Some((at, answer)) = answered {
+        // The cause of an answer that another worker got is the dispatch to that one.
+        let answered = answers.get(&frame.seq);
+        if let Some((at, answer)) = answered.copied() {
             let status = match &answer.error {
                 Some(_) => CallSpanStatus::Failed,
                 None if answer.cached => CallSpanStatus::Cached,

@@ -166,6 +166,30 @@ pub struct StepSpan {
     pub children: Vec<ChildSpan>,
 }
 
+impl StepSpan {
+    /// The beginning of its latest attempt, in milliseconds, once it began.
+    pub fn latest_from_ms(&self) -> Option<u64> {
+        self.attempt_from_ms.or(self.from_ms)
+    }
+
+    /// Its earlier attempts that are kept, counted from 1: attempts of an inline child have numbers that
+    /// begin again.
+    pub fn numbered_attempts(&self) -> impl Iterator<Item = (u64, &AttemptSpan)> {
+        (self.earlier_attempts + 1..).zip(&self.attempts)
+    }
+
+    /// How long its latest attempt took up to its end, or to a moment if it has not ended.
+    pub fn took_until(&self, now_ms: u64) -> Option<u64> {
+        let until_ms = self.until_ms.unwrap_or(now_ms);
+        Some(until_ms.saturating_sub(self.latest_from_ms()?))
+    }
+
+    /// How long its latest attempt took, if it has ended.
+    pub fn took_ms(&self) -> Option<u64> {
+        self.took_until(self.until_ms?)
+    }
+}
+
 /// Items of a step that are not shown one by one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]

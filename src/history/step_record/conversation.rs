@@ -368,11 +368,10 @@ impl ConversationFold<'_> {
         let calls = self.requested(said_at, frame.seq, said);
         let error = answer.error.as_ref();
         let error = error.map(|error| format!("{}: {}", error.code, error.message));
-        let entries = self
-            .tasks
-            .last_mut()
-            .map(|task| task.entries.iter_mut().rev());
-        let asked = entries.into_iter().flatten().find_map(|entry| match entry {
+        // A worker that is lost leaves its request to the next one.
+        let tasks = self.tasks.iter_mut().rev();
+        let mut entries = tasks.flat_map(|task| task.entries.iter_mut().rev());
+        let asked = entries.find_map(|entry| match entry {
             ConversationEntry::Reply(reply) if reply.request == answer.request => Some(reply),
             _ => None,
         });

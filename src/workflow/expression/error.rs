@@ -31,3 +31,10 @@ pub struct EvaluationError {
     /// A lower-case fragment.
     pub message: String,
 }
+
+impl EvaluationError {
+    /// Returns `true` if it would have taken too much work or room.
+    pub(crate) fn is_about_size(&self) -> bool {
+        matches!(self.code, "expression_cost" | "result_size")
+    }
+}

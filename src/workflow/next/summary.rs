@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use ktsu_projections::run::{RunState, StepKey};
 
 use super::names::{Memo, ScopedNames};
-use crate::expression::{Evaluator, Root, Tracker};
+use crate::expression::{EvaluationError, Evaluator, Root, Tracker};
 use crate::rules::DecisionRules;
 use crate::template::{Template, text_of};
 
@@ -13,21 +13,22 @@ use crate::template::{Template, text_of};
 pub const MAX_SUMMARY: usize = 200;
 
 /// The summaries of steps and items, with the values that a run has now; none where the author wrote none,
-/// or where it cannot be rendered. All together may take as much work as one template of a decision: those
-/// for which none is left have no summary either.
+/// or where it cannot be rendered. All together may take as much work as one template of a decision: once one
+/// takes more than is left, the list ends.
 pub fn step_summaries(state: &RunState, wanted: &[(StepKey, Option<u32>)]) -> Vec<Option<String>> {
     let memo = Memo::default();
     let mut templates: HashMap<StepKey, Option<Template>> = HashMap::new();
     let mut tracker = Tracker::default();
     let mut evaluator = Evaluator::new(&mut tracker);
     let rules = DecisionRules::of(state);
-    let summaries = wanted.iter().map(|(step, item)| {
+    let mut summaries = Vec::with_capacity(wanted.len());
+    for (step, item) in wanted {
         let template = templates.entry(*step);
-        let template = template.or_insert_with(|| written(state, *step));
-        let template = template.as_ref()?;
-        if is_of_items(template) != item.is_some() {
-            return None;
-        }
+        let template = template.or_insert_with(|| written(state, *step)).as_ref();
+        let Some(template) = template.filter(|one| is_of_items(one) == item.is_some()) else {
+            summaries.push(None);
+            continue;
+        };
         let names = ScopedNames::new(state, step.scope(), &memo).of_step(step.position());
         let names = match item {
             Some(item) => names.with_item(*item),
@@ -35,9 +36,15 @@ pub fn step_summaries(state: &RunState, wanted: &[(StepKey, Option<u32>)]) -> Ve
         };
         let is_secret = |name: &str| names.is_secret(name);
         let rendered = template.render_within(&names, &is_secret, rules, &mut evaluator);
-        Some(in_a_line(&text_of(&rendered.ok()?.value, rules))).filter(|words| !words.is_empty())
-    });
-    summaries.collect()
+        if rendered.as_ref().is_err_and(EvaluationError::is_about_size) {
+            break;
+        }
+        let words = rendered
+            .ok()
+            .map(|made| in_a_line(&text_of(&made.value, rules)));
+        summaries.push(words.filter(|words| !words.is_empty()));
+    }
+    summaries
 }
 
 /// The summary of a step as its author wrote it.

@@ -123,7 +123,7 @@ async fn the_page_of_a_run_has_its_branches_as_a_tree_and_compares_them() {
         let page = api.get(&format!("/inspector/runs/{shown}")).await;
         is_harmless(&page);
         let text = page.text();
-        let tree = text.split_once("class=\"tree\"").unwrap().1;
+        let tree = text.split_once("class=\"branches\"").unwrap().1;
         let tree = words_of(&format!("<ul {}", tree.split("</ul>").next().unwrap()));
         let places: Vec<usize> = [&run, &first, &below, &second]
             .iter()
@@ -146,6 +146,25 @@ async fn the_page_of_a_run_has_its_branches_as_a_tree_and_compares_them() {
         2,
         "in its head and in the tree: {page}"
     );
+}
+
+#[tokio::test]
+async fn a_branch_that_waits_to_be_resumed_says_so_and_has_the_form_for_it() {
+    let (_kit, lab, api) = lab().await;
+    let run = run(&lab, "alone", json!(["a"])).await;
+    let path = format!("/runs/{run}/fork");
+    let forked = lab.client.post(&path, json!({"at_frame": 0}).to_string());
+    let branch = forked.await.json()["branch_id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let page = api.get(&format!("/inspector/runs/{branch}")).await.text();
+    for part in ["It waits to be resumed.", "/resume\"", "/cancel\""] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+    assert!(!page.contains("/pause\""), "{page}");
+    let ended = api.get(&format!("/inspector/runs/{run}")).await.text();
+    assert!(!ended.contains("It waits to be resumed."), "{ended}");
 }
 
 #[tokio::test]
