@@ -262,7 +262,7 @@ async fn the_form_of_a_fork_keeps_what_was_typed_and_says_what_is_wrong_or_what_
     let field = format!("name=\"{system}\" rows=\"2\" spellcheck=\"false\">\ns</textarea>");
     assert!(shown.contains(&field), "{shown}");
     let typed = "line 1\r\n</textarea><b>\u{200d}";
-    let kept = "\nline 1\n&lt;/textarea&gt;&lt;b&gt;\u{200d}</textarea>";
+    let kept = "\nline 1\n&lt;/textarea&gt;&lt;b&gt;&#x200d;</textarea>";
     let refused = desk
         .submit(&[
             (system, typed),
