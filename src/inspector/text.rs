@@ -29,6 +29,8 @@ impl Render for TypedText<'_> {
                 '"' => page.push_str("&quot;"),
                 '\'' => page.push_str("&#39;"),
                 '\n' | '\t' => page.push(c),
+                // References to these mean other characters (HTML, numeric character reference end state).
+                '\u{80}'..='\u{9f}' => page.push(c),
                 // The source of the page has nothing hidden either.
                 c if is_hidden(c) => page.push_str(&format!("&#x{:x};", u32::from(c))),
                 c => page.push(c),
@@ -86,6 +88,15 @@ pub fn beginning(text: &str, most: usize) -> (&str, usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_typed_is_sent_again_as_it_was_and_hides_nothing_in_the_source_of_the_page() {
+        let typed = TypedText("<\u{202e}\u{200d}\u{1b}\r\n\u{85}").render();
+        assert_eq!(
+            typed.into_string(),
+            "&lt;&#x202e;&#x200d;&#x1b;&#xd;\n\u{85}"
+        );
+    }
 
     #[test]
     fn text_from_data_stays_text_and_hidden_characters_are_seen() {
