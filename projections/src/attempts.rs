@@ -37,7 +37,8 @@ pub enum AttemptStatus {
 /// An attempt of a step or an item.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StepAttempt {
-    /// Counted from 1; in an inline child that begins again, its steps count from 1 again.
+    /// Counted from 1, the last one if a person's answers led to several; in an inline child that begins
+    /// again, its steps count from 1 again.
     pub number: u32,
     /// The frame of its beginning.
     pub frame: u64,
@@ -118,36 +119,52 @@ impl AttemptHistory {
     }
 
     fn follow(&mut self, frame: &Frame, change: &Change<'_>) {
-        if let Change::Forked(_) = change {
-            self.fork = Some((frame.seq, self.at));
-        } else if let Change::StepMoved(step, status) = change {
-            let task = Task { step, item: None };
-            let started = frame.event.started();
-            let number = started.map_or(0, |started| started.attempt);
-            self.moved(frame, task, *status, number);
-        } else if let Change::ItemMoved(task, status) = change {
-            let latest = self.latest(frame, task.step, None);
-            let number = latest.map_or(0, |attempt| attempt.number);
-            self.moved(frame, *task, *status, number);
-        } else if let Change::Dispatched(task, number) = change {
-            let fork = self.fork;
-            match self.task(frame, *task).open() {
-                // What a person answers does not begin it again.
-                Some(open) if open.is_asked && fork.is_none_or(|(seq, _)| seq < open.frame) => {
-                    (open.number, open.is_asked) = (*number, false);
-                }
-                Some(open) if open.number != *number => self.begin(frame, *task, *number),
-                _ => {}
+        match change {
+            Change::Forked(_) => self.fork = Some((frame.seq, self.at)),
+            Change::StepMoved(step, status) => {
+                let task = Task { step, item: None };
+                let number = frame.event.started().map_or(0, |started| started.attempt);
+                self.moved(frame, task, *status, number);
             }
-        } else if let Change::Asked(task, question) = change
-            && let Some(open) = self.task(frame, *task).open()
-        {
-            match question {
-                PersonQuestion::Data(_) => open.status = AttemptStatus::Suspended,
-                PersonQuestion::Call(_) | PersonQuestion::Doubt(_) | PersonQuestion::Outcome(_) => {
-                    open.is_asked = true
+            Change::ItemMoved(task, status) => {
+                let latest = self.latest(frame, task.step, None);
+                let number = latest.map_or(0, |attempt| attempt.number);
+                self.moved(frame, *task, *status, number);
+            }
+            Change::Dispatched(task, number) => self.dispatched(frame, *task, *number),
+            Change::Asked(task, question) => {
+                let Some(open) = self.task(frame, *task).open() else {
+                    return;
+                };
+                match question {
+                    PersonQuestion::Data(_) => open.status = AttemptStatus::Suspended,
+                    PersonQuestion::Call(_)
+                    | PersonQuestion::Doubt(_)
+                    | PersonQuestion::Outcome(_) => open.is_asked = true,
                 }
             }
+            Change::Created(_)
+            | Change::ScopeMoved(_)
+            | Change::Stopped(..)
+            | Change::Paused(_)
+            | Change::Resumed(_)
+            | Change::DeadlinesMoved(..)
+            | Change::Finished(..)
+            | Change::Commanded(_)
+            | Change::Answered(..)
+            | Change::Expired(..) => {}
+        }
+    }
+
+    fn dispatched(&mut self, frame: &Frame, task: Task<'_>, number: u32) {
+        let fork = self.fork;
+        match self.task(frame, task).open() {
+            // What a person answers does not begin it again.
+            Some(open) if open.is_asked && fork.is_none_or(|(seq, _)| seq < open.frame) => {
+                (open.number, open.is_asked) = (number, false);
+            }
+            Some(open) if open.number != number => self.begin(frame, task, number),
+            _ => {}
         }
     }
 

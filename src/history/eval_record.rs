@@ -55,70 +55,17 @@ mod tests {
 
     use ktsu_eval::{EvalSpec, EvalWriter};
     use ktsu_ledger::event::{EvalStarted, Principal};
-    use ktsu_ledger::store::{Cursor, Filter, IndexRow, MemoryStore, Page, Tail};
-    use ktsu_ledger::{
-        Actor, CanonicalJson, Draft, Entry, Hash, Link, Record, Store as _, Timestamp,
-    };
+    use ktsu_ledger::store::MemoryStore;
+    use ktsu_ledger::{Actor, CanonicalJson, Draft, Entry, Hash, Link, Store as _, Timestamp};
 
     use super::*;
     use crate::eval_list::{self, EvalList, EvalsWanted};
     use crate::eval_sheet::{self, EvalSheet};
     use crate::evals;
+    use crate::watched_reader::WatchedReader;
 
     const SPEC: &str = "subject: {}\nreplicas: 3\ninvariants:\n  \
         a: {description: d, check: {type: output}}\n";
-
-    /// A reader that refuses to read what runs left.
-    struct WithoutContents<'s> {
-        store: &'s MemoryStore,
-        contents: Vec<Hash>,
-    }
-
-    impl Reader for WithoutContents<'_> {
-        fn read(
-            &self,
-            stream: &StreamId,
-            from: u64,
-            limit: usize,
-        ) -> Result<Vec<Record>, StoreError> {
-            // One frame a page.
-            self.store.read(stream, from, limit.min(1))
-        }
-
-        fn tail(&self, stream: &StreamId) -> Result<Option<Tail>, StoreError> {
-            self.store.tail(stream)
-        }
-
-        fn streams(
-            &self,
-            after: Option<&StreamId>,
-            limit: usize,
-        ) -> Result<Vec<StreamId>, StoreError> {
-            self.store.streams(after, limit)
-        }
-
-        fn blob_get(&self, hash: &Hash) -> Result<Option<CanonicalJson>, StoreError> {
-            assert!(!self.contents.contains(hash), "contents are read");
-            self.store.blob_get(hash)
-        }
-
-        fn list(
-            &self,
-            filter: &Filter,
-            cursor: Option<&Cursor>,
-            limit: usize,
-        ) -> Result<Page, StoreError> {
-            self.store.list(filter, cursor, limit)
-        }
-
-        fn row(&self, stream: &StreamId) -> Result<Option<IndexRow>, StoreError> {
-            self.store.row(stream)
-        }
-
-        fn by_key(&self, key: &str) -> Result<Option<IndexRow>, StoreError> {
-            self.store.by_key(key)
-        }
-    }
 
     fn left(run: u32, bytes: usize) -> CanonicalJson {
         CanonicalJson::string(&run.to_string().repeat(bytes))
@@ -314,9 +261,11 @@ mod tests {
         let stream: StreamId = "eval:eval_a".parse().unwrap();
         let (store, contents) = recorded(&stream);
         assert_eq!(contents.len(), 2);
-        let reader = WithoutContents {
+        let reader = WatchedReader {
             store: &store,
-            contents,
+            // One frame a page.
+            before_read: &|_, limit| Ok(limit.min(1)),
+            before_blob: &|hash| assert!(!contents.contains(hash), "contents are read"),
         };
         let listed = eval_list::list(&reader, None, 10).unwrap();
         let first = listed[0].as_ref().unwrap();

@@ -106,61 +106,11 @@ fn bare(page: Vec<Record>) -> BarePage {
 
 #[cfg(test)]
 mod tests {
-    use ktsu_ledger::store::{Cursor, Filter, IndexRow, MemoryStore, Page, Tail};
-    use ktsu_ledger::{CanonicalJson, Hash};
+    use ktsu_ledger::store::MemoryStore;
 
     use super::*;
     use crate::run_cache::tests::{run_of, stream};
-
-    /// A store of which no page can be read that has this frame.
-    struct Broken(MemoryStore, u64);
-
-    impl Reader for Broken {
-        fn read(
-            &self,
-            stream: &StreamId,
-            from: u64,
-            limit: usize,
-        ) -> Result<Vec<Record>, StoreError> {
-            match (from..from + limit as u64).contains(&self.1) {
-                true => Err(StoreError::Damaged("broken".to_owned())),
-                false => self.0.read(stream, from, limit),
-            }
-        }
-
-        fn tail(&self, stream: &StreamId) -> Result<Option<Tail>, StoreError> {
-            self.0.tail(stream)
-        }
-
-        fn streams(
-            &self,
-            after: Option<&StreamId>,
-            limit: usize,
-        ) -> Result<Vec<StreamId>, StoreError> {
-            self.0.streams(after, limit)
-        }
-
-        fn blob_get(&self, hash: &Hash) -> Result<Option<CanonicalJson>, StoreError> {
-            self.0.blob_get(hash)
-        }
-
-        fn list(
-            &self,
-            filter: &Filter,
-            cursor: Option<&Cursor>,
-            limit: usize,
-        ) -> Result<Page, StoreError> {
-            self.0.list(filter, cursor, limit)
-        }
-
-        fn row(&self, stream: &StreamId) -> Result<Option<IndexRow>, StoreError> {
-            self.0.row(stream)
-        }
-
-        fn by_key(&self, key: &str) -> Result<Option<IndexRow>, StoreError> {
-            self.0.by_key(key)
-        }
-    }
+    use crate::watched_reader::WatchedReader;
 
     fn taken(reader: &dyn Reader, page: usize, most: usize) -> (Vec<u64>, Result<(), StoreError>) {
         let mut seen = Vec::new();
@@ -191,8 +141,16 @@ mod tests {
 
     #[test]
     fn what_is_before_a_page_that_cannot_be_read_is_handed_over() {
+        let reader = WatchedReader {
+            store: &run_of(25),
+            before_read: &|from, limit| match (from..from + limit as u64).contains(&17) {
+                true => Err(StoreError::Damaged("broken".to_owned())),
+                false => Ok(limit),
+            },
+            before_blob: &|_| {},
+        };
         for (page, last) in [(1, 17), (4, 16), (5, 15), (10, 10), (1_000, 0)] {
-            let (seen, end) = taken(&Broken(run_of(25), 17), page, 100);
+            let (seen, end) = taken(&reader, page, 100);
             assert_eq!(seen, (0..last).collect::<Vec<u64>>(), "{page}");
             assert_eq!(end, Err(StoreError::Damaged("broken".to_owned())), "{page}");
         }

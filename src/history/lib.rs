@@ -60,6 +60,8 @@ mod against_tests;
 #[cfg(test)]
 mod trace_work_tests;
 #[cfg(test)]
+mod watched_reader;
+#[cfg(test)]
 mod world_tests;
 
 pub use argument_lines::argument_lines;

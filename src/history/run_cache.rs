@@ -15,6 +15,8 @@ use super::{RunReadError, envelope_and_frames};
 const MIN_FRAMES: u64 = 5_000;
 /// A run with more frames is too large to be kept.
 const MAX_FRAMES: u64 = 150_000;
+/// A run with more bytes in the values that are stored beside its frames is too large, too.
+const MAX_BLOB_BYTES: u64 = 128 * 1024 * 1024;
 
 /// A recorded run, folded.
 #[derive(Debug)]
@@ -88,7 +90,8 @@ impl RunCache {
         stream: &StreamId,
     ) -> Result<Option<Arc<FoldedFrames>>, RunReadError> {
         let read = || FoldedFrames::read(reader, stream);
-        self.made_of(reader, stream, |slots| &mut slots.folded, read)
+        let fits = |made: &FoldedFrames| blob_bytes(&made.frames) <= MAX_BLOB_BYTES;
+        self.made_of(reader, stream, |slots| &mut slots.folded, (read, fits))
     }
 
     /// What the frames of a run say, if `read` gives it.
@@ -98,7 +101,7 @@ impl RunCache {
         stream: &StreamId,
         read: impl FnOnce() -> Result<Option<Lineage>, E>,
     ) -> Result<Option<Arc<Lineage>>, E> {
-        self.made_of(reader, stream, |slots| &mut slots.lineage, read)
+        self.made_of(reader, stream, |slots| &mut slots.lineage, (read, |_| true))
     }
 
     fn made_of<T, E: From<StoreError>>(
@@ -106,7 +109,7 @@ impl RunCache {
         reader: &dyn Reader,
         stream: &StreamId,
         slot: fn(&mut CacheSlots) -> &mut Option<CachedRun<T>>,
-        read: impl FnOnce() -> Result<Option<T>, E>,
+        (read, fits): (impl FnOnce() -> Result<Option<T>, E>, fn(&T) -> bool),
     ) -> Result<Option<Arc<T>>, E> {
         // If frames are appended after this, the next page finds another tail.
         let tail = reader.tail(stream)?;
@@ -121,7 +124,7 @@ impl RunCache {
             return Ok(Some(Arc::clone(&kept.made)));
         }
         let made = read()?.map(Arc::new);
-        if let Some(made) = &made {
+        if let Some(made) = made.as_ref().filter(|made| fits(made)) {
             *slot(&mut self.0.lock()) = Some(CachedRun {
                 stream: stream.clone(),
                 tail,
@@ -153,6 +156,12 @@ impl RunCache {
     }
 }
 
+/// The bytes of the values that are stored beside frames.
+fn blob_bytes(frames: &[Frame]) -> u64 {
+    let blobs = frames.iter().flat_map(|frame| &frame.ext);
+    blobs.fold(0, |sum, blob| sum.saturating_add(blob.bytes))
+}
+
 impl<T> CachedRun<T> {
     fn take_use(&mut self) -> bool {
         std::mem::take(&mut self.is_used)
@@ -164,6 +173,7 @@ pub(crate) mod tests {
     use std::cell::Cell;
 
     use ktsu_ledger::event::{KvDeleted, KvEvent};
+    use ktsu_ledger::frame::External;
     use ktsu_ledger::store::MemoryStore;
     use ktsu_ledger::{Actor, Draft, Entry, Event, Hash, Link, Store as _, Timestamp};
 
@@ -244,6 +254,36 @@ pub(crate) mod tests {
         append(&mut store, &stream("c"), MIN_FRAMES);
         assert_eq!((read_by(&store, "c"), read_by(&store, "c")), (1, 1));
         assert_eq!(read_by(&MemoryStore::new(), "a"), 1);
+    }
+
+    #[test]
+    fn a_run_whose_values_take_too_much_room_is_not_kept() {
+        let (cache, store) = (RunCache::default(), run_of(MIN_FRAMES + 1));
+        let reads = Cell::new(0);
+        let page = |fits: fn(&Lineage) -> bool| {
+            let read = || {
+                reads.set(reads.get() + 1);
+                Ok::<_, StoreError>(Some(Lineage::default()))
+            };
+            let slot: fn(&mut CacheSlots) -> &mut Option<_> = |slots| &mut slots.lineage;
+            cache
+                .made_of(&store, &stream("a"), slot, (read, fits))
+                .unwrap();
+        };
+        page(|_| false);
+        page(|_| true);
+        page(|_| true);
+        assert_eq!(reads.get(), 2);
+        let mut frames = ktsu_ledger::branch::frames(&store, &stream("a")).unwrap();
+        let blob = |bytes| External {
+            bytes,
+            hash: Hash::ZERO,
+            path: "/value".to_owned(),
+        };
+        assert_eq!(blob_bytes(&frames), 0);
+        frames[0].ext = vec![blob(7), blob(u64::MAX)];
+        frames[1].ext = vec![blob(1)];
+        assert_eq!(blob_bytes(&frames), u64::MAX);
     }
 
     #[test]

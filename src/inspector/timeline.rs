@@ -163,8 +163,9 @@ fn times_of_work(steps: &[StepSpan], end_ms: u64, busy: &mut Vec<(u64, u64)>) {
             busy.extend([(from, from), (until, until)]);
             calls_at_work(&attempt.calls, end_ms, busy);
         }
-        let began = step.attempt_from_ms.or(step.from_ms);
-        let Some(from) = began else { continue };
+        let Some(from) = step.latest_from_ms() else {
+            continue;
+        };
         let until = step.until_ms.unwrap_or(end_ms);
         if step.calls.is_empty() && is_leaf {
             busy.push((from, until));

@@ -7,8 +7,8 @@ const AGENT: &str = "name: a\nversion: 1.0.0\nmodel: m\nprompt: {system: s}\n\
 const CLOSED: &str = "name: c\nversion: 1.0.0\nmodel: m\nprompt: {system: s}\n\
     output: {schema: {type: object, additionalProperties: false, properties: {text: {type: string}}}}\n";
 
-/// What a workflow with two agents, one of an open schema, is told.
-fn told(rest: &str) -> String {
+/// What is wrong with a workflow with two agents, one of an open schema.
+fn faults_of(rest: &str) -> String {
     let workflow = format!(
         "kind: workflow\nname: w\nversion: 1.0.0\nenv: [{{name: URL, default: 'http://x'}}, {{name: KEY, secret: true}}]\npipeline:\n  \
          - {{id: open, agent: agents/a.agent.yaml}}\n  - {{id: shut, agent: agents/c.agent.yaml}}\n{rest}"
@@ -40,18 +40,21 @@ fn a_step_as_other_engines_name_it_is_answered_with_the_name_here() {
         ("{{ step.open.output.a.b }}", "did you mean step.open.a.b?"),
         ("{{ open.output }}", "did you mean open?"),
     ] {
-        let told = told(&sends(text));
-        assert!(told.contains(hint), "{text}: {told}");
+        let faults = faults_of(&sends(text));
+        assert!(faults.contains(hint), "{text}: {faults}");
     }
-    let output = told("output: {map: {a: '{{ steps.open.x }}'}}\n");
+    let output = faults_of("output: {map: {a: '{{ steps.open.x }}'}}\n");
     assert!(output.contains("did you mean step.open.x?"), "{output}");
-    assert_eq!(told(&sends("{{ step.open.a }}{{ step.shut.text }}")), "");
+    assert_eq!(
+        faults_of(&sends("{{ step.open.a }}{{ step.shut.text }}")),
+        ""
+    );
 }
 
 #[test]
 fn a_summary_may_name_any_step_and_is_no_dependency_but_nothing_that_is_not_there() {
     let with = |summary: &str| {
-        told(&format!(
+        faults_of(&format!(
             "  - {{id: last, depends_on: [open], agent: agents/a.agent.yaml, summary: '{summary}'}}\n"
         ))
     };
@@ -74,25 +77,25 @@ fn a_summary_may_name_any_step_and_is_no_dependency_but_nothing_that_is_not_ther
             "the secret \"KEY\" cannot be used in a summary",
         ),
     ] {
-        let told = with(faulty);
-        assert!(told.contains(words), "{faulty}: {told}");
+        let faults = with(faulty);
+        assert!(faults.contains(words), "{faulty}: {faults}");
     }
 }
 
 #[test]
 fn fields_beside_the_map_of_an_output_belong_under_it() {
-    let summary = told("output: {summary: '{{ step.shut.text }}'}\n");
+    let summary = faults_of("output: {summary: '{{ step.shut.text }}'}\n");
     assert!(summary.contains("put it under `map:`"), "{summary}");
-    let mistyped = told("output: {mpa: {a: '{{ step.shut.text }}'}}\n");
+    let mistyped = faults_of("output: {mpa: {a: '{{ step.shut.text }}'}}\n");
     assert!(mistyped.contains("did you mean map?"), "{mistyped}");
     // `from` does not exist: no hint names it.
     for key in ["form", "frm", "other"] {
-        let told = told(&format!("output: {{{key}: x}}\n"));
-        assert!(!told.contains("from"), "{told}");
+        let faults = faults_of(&format!("output: {{{key}: x}}\n"));
+        assert!(!faults.contains("from"), "{faults}");
     }
 }
 
-/// What an agent is told whose commands are these.
+/// What is wrong with an agent whose commands are these.
 fn commanded(commands: &str) -> String {
     let agent = format!("{AGENT}commands: {commands}\n");
     let dir = kit(&[
@@ -129,11 +132,14 @@ fn a_slip_in_what_an_agent_declares_is_no_fault_of_the_steps_that_rely_on_it() {
 #[test]
 fn a_review_that_is_left_empty_is_an_error_that_says_what_to_write() {
     for empty in ["{review: }", "{emit: [a.b], review: null}", "{review: ~}"] {
-        let told = commanded(empty);
+        let faults = commanded(empty);
         let column = 11 + empty.find("review").unwrap();
-        assert!(told.contains(&format!("a.agent.yaml:6:{column}")), "{told}");
+        assert!(
+            faults.contains(&format!("a.agent.yaml:6:{column}")),
+            "{faults}"
+        );
         for words in ["\"review\" is left empty", "review: true"] {
-            assert!(told.contains(words), "{empty}: {told}");
+            assert!(faults.contains(words), "{empty}: {faults}");
         }
     }
     assert_eq!(commanded("{review: true}"), "");
@@ -159,9 +165,9 @@ fn a_review_as_people_may_write_it_is_answered_with_what_to_type() {
         ("{timeout: 7 days}", "timeout: 168h"),
         ("{timeout: '30'}", "with a unit: 30s"),
     ] {
-        let told = commanded(&format!("{{review: {written}}}"));
-        assert!(told.contains("a.agent.yaml:6:"), "{written}: {told}");
-        assert!(told.contains(hint), "{written}: {told}");
+        let faults = commanded(&format!("{{review: {written}}}"));
+        assert!(faults.contains("a.agent.yaml:6:"), "{written}: {faults}");
+        assert!(faults.contains(hint), "{written}: {faults}");
     }
     let listed = commanded("[review]");
     assert!(listed.contains("commands: {review: true}"), "{listed}");
