@@ -60,7 +60,7 @@ pub(crate) use late::Remote;
 pub(crate) use sink::Sink;
 
 /// Longer than anything takes, even on a machine that is busy with something else.
-pub(crate) const GUARD: Duration = Duration::from_secs(60);
+pub(crate) const GUARD: Duration = Duration::from_secs(180);
 
 /// Whether tests that are content with a ledger in memory have it on another machine instead, which
 /// loses answers: `KTSU_TEST_STORE=late`. What chance makes of it is in the number.
@@ -99,6 +99,16 @@ pub(crate) async fn guarded<T>(what: &str, waiting: impl Future<Output = T>) -> 
     match tokio::time::timeout(GUARD, waiting).await {
         Ok(done) => done,
         Err(_) => panic!("{what}: nothing within {GUARD:?}"),
+    }
+}
+
+/// Waits for what another process does, but not for ever. It is looked at often enough, and what it waits for gets
+/// the processor in between.
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let began = std::time::Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < GUARD, "{what}: nothing within {GUARD:?}");
+        std::thread::sleep(Duration::from_millis(2));
     }
 }
 

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 
 use super::{Desk, Said, has_process, kit, repository, send};
-use crate::support::not_tested;
+use crate::support::{not_tested, until};
 
 /// A finished run of the kit triage, and a workspace with a file.
 struct Bench {
@@ -439,7 +439,7 @@ impl Sleeping {
             copies,
             seconds,
         };
-        until(|| begun.runs());
+        until("the program does not begin", || begun.runs());
         begun
     }
 
@@ -452,21 +452,13 @@ impl Sleeping {
     }
 }
 
-fn until(holds: impl Fn() -> bool) {
-    let began = std::time::Instant::now();
-    while !holds() {
-        assert!(began.elapsed() < crate::support::GUARD);
-        std::thread::yield_now();
-    }
-}
-
 #[test]
 fn programs_end_with_the_command_that_runs_them_and_the_next_one_removes_their_copy() {
     let Some(bench) = Bench::new() else { return };
     let mut killed = Sleeping::begin(&bench, "86398.4", &[]);
     killed.child.kill().unwrap();
     killed.child.wait().unwrap();
-    until(|| !killed.runs());
+    until("the program does not end", || !killed.runs());
     assert_eq!(killed.copies(), 1);
     let next = [
         "check",

@@ -9,8 +9,6 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use ktsu_ledger::store::{Reader as _, SqliteReader};
 use serde_json::{Value, json};
@@ -18,7 +16,7 @@ use serde_json::{Value, json};
 use super::evaluating_services::program;
 use super::{Desk, Said};
 use crate::support::random::RandomNumbers;
-use crate::support::{campaign, not_tested};
+use crate::support::{campaign, not_tested, until};
 
 /// A webhook, then an agent that writes a note with a tool.
 const FILES: [(&str, &str); 8] = [
@@ -128,18 +126,6 @@ const PLAIN: [(&str, &str); 5] = [
          scoring: {pass_threshold: 0.8}\n",
     ),
 ];
-
-/// How long something may take that has to happen.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Waits for something, without a sleep of a fixed length.
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !is_so() {
-        assert!(began.elapsed() < PATIENCE, "{what}");
-        thread::yield_now();
-    }
-}
 
 /// A desk with the suite, and a folder for temporary files that nothing else uses.
 struct Bench(Desk);

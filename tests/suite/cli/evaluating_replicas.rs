@@ -5,12 +5,12 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;
 use std::process::Stdio;
 use std::sync::mpsc::{self, Receiver};
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::evaluating::GATED;
 use super::{Desk, posting, send};
+use crate::support::{GUARD, until};
 
 /// A server whose answers have these statuses, in the order of the requests; 0 is no answer at all.
 /// Every request is announced.
@@ -40,7 +40,7 @@ fn hook(statuses: impl Iterator<Item = u16> + Send + 'static) -> (String, Receiv
 
 /// Waits for the next request, as long as a slow machine may need.
 fn arrives(arrivals: &Receiver<()>) {
-    arrivals.recv_timeout(Duration::from_secs(60)).unwrap();
+    arrivals.recv_timeout(GUARD).unwrap();
 }
 
 fn read_request(request: &mut impl std::io::BufRead) {
@@ -450,9 +450,7 @@ fn a_slow_run_keeps_no_other_from_beginning_and_those_that_ended_are_judged_late
         let runs = statuses(&runs["runs"]);
         runs.iter().filter(|status| **status == "complete").count()
     };
-    while complete() < 4 {
-        std::thread::yield_now();
-    }
+    until("four complete runs", || complete() >= 4);
     send("INT", child.id());
     child.wait().unwrap();
     let mut said = String::new();

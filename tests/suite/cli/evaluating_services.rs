@@ -2,14 +2,12 @@
 
 use std::fs;
 use std::process::Stdio;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use super::evaluating_workspaces::KIT;
 use super::{Desk, Said, has_process};
-use crate::support::not_tested;
+use crate::support::{not_tested, until};
 
 /// A program that speaks MCP, a message a line, and offers a tool. `setup` is what it does first, `call` what it does
 /// with `given`, the arguments of a call: it leaves a text in `said`. Between its messages are lines that are none.
@@ -265,15 +263,6 @@ fn the_rest_of_an_eval_has_a_sandbox_if_the_beginning_had_one() {
         "{}",
         without.err
     );
-}
-
-/// Waits for something, without a sleep of a fixed length.
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !is_so() {
-        assert!(began.elapsed() < Duration::from_secs(60), "{what}");
-        thread::yield_now();
-    }
 }
 
 #[test]

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 use super::{Place, beside};
-use crate::support::client::Answer;
+use crate::support::client::{Answer, Events};
 use crate::support::ledger_proxy::{AppendPoint, LedgerProxy};
 use crate::support::load::{PACE, in_order};
 use crate::support::model::{self, Call, Model, Said};
@@ -24,7 +24,7 @@ use crate::support::postgres::Server;
 use crate::support::process::Process;
 use crate::support::sink::Reply;
 use crate::support::tools::{self, Given, ToolServer};
-use crate::support::{Client, Sink, guarded};
+use crate::support::{Sink, guarded};
 
 const HELLO: &str = r#"
 params: {schema: {type: object, required: [msg], properties: {msg: {type: string}}}}
@@ -331,9 +331,7 @@ async fn completes(engine: &Process, workflow: &str, key: &str) -> String {
 }
 
 /// Everything that a client hears which follows all runs: run, number, hash.
-async fn follow(client: Client) -> Vec<(String, u64, String)> {
-    let events = client.listen(Request::get("/events")).await;
-    let mut events = events.unwrap().unwrap();
+async fn hear(mut events: Events) -> Vec<(String, u64, String)> {
     let mut heard = Vec::new();
     while let Some(event) = events.next_unless_broken().await {
         let frame: Value = serde_json::from_str(&event.data).unwrap();
@@ -351,7 +349,8 @@ async fn wakes(server: Arc<Server>, appended: Appended, stopped: StoppedAt) {
     let owner = scene.place.engine_at(&scene.behind);
     completes(&owner, "hello", "first").await;
     let standby = scene.place.engine();
-    let follower = tokio::spawn(follow(owner.client()));
+    let events = owner.client().listen(Request::get("/events")).await;
+    let follower = tokio::spawn(hear(events.unwrap().unwrap()));
     let clients = scene.stop(&owner, appended, stopped).await;
 
     let (kind, workflow) = appended.names();
