@@ -29,7 +29,7 @@ pub enum OpenEngineError {
         /// The workflow that declares them.
         workflow: String,
         /// The fault of these variables.
-        error: ResolveError,
+        error: Box<ResolveError>,
     },
     /// Tokens or keys of principals have no usable values.
     #[error("the principals of the environment are not valid")]

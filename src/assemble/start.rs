@@ -87,7 +87,7 @@ impl Values {
         let gateway = setup.gateway(&egress)?;
         let provider_keys = gateway.secrets().to_vec();
         let declared = delivery::declared(&setup)?;
-        values::shows_none_of(&variables, &provider_keys)?;
+        values::shows_none_of(&setup.kit, &variables, &provider_keys)?;
         Ok(Self {
             setup,
             principals,
@@ -296,7 +296,7 @@ impl Writing {
             &ledger.clock,
         )?;
         let signing_keys = subscriptions.secrets().await?;
-        values::shows_none_of(&values.variables, &signing_keys)?;
+        values::shows_none_of(&values.setup.kit, &values.variables, &signing_keys)?;
         let noted = NotedLedger {
             notary,
             facts,

@@ -18,6 +18,7 @@ use ktsu_projections::retention::RetentionLimits;
 use ktsu_secret::{Redactor, Secret};
 use ktsu_workflow::expression::Root;
 use ktsu_workflow::template::Template;
+use serde_json::Value;
 
 /// The time that ended runs are kept, and the place where their removal is recorded.
 pub(super) fn retention(
@@ -46,7 +47,7 @@ pub(super) fn of(
     for (workflow, resolved) in resolve(&setup.kit, &principals, file, &setup.process) {
         let resolved = resolved.map_err(|error| OpenEngineError::Environment {
             workflow: workflow.clone(),
-            error,
+            error: Box::new(error),
         })?;
         all.insert(workflow, resolved);
     }
@@ -69,13 +70,13 @@ pub fn resolve(
         Some((name.clone(), resolved))
     });
     let mut all: Vec<_> = roots.collect();
-    keep_secret(&mut all, principals);
+    keep_secret(kit, &mut all, principals);
     all
 }
 
-/// Refuses plain variables whose value contains any secret of this engine: runs record plain values
-/// as they are.
+/// Refuses plain variables and definitions that contain any secret of this engine: runs record both as they are.
 fn keep_secret(
+    kit: &Kit,
     all: &mut [(String, Result<VariableValues, ResolveError>)],
     principals: &Principals,
 ) {
@@ -84,49 +85,82 @@ fn keep_secret(
         .filter_map(|(_, resolved)| resolved.as_ref().ok());
     let shared = found.flat_map(|resolved| resolved.secrets.values());
     let redactor = Redactor::new(shared.chain(principals.secrets()));
-    for (_, resolved) in all {
-        let Ok(values) = resolved.as_ref() else {
-            continue;
-        };
-        let shown = shown(values, &redactor);
-        if !shown.is_empty() {
-            *resolved = Err(ResolveError {
-                shown,
-                ..ResolveError::default()
-            });
+    for (workflow, resolved) in all {
+        let found = resolved.as_ref().ok();
+        if let Some(error) = found.and_then(|values| shown(kit, workflow, values, &redactor)) {
+            *resolved = Err(error);
         }
     }
 }
 
-/// Refuses plain variables whose value contains one of these secrets; see [`keep_secret`].
+/// Refuses plain variables and definitions that contain one of these secrets; see [`keep_secret`].
 ///
 /// # Errors
-/// [`OpenEngineError::Environment`], for the first workflow that has such a variable.
+/// [`OpenEngineError::Environment`], for the first workflow that has one.
 pub(super) fn shows_none_of(
+    kit: &Kit,
     all: &BTreeMap<String, VariableValues>,
     secrets: &[Secret],
 ) -> Result<(), OpenEngineError> {
     let redactor = Redactor::new(secrets);
     for (workflow, resolved) in all {
-        let shown = shown(resolved, &redactor);
-        if !shown.is_empty() {
+        if let Some(error) = shown(kit, workflow, resolved, &redactor) {
             return Err(OpenEngineError::Environment {
                 workflow: workflow.clone(),
-                error: ResolveError {
-                    shown,
-                    ..ResolveError::default()
-                },
+                error: Box::new(error),
             });
         }
     }
     Ok(())
 }
 
-/// The plain variables whose value contains a secret.
-fn shown(resolved: &VariableValues, redactor: &Redactor) -> Vec<String> {
+/// The plain variables whose value contains a secret, and the places of the definition that do, if there are any.
+fn shown(
+    kit: &Kit,
+    workflow: &str,
+    resolved: &VariableValues,
+    redactor: &Redactor,
+) -> Option<ResolveError> {
+    if redactor.is_empty() {
+        return None;
+    }
     let values = resolved.values.iter();
     let shown = values.filter(|(_, value)| redactor.finds(value));
-    shown.map(|(name, _)| name.clone()).collect()
+    let shown: Vec<String> = shown.map(|(name, _)| name.clone()).collect();
+    let definition = kit.workflows.get(workflow).map(|one| &one.definition.json);
+    let mut written = Vec::new();
+    if let Some(definition) = definition.filter(|json| redactor.finds(json.as_str())) {
+        places(&definition.to_value(), "", redactor, &mut written);
+    }
+    (!shown.is_empty() || !written.is_empty()).then(|| ResolveError {
+        shown,
+        written,
+        ..ResolveError::default()
+    })
+}
+
+/// The places of texts that contain a secret, as JSON Pointers, and of members whose names do.
+fn places(value: &Value, place: &str, redactor: &Redactor, found: &mut Vec<String>) {
+    match value {
+        Value::String(text) if redactor.finds(text) => found.push(place.to_owned()),
+        Value::Array(items) => {
+            for (at, item) in items.iter().enumerate() {
+                places(item, &format!("{place}/{at}"), redactor, found);
+            }
+        }
+        Value::Object(members) => {
+            for (name, member) in members {
+                match redactor.finds(name) {
+                    true => found.push(format!("{place}/…")),
+                    false => {
+                        let name = name.replace('~', "~0").replace('/', "~1");
+                        places(member, &format!("{place}/{name}"), redactor, found);
+                    }
+                }
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
 }
 
 /// The variables that need a common value: the secret for callers of the workflow is the same for

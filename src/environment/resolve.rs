@@ -33,6 +33,8 @@ pub struct ResolveError {
     pub without: Vec<(String, Vec<String>)>,
     /// Not declared as secrets, and with a value in which a secret stands: runs would record it.
     pub shown: Vec<String>,
+    /// The places in the definition, as JSON Pointers, where a secret is written out: runs would record it.
+    pub written: Vec<String>,
 }
 
 impl ResolveError {
@@ -53,6 +55,7 @@ impl ResolveError {
             short: some(&self.short),
             without: without.cloned().collect(),
             shown: some(&self.shown),
+            written: self.written.clone(),
         }
     }
 
@@ -62,8 +65,10 @@ impl ResolveError {
             short,
             without,
             shown,
+            written,
         } = self;
-        missing.is_empty() && short.is_empty() && without.is_empty() && shown.is_empty()
+        let lists = [missing, short, shown, written];
+        lists.iter().all(|names| names.is_empty()) && without.is_empty()
     }
 }
 
@@ -92,6 +97,13 @@ impl fmt::Display for ResolveError {
             let shown = self.shown.join(", ");
             words.push(format!(
                 "there is a secret in the value of {shown}: declare it with secret: true"
+            ));
+        }
+        if !self.written.is_empty() {
+            let written = self.written.join(", ");
+            words.push(format!(
+                "a secret is written out in the definition, at {written}, and would be recorded: \
+                 write {{{{ env.NAME }}}} there"
             ));
         }
         f.write_str(&words.join("; "))

@@ -126,16 +126,18 @@ pub fn explain(refused: OpenEngineError, path: &str) -> Failure {
     match refused {
         OpenEngineError::Owned(holder) => owned(path, holder.as_ref()),
         OpenEngineError::Environment { workflow, error } => {
-            let name = error.first().unwrap_or_default();
-            let hint = match error.without.iter().any(|(other, _)| other == name) {
-                true => format!(
-                    "export {name}=… for all principals, or name it under `secrets` of each"
-                ),
-                false => {
-                    format!("export {name}=…, or set it under `variables` of the environment file")
+            let failure = Failure::could_not_run(format!("workflow {workflow}: {error}"));
+            match error.first() {
+                None => failure,
+                Some(name) if error.without.iter().any(|(other, _)| other == name) => {
+                    failure.hint(format!(
+                        "export {name}=… for all principals, or name it under `secrets` of each"
+                    ))
                 }
-            };
-            Failure::could_not_run(format!("workflow {workflow}: {error}")).hint(hint)
+                Some(name) => failure.hint(format!(
+                    "export {name}=…, or set it under `variables` of the environment file"
+                )),
+            }
         }
         OpenEngineError::Bind(error) => {
             let failure = Failure::of(&error);

@@ -225,6 +225,34 @@ fn a_command_without_a_kit_looks_for_the_ledger_where_the_others_do() {
 }
 
 #[test]
+fn a_secret_that_is_written_out_in_a_definition_keeps_a_run_from_starting() {
+    let desk = Desk::new();
+    let write = |text: &str| {
+        let workflow = format!(
+            "kind: workflow\nname: call\nversion: 1.0.0\nenv: [{{name: KEY, secret: true}}]\n\
+             params: {{schema: {{type: object, properties: {{a: {{type: string, default: b}}}}}}}}\n\
+             pipeline: [{{id: s, summary: 'with {text}', transform: {{inputs: [{{from: params}}], \
+             ops: [{{map: {{expr: a}}}}]}}}}]\n"
+        );
+        desk.write_kit("call", &workflow);
+    };
+    let ktsu = |arguments: &[&str]| with(&desk, &[("KEY", "hunter-2-hunter")], arguments);
+    write("a key");
+    ktsu(&["run", "call", "--ephemeral"]).is(0);
+    for text in ["hunter-2-hunter", "aHVudGVyLTItaHVudGVy"] {
+        write(text);
+        let said = ktsu(&["run", "call", "--ephemeral"]);
+        said.is(2)
+            .warns("written out in the definition, at /workflows/workflows~1call.workflow.yaml/steps/0/summary");
+        assert!(!said.err.contains(text), "{}", said.err);
+        let said = ktsu(&["validate", "call"]);
+        assert!(said.is(1).out.contains("/steps/0/summary"), "{}", said.out);
+    }
+    // The kit alone has no values to compare with.
+    ktsu(&["validate", "call", "--no-env"]).is(0);
+}
+
+#[test]
 fn a_plain_variable_that_holds_a_providers_key_keeps_a_run_from_starting() {
     let desk = Desk::new();
     let workflow =
