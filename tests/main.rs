@@ -52,6 +52,8 @@ mod far_away;
 mod first_turn;
 #[path = "suite/fork.rs"]
 mod fork;
+#[path = "suite/frame_windows.rs"]
+mod frame_windows;
 #[path = "suite/full_disk.rs"]
 mod full_disk;
 #[path = "suite/golden.rs"]

@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use crate::canonical::CanonicalJson;
 use crate::event::{BranchCreated, Event, RunEvent};
 use crate::frame::{External, Frame, FrameError, Record};
+use crate::frame_head::FrameHead;
 use crate::hash::Hash;
 use crate::id::StreamId;
 use crate::store::{MAX_PAGE, Reader, StoreError};
@@ -183,6 +184,22 @@ fn fork_error<T>(reader: &dyn Reader, read: Result<T, StoreError>) -> Result<T, 
     read
 }
 
+/// The place of a frame as it says itself: its stream, its number, and the hash of the frame before it.
+#[derive(Debug, Clone, Copy)]
+pub struct FramePlace<'a>(&'a StreamId, u64, &'a Hash);
+
+impl<'a> From<&'a Frame> for FramePlace<'a> {
+    fn from(frame: &'a Frame) -> Self {
+        Self(&frame.stream, frame.seq, &frame.prev)
+    }
+}
+
+impl<'a> From<&'a FrameHead> for FramePlace<'a> {
+    fn from(head: &'a FrameHead) -> Self {
+        Self(&head.stream, head.seq, &head.prev)
+    }
+}
+
 /// The expected next frame of a stream: the one after the frame that was read last.
 #[derive(Debug, Clone)]
 pub struct BranchOrder {
@@ -224,20 +241,21 @@ impl BranchOrder {
     /// # Errors
     /// [`StoreError::Damaged`] if one is missing before it, it belongs to another stream, or it does
     /// not follow from the one before it.
-    pub fn take(
+    pub fn take<'a>(
         &mut self,
         reader: &dyn Reader,
         path: &Ancestry,
         record: &Record,
-        frame: &Frame,
+        says: impl Into<FramePlace<'a>>,
     ) -> Result<(), StoreError> {
+        let FramePlace(stream, seq, prev) = says.into();
         if record.seq != self.next {
             return fork_error(reader, Err(path.missing(self.next)));
         }
-        let follows = self.before.is_none_or(|before| frame.prev == before);
-        let is_own = path.owner(record.seq) == Some(&frame.stream);
-        if frame.seq != record.seq || !follows || !is_own {
-            let stream = path.owner(record.seq).unwrap_or(&frame.stream);
+        let follows = self.before.is_none_or(|before| *prev == before);
+        let is_own = path.owner(record.seq) == Some(stream);
+        if seq != record.seq || !follows || !is_own {
+            let stream = path.owner(record.seq).unwrap_or(stream);
             let seq = record.seq;
             let words = format!("frame {seq} does not follow from what is before it");
             return fork_error(reader, Err(damaged(stream, &words)));

@@ -12,22 +12,19 @@
 //! A member of `data` over [`MAX_INLINE`] bytes moves into a blob, listed in `ext`, and is replaced
 //! by null. Decoding inserts it again.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fmt;
 
-use serde::de::{DeserializeSeed, Error as _, MapAccess, Visitor};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::canonical::CanonicalJson;
 use crate::event::{DEFINITION, Event, LOCK};
+pub use crate::frame_body::{External, VERSION};
+use crate::frame_body::{FrameBodyError, ParsedBody, parse_body};
 use crate::hash::Hash;
 use crate::id::{Actor, Cause, StreamId};
 use crate::time::Timestamp;
 
-/// The version of the frame format.
-pub const VERSION: u8 = 1;
 /// The most bytes of a body.
 pub const MAX_BODY: usize = 256 * 1024;
 /// The most bytes of a member of `data` that stays in the frame.
@@ -56,17 +53,6 @@ pub struct Frame {
     pub prev: Hash,
     /// The hash of this frame's body.
     pub hash: Hash,
-}
-
-/// A member of `data` that moved out.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct External {
-    /// Its length.
-    pub bytes: u64,
-    /// BLAKE3 of its canonical text.
-    pub hash: Hash,
-    /// JSON pointer into `data`, always one level deep.
-    pub path: String,
 }
 
 /// A frame as a store keeps it.
@@ -303,9 +289,7 @@ impl Record {
     /// # Errors
     /// [`FrameError`].
     pub fn decode_bare(&self) -> Result<Frame, FrameError> {
-        let mut frame = parse_body(&self.body)?;
-        frame.hash = self.hash;
-        Ok(frame)
+        read_body(&self.body, self.hash)
     }
 
     /// The body with `hash` appended: the form the API, exports and people see.
@@ -340,14 +324,36 @@ impl Frame {
         let parts = text.trim().rsplit_once(r#","hash":""#);
         let (open, hash) = parts.ok_or_else(malformed)?;
         let hash = hash.split('"').next().and_then(|hash| hash.parse().ok());
-        let mut frame = parse_body(&format!("{open}}}"))?;
-        frame.hash = hash.ok_or_else(malformed)?;
-        Ok(frame)
+        let hash = hash.ok_or_else(malformed)?;
+        read_body(&format!("{open}}}"), hash)
     }
 
     /// `stream#seq`, the identity of a frame.
     pub fn id(&self) -> String {
         format!("{}#{}", self.stream, self.seq)
+    }
+}
+
+fn read_body(body: &str, hash: Hash) -> Result<Frame, FrameError> {
+    let body: ParsedBody<'_, Event> = parse_body(body).map_err(unread)?;
+    Ok(Frame {
+        stream: body.stream,
+        seq: body.seq,
+        scope: body.scope,
+        actor: body.actor,
+        cause: body.cause,
+        at: body.at,
+        event: body.content,
+        ext: body.ext,
+        prev: body.prev,
+        hash,
+    })
+}
+
+pub(crate) fn unread(error: FrameBodyError) -> FrameError {
+    match error {
+        FrameBodyError::Malformed(why) => FrameError::Malformed(why),
+        FrameBodyError::Version(version) => FrameError::Version(version),
     }
 }
 
@@ -480,98 +486,4 @@ fn move_out(
     }
     ext.sort_by(|left: &External, right| left.path.cmp(&right.path));
     Ok((to_text(&members)?, ext, blobs))
-}
-
-/// One typed pass over the body: `type` precedes `data`, so `data` is read as that type.
-fn parse_body(body: &str) -> Result<Frame, FrameError> {
-    let mut reader = serde_json::Deserializer::from_str(body);
-    let frame = serde::Deserializer::deserialize_map(&mut reader, BodyVisitor);
-    let frame = frame.and_then(|frame| reader.end().map(|()| frame));
-    match frame {
-        Ok(frame) => Ok(frame),
-        Err(error) => Err(unknown_version(body).unwrap_or_else(|| malformed(error))),
-    }
-}
-
-fn unknown_version(body: &str) -> Option<FrameError> {
-    #[derive(Deserialize)]
-    struct Versioned {
-        v: u64,
-    }
-    let Versioned { v } = serde_json::from_str(body).ok()?;
-    (v != u64::from(VERSION)).then_some(FrameError::Version(v))
-}
-
-/// A type, borrowed from the body.
-#[derive(Deserialize)]
-struct Kind<'a>(#[serde(borrow)] Cow<'a, str>);
-
-struct BodyVisitor;
-
-/// Reads the next member, which must have this name.
-fn member<'de, A: MapAccess<'de>, T: Deserialize<'de>>(
-    map: &mut A,
-    name: &'static str,
-) -> Result<T, A::Error> {
-    expect_key(map, name)?;
-    map.next_value()
-}
-
-fn expect_key<'de, A: MapAccess<'de>>(map: &mut A, name: &'static str) -> Result<(), A::Error> {
-    match map.next_key::<&str>()? {
-        Some(key) if key == name => Ok(()),
-        Some(_) | None => Err(A::Error::custom(format_args!("{name} is not in its place"))),
-    }
-}
-
-impl<'de> Visitor<'de> for BodyVisitor {
-    type Value = Frame;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a frame")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Frame, A::Error> {
-        let version: u8 = member(&mut map, "v")?;
-        if version != VERSION {
-            return Err(A::Error::custom("an unknown version"));
-        }
-        let stream = member(&mut map, "stream")?;
-        let seq = member(&mut map, "seq")?;
-        let Kind(kind) = member(&mut map, "type")?;
-        let scope = member(&mut map, "scope")?;
-        let actor = member(&mut map, "actor")?;
-        let cause = member(&mut map, "cause")?;
-        let at = member(&mut map, "at")?;
-        expect_key(&mut map, "data")?;
-        let event = map.next_value_seed(DataOf(&kind))?;
-        let ext = member(&mut map, "ext")?;
-        let prev = member(&mut map, "prev")?;
-        if map.next_key::<&str>()?.is_some() {
-            return Err(A::Error::custom("a member after prev"));
-        }
-        Ok(Frame {
-            stream,
-            seq,
-            scope,
-            actor,
-            cause,
-            at,
-            event,
-            ext,
-            prev,
-            hash: Hash::ZERO,
-        })
-    }
-}
-
-/// Reads `data` of a known type.
-struct DataOf<'a>(&'a str);
-
-impl<'de> DeserializeSeed<'de> for DataOf<'_> {
-    type Value = Event;
-
-    fn deserialize<D: serde::Deserializer<'de>>(self, reader: D) -> Result<Event, D::Error> {
-        Event::deserialize_data(self.0, reader)
-    }
 }

@@ -18,8 +18,8 @@ use ktsu_ledger::frame::{MAX_BODY, MAX_INLINE};
 use ktsu_ledger::merkle::Node;
 use ktsu_ledger::strict::{check_body, check_value};
 use ktsu_ledger::{
-    Actor, Blob, CanonicalJson, Cause, Draft, Entry, Event, FrameError, Hash, Link, Record, Sealed,
-    StreamId, Timestamp,
+    Actor, Blob, CanonicalJson, Cause, Draft, Entry, Event, FrameError, FrameHead, Hash, Link,
+    Record, Sealed, StreamId, Timestamp,
 };
 use proptest::prelude::*;
 use support::{created, payload, run};
@@ -853,6 +853,9 @@ fn reads_back(event: Event) {
         sealed.record.body
     );
     assert!(sealed.record.body.len() <= MAX_BODY);
+    // What is read without the content is what the whole frame says.
+    let bare = sealed.record.decode_bare().unwrap();
+    assert_eq!(sealed.record.decode_head(), Ok(FrameHead::from(&bare)));
     for blob in &sealed.blobs {
         assert_eq!(check_value(blob.text.as_str()), Ok(()));
     }
@@ -958,6 +961,7 @@ proptest! {
         let hash = Hash::of(body.as_bytes());
         let record = Record { seq: 0, hash, body };
         prop_assert!(record.decode_bare().is_err());
+        prop_assert!(record.decode_head().is_err());
     }
 
     #[test]
@@ -974,6 +978,7 @@ proptest! {
         let mut record = sealed.record.clone();
         record.body = letters.into_iter().collect();
         let read = record.decode_bare();
+        prop_assert!(read.is_err() || record.decode_head().is_ok());
         if record.body != sealed.record.body {
             let taken = Entry::from_records(&run("a"), vec![record], sealed.blobs);
             prop_assert!(taken.is_err(), "{read:?}");

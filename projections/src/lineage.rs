@@ -71,47 +71,15 @@ impl Lineage {
 
     /// Takes a frame. Frames come in order from 0.
     pub fn apply(&mut self, frame: &Frame) {
-        let mut cause = Vec::new();
-        let mut foreign = Vec::new();
-        for one in &frame.cause {
-            match one {
-                Cause::Here(seq) => cause.push(*seq),
-                Cause::There(..) => foreign.push(one.to_string()),
-            }
-        }
-        for seq in &cause {
+        let node = LineageNode::after(frame, &self.commands);
+        for seq in &node.cause {
             if let Some(effects) = self.effects.get_mut(*seq as usize) {
                 effects.push(frame.seq);
             }
         }
-        let missing = cause.iter().filter(|seq| **seq >= frame.seq);
-        let missing = missing.map(u64::to_string).collect();
-        let task = frame.event.task();
-        self.nodes.push(LineageNode {
-            seq: frame.seq,
-            kind: frame.event.kind().to_owned(),
-            scope: frame.scope.clone(),
-            step: task.map(|(step, item)| item_name(step, item)),
-            actor: frame.actor.to_string(),
-            at: frame.at,
-            cause,
-            foreign,
-            missing,
-            detail: self.describe(frame),
-        });
+        self.nodes.push(node);
         self.commands.take(frame);
         self.effects.push(Vec::new());
-    }
-
-    /// The content of a frame in a few words, which may depend on the frames before it.
-    fn describe(&self, frame: &Frame) -> String {
-        if let Event::Step(StepEvent::CommandsDeferred(event)) = &frame.event {
-            return self.commands.at(&frame.scope, &event.step, &event.indexes);
-        }
-        if let Event::Step(StepEvent::CommandsDiscarded(event)) = &frame.event {
-            return self.commands.at(&frame.scope, &event.step, &event.indexes);
-        }
-        describe(&frame.event)
     }
 
     /// All frames, in order.
@@ -164,6 +132,70 @@ impl Lineage {
         }
         reached
     }
+}
+
+impl LineageNode {
+    /// A frame as a node. `end` reads the end of the task that it is about, for one that says of parts of an outcome
+    /// no more than their places.
+    ///
+    /// # Errors
+    /// Those of `end`.
+    pub fn of<E>(frame: &Frame, end: impl FnOnce() -> Result<Option<Frame>, E>) -> Result<Self, E> {
+        let mut commands = CommandNames::default();
+        if places_of_commands(&frame.event).is_some()
+            && let Some(end) = end()?
+        {
+            commands.take(&end);
+        }
+        Ok(Self::after(frame, &commands))
+    }
+
+    /// A frame after those with these commands.
+    fn after(frame: &Frame, commands: &CommandNames) -> Self {
+        let mut cause = Vec::new();
+        let mut foreign = Vec::new();
+        for one in &frame.cause {
+            match one {
+                Cause::Here(seq) => cause.push(*seq),
+                Cause::There(..) => foreign.push(one.to_string()),
+            }
+        }
+        let missing = cause.iter().filter(|seq| **seq >= frame.seq);
+        let missing = missing.map(u64::to_string).collect();
+        let task = frame.event.task();
+        let detail = match places_of_commands(&frame.event) {
+            Some((step, indexes)) => commands.at(&frame.scope, step, indexes),
+            None => describe(&frame.event),
+        };
+        Self {
+            seq: frame.seq,
+            kind: frame.event.kind().to_owned(),
+            scope: frame.scope.clone(),
+            step: task.map(|(step, item)| item_name(step, item)),
+            actor: frame.actor.to_string(),
+            at: frame.at,
+            cause,
+            foreign,
+            missing,
+            detail,
+        }
+    }
+}
+
+/// The content of a frame in a few words, as far as it depends on no other frame.
+pub fn detail(frame: &Frame) -> String {
+    describe(&frame.event)
+}
+
+/// The step and the places of the commands that an event is about, by which alone it names them.
+fn places_of_commands(event: &Event) -> Option<(&str, &[u32])> {
+    if let Event::Step(StepEvent::CommandsDeferred(event)) = event {
+        return Some((&event.step, &event.indexes));
+    }
+    if let Event::Step(StepEvent::CommandsDiscarded(event)) = event {
+        return Some((&event.step, &event.indexes));
+    }
+    None
 }
 
 /// The content of a frame in a few words.

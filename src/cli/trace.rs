@@ -328,7 +328,7 @@ fn tree(
 ) -> Result<ExitCode, Failure> {
     let mut lineage = Lineage::from_frames(frames);
     trace::mark_missing_causes(reader, lineage.nodes_mut())?;
-    let inside = |node: &&LineageNode| is_within(&node.scope, scope) && wanted.matches(node);
+    let inside = |node: &&LineageNode| is_within(&node.scope, scope) && wanted.matches(*node);
     let nodes: Vec<&LineageNode> = lineage.nodes().iter().filter(inside).collect();
     if nodes.is_empty() && wanted.is_all() {
         return Err(no_such_child(stream, scope));

@@ -4,19 +4,18 @@
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
-use ktsu_ledger::StreamId;
 use ktsu_ledger::branch::Ancestry;
-use ktsu_ledger::frame::External;
 use ktsu_ledger::store::{Reader, StoreError};
+use ktsu_ledger::{Record, StreamId};
 use ktsu_projections::Lineage;
 use ktsu_projections::lineage::LineageNode;
 
-use super::frame_page::is_within;
-use super::frames_ahead::each_frame;
+use super::frame_index::FrameIndex;
+pub use super::frame_index::FrameWindowError;
+use super::frame_page::{end_of_task, is_within};
 use super::run_cache::RunCache;
-use super::trace::{FRAME_WORK, TraceFilter, mark_missing_causes};
-use super::work_meter::{TooMuchWork, WorkMeter};
-use ktsu_run_index::check_end;
+use super::trace::{TraceFilter, mark_missing_causes};
+use super::work_meter::WorkMeter;
 
 /// The most frames in a window.
 pub const MAX_ROWS: usize = 500;
@@ -24,6 +23,8 @@ pub const MAX_ROWS: usize = 500;
 const MAX_LINKS: usize = 6;
 /// The most of them that the frame names that is opened.
 const MAX_OPENED_LINKS: usize = 200;
+/// Frames that are as far from each other are read together with those between them.
+const MAX_GAP: u64 = 16;
 /// The most types, and the most actors, that are offered to choose from.
 const MAX_CHOICES: usize = 200;
 
@@ -127,17 +128,6 @@ pub struct OpenedFrame {
     pub external: Vec<(String, u64)>,
 }
 
-/// The reason why there is no window.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum FrameWindowError {
-    /// The frames cannot be read.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// There are too many.
-    #[error(transparent)]
-    TooLarge(#[from] TooMuchWork),
-}
-
 /// A window of the frames of a run, or with a `scope` of that inline child; none if there are none.
 ///
 /// # Errors
@@ -149,16 +139,27 @@ pub fn window(
     wanted: &FrameWanted,
     (cache, meter): (&RunCache, &mut WorkMeter),
 ) -> Result<Option<FrameWindow>, FrameWindowError> {
-    let (lineage, damage) = cached_lineage(reader, stream, cache, meter)?;
-    let mut window = match (choose(&lineage, scope, wanted), &damage) {
-        (Some(window), _) => window,
-        (None, None) => return Ok(None),
-        (None, Some(damage)) => return Err(damage.clone().into()),
+    let (index, mut damage) = cached_index(reader, stream, cache, meter)?;
+    let Some((mut window, shown)) = choose(&index, scope, wanted) else {
+        return damage.map_or(Ok(None), |damage| Err(damage.into()));
     };
-    window.damage = damage.map(|damage| damage.to_string());
-    if let Some(seq) = wanted.frame {
-        window.opened = open(reader, stream, scope, &lineage, seq)?;
+    let read = WindowReader {
+        reader,
+        path: Ancestry::of(reader, stream)?,
+        index: &index,
+        scope,
+    };
+    match read.rows(&shown, &mut window.rows) {
+        Err(found @ StoreError::Damaged(_)) if !window.rows.is_empty() => damage = Some(found),
+        read => read?,
     }
+    if let Some(seq) = wanted.frame {
+        match read.open(seq) {
+            Err(found @ StoreError::Damaged(_)) => damage = Some(found),
+            opened => window.opened = opened?,
+        }
+    }
+    window.damage = damage.map(|damage| damage.to_string());
     let opened = window.opened.iter_mut().map(|opened| &mut opened.row);
     let rows = window.rows.iter_mut().chain(opened);
     mark_missing_causes(reader, rows.map(|row| &mut row.node))?;
@@ -167,88 +168,67 @@ pub fn window(
 
 /// The first frames of a run that is read, at most so many.
 pub fn first_rows(lineage: &Lineage, most: usize) -> Vec<ShownFrame> {
+    let scope_of = |seq| lineage.node(seq).map(|node| node.scope.as_str());
     let nodes = lineage.nodes().iter().take(most);
-    nodes
-        .map(|node| row(lineage, "", node, MAX_LINKS))
-        .collect()
+    let rows = nodes.map(|node| {
+        let effects = lineage.effects(node.seq);
+        row(node.clone(), effects, ("", &scope_of), MAX_LINKS)
+    });
+    rows.collect()
 }
 
-/// What all frames say, as far as they can be read, from the page before if nothing was appended since.
-fn cached_lineage(
+/// What all frames are about, as far as they can be read, from the page before if nothing was appended since.
+fn cached_index(
     reader: &dyn Reader,
     stream: &StreamId,
     cache: &RunCache,
     meter: &mut WorkMeter,
-) -> Result<(Arc<Lineage>, Option<StoreError>), FrameWindowError> {
+) -> Result<(Arc<FrameIndex>, Option<StoreError>), FrameWindowError> {
     let mut damaged = None;
-    let sound = cache.lineage(reader, stream, || {
-        Ok::<_, FrameWindowError>(match lineage(reader, stream, meter)? {
-            (lineage, None) => Some(lineage),
-            (lineage, Some(damage)) => {
-                damaged = Some((Arc::new(lineage), Some(damage)));
+    let sound = cache.index(reader, stream, || {
+        Ok::<_, FrameWindowError>(match FrameIndex::read(reader, stream, meter)? {
+            (index, None) => Some(index),
+            (index, damage) => {
+                damaged = Some((Arc::new(index), damage));
                 None
             }
         })
     })?;
-    let read = sound.map(|lineage| (lineage, None)).or(damaged);
+    let read = sound.map(|index| (index, None)).or(damaged);
     Ok(read.unwrap_or_default())
 }
 
-/// What all frames say, up to those that are read together with a damaged one. Of values that are kept
-/// beside frames, only outcomes are read, since later frames name their parts.
-fn lineage(
-    reader: &dyn Reader,
-    stream: &StreamId,
-    meter: &mut WorkMeter,
-) -> Result<(Lineage, Option<StoreError>), FrameWindowError> {
-    let mut lineage = Lineage::default();
-    let is_wanted = |external: &External| external.path == "/outcome";
-    let read = each_frame(reader, stream, is_wanted, |frame| {
-        meter.spend(FRAME_WORK)?;
-        lineage.apply(&frame);
-        Ok::<_, FrameWindowError>(())
-    });
-    let end = read.and_then(|()| Ok(check_end(reader, stream)?));
-    match end {
-        Ok(()) => Ok((lineage, None)),
-        Err(FrameWindowError::Store(damage @ StoreError::Damaged(_))) => {
-            Ok((lineage, Some(damage)))
-        }
-        Err(error) => Err(error),
-    }
-}
-
-/// The window, without what has to be read for it.
-fn choose(lineage: &Lineage, scope: &str, wanted: &FrameWanted) -> Option<FrameWindow> {
+/// The window without its rows, and the numbers of these.
+fn choose(
+    index: &FrameIndex,
+    scope: &str,
+    wanted: &FrameWanted,
+) -> Option<(FrameWindow, Vec<u64>)> {
     let filter = wanted.filter();
     let (mut kinds, mut actors) = (HashSet::new(), HashSet::new());
     let (mut total, mut matching) = (0, Vec::new());
-    for node in lineage.nodes() {
-        if !is_within(&node.scope, scope) {
+    for (frame, actor) in index.frames() {
+        if !is_within(frame.scope, scope) {
             continue;
         }
         total += 1;
-        kinds.insert(node.kind.as_str());
-        actors.insert(node.actor.as_str());
-        if filter.matches(node) && (wanted.actor.is_empty() || wanted.actor == node.actor) {
-            matching.push(node);
+        kinds.insert(frame.kind);
+        actors.insert(actor);
+        if filter.matches(frame) && (wanted.actor.is_empty() || wanted.actor == actor) {
+            matching.push(frame.seq);
         }
     }
-    let first = matching.partition_point(|node| {
+    let first = matching.partition_point(|seq| {
         let from = wanted.from.or(wanted.frame).unwrap_or_default();
-        node.seq < from
+        *seq < from
     });
     // Without a number to begin at, the window is the one that has the frame that is opened.
     let first = match wanted.from {
         Some(_) => first,
         None => first.min(matching.len().saturating_sub(1)) / MAX_ROWS * MAX_ROWS,
     };
-    let begins = |at: usize| matching.get(at).map(|node| node.seq);
-    let shown = matching.iter().skip(first).take(MAX_ROWS);
-    (total > 0).then(|| FrameWindow {
-        rows: shown
-            .map(|node| row(lineage, scope, node, MAX_LINKS))
-            .collect(),
+    let begins = |at: usize| matching.get(at).copied();
+    let window = FrameWindow {
         total,
         wanted: matching.len(),
         earlier: (first > 0)
@@ -257,9 +237,10 @@ fn choose(lineage: &Lineage, scope: &str, wanted: &FrameWanted) -> Option<FrameW
         later: begins(first.saturating_add(MAX_ROWS)),
         kinds: in_order(kinds),
         actors: in_order(actors),
-        opened: None,
-        damage: None,
-    })
+        ..FrameWindow::default()
+    };
+    let shown = matching.into_iter().skip(first).take(MAX_ROWS);
+    (total > 0).then(|| (window, shown.collect()))
 }
 
 fn in_order(names: HashSet<&str>) -> Vec<String> {
@@ -268,55 +249,107 @@ fn in_order(names: HashSet<&str>) -> Vec<String> {
     names.map(str::to_owned).collect()
 }
 
-fn row(lineage: &Lineage, scope: &str, node: &LineageNode, most: usize) -> ShownFrame {
+/// A frame as a row, at most so many of its links. `scope_of`: the child that a frame belongs to, if there is such
+/// a frame.
+fn row<'a>(
+    node: LineageNode,
+    effects: &[u64],
+    (scope, scope_of): (&str, &dyn Fn(u64) -> Option<&'a str>),
+    most: usize,
+) -> ShownFrame {
+    let link = |seq: &u64| {
+        let there = scope_of(*seq);
+        FrameLink {
+            seq: *seq,
+            is_within: there.is_some_and(|there| is_within(there, scope)),
+            is_missing: there.is_none() || node.missing.contains(&seq.to_string()),
+        }
+    };
     let links = |all: &[u64]| FrameLinks {
-        shown: all
-            .iter()
-            .take(most)
-            .map(|seq| link(lineage, scope, node, *seq))
-            .collect(),
+        shown: all.iter().take(most).map(link).collect(),
         left_out: all.len().saturating_sub(most),
     };
     ShownFrame {
         causes: links(&node.cause),
-        effects: links(lineage.effects(node.seq)),
-        node: node.clone(),
+        effects: links(effects),
+        node,
     }
 }
 
-fn link(lineage: &Lineage, scope: &str, node: &LineageNode, seq: u64) -> FrameLink {
-    let there = lineage.node(seq);
-    FrameLink {
-        seq,
-        is_within: there.is_some_and(|there| is_within(&there.scope, scope)),
-        is_missing: there.is_none() || node.missing.contains(&seq.to_string()),
-    }
+/// Frames of a run, or of an inline child, that are read for a window.
+struct WindowReader<'a> {
+    reader: &'a dyn Reader,
+    path: Ancestry,
+    index: &'a FrameIndex,
+    scope: &'a str,
 }
 
-/// A frame as it is stored, if there is one of this number in the scope.
-fn open(
-    reader: &dyn Reader,
-    stream: &StreamId,
-    scope: &str,
-    lineage: &Lineage,
-    seq: u64,
-) -> Result<Option<OpenedFrame>, StoreError> {
-    let node = lineage.node(seq);
-    let Some(node) = node.filter(|node| is_within(&node.scope, scope)) else {
-        return Ok(None);
-    };
-    let records = Ancestry::of(reader, stream)?.read(reader, seq, 1)?;
-    let record = records.first().filter(|record| record.seq == seq);
-    Ok(record.map(|record| OpenedFrame {
-        row: row(lineage, scope, node, MAX_OPENED_LINKS),
-        json: record.to_json(),
-        hash: record.hash.to_string(),
-        external: record.decode_bare().map_or_else(
+impl WindowReader<'_> {
+    /// Reads the frames of these numbers, in order, up to one that cannot be read.
+    fn rows(&self, numbers: &[u64], rows: &mut Vec<ShownFrame>) -> Result<(), StoreError> {
+        let near = |a: &u64, b: &u64| b - a <= MAX_GAP;
+        for part in numbers.chunk_by(near) {
+            let (Some(first), Some(last)) = (part.first(), part.last()) else {
+                continue;
+            };
+            let mut wanted = part.iter().peekable();
+            let mut next = *first;
+            while next <= *last {
+                let count = usize::try_from(last - next + 1).unwrap_or(usize::MAX);
+                let page = self.path.read(self.reader, next, count)?;
+                let Some(end) = page.last() else {
+                    return Ok(());
+                };
+                next = end.seq.saturating_add(1);
+                for record in &page {
+                    if wanted.next_if_eq(&&record.seq).is_some() {
+                        rows.push(self.row(record, MAX_LINKS)?);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn row(&self, record: &Record, most: usize) -> Result<ShownFrame, StoreError> {
+        let frame = record.decode_bare().map_err(|error| {
+            let owner = self.path.owner(record.seq).map_or("", StreamId::as_str);
+            let why = format!("{owner}#{}: {error}", record.seq);
+            self.reader.found_damage(&why);
+            StoreError::Damaged(why)
+        })?;
+        let end = || end_of_task(self.reader, &self.path, &frame);
+        let scope_of = |seq| self.index.scope_of(seq);
+        Ok(row(
+            LineageNode::of(&frame, end)?,
+            self.index.effects(frame.seq),
+            (self.scope, &scope_of),
+            most,
+        ))
+    }
+
+    /// A frame as it is stored, if there is one of this number in the scope.
+    fn open(&self, seq: u64) -> Result<Option<OpenedFrame>, StoreError> {
+        let is_here = |scope| is_within(scope, self.scope);
+        if !self.index.scope_of(seq).is_some_and(is_here) {
+            return Ok(None);
+        }
+        let records = self.path.read(self.reader, seq, 1)?;
+        let Some(record) = records.first().filter(|record| record.seq == seq) else {
+            return Ok(None);
+        };
+        let external = record.decode_bare().map_or_else(
             |_| Vec::new(),
             |frame| {
                 let external = frame.ext.into_iter();
                 external.map(|one| (one.path, one.bytes)).collect()
             },
-        ),
-    }))
+        );
+        Ok(Some(OpenedFrame {
+            row: self.row(record, MAX_OPENED_LINKS)?,
+            json: record.to_json(),
+            hash: record.hash.to_string(),
+            external,
+        }))
+    }
 }

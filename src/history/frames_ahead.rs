@@ -1,55 +1,51 @@
-//! The frames of a stream one after another, decoded by a second thread where there are many.
+//! The frames of a stream one after another without their content, decoded by a second thread where there are many.
 
 use std::sync::mpsc::sync_channel;
 use std::thread;
 
-use ktsu_ledger::branch::{Ancestry, Blobs, BranchOrder};
-use ktsu_ledger::frame::External;
+use ktsu_ledger::branch::{Ancestry, BranchOrder};
 use ktsu_ledger::store::{Reader, StoreError};
-use ktsu_ledger::{Frame, FrameError, Record, StreamId};
+use ktsu_ledger::{FrameError, FrameHead, Record, StreamId};
 
 /// The frames of a page. A stream with fewer is decoded by this thread.
 const PAGE: usize = 2_000;
 /// The most pages that are with the second thread.
 const PAGES_AHEAD: usize = 2;
 
-/// Records, each with the frame that it is without blobs.
-type BarePage = Vec<(Record, Result<Frame, FrameError>)>;
+/// Records, each with what it says beside its content.
+type HeadPage = Vec<(Record, Result<FrameHead, FrameError>)>;
 
-/// Hands over the frames of a stream in order, with the blobs that are wanted; where another one belongs, they
-/// have null. What is held are a few pages of stored frames.
+/// Hands over the frames of a stream in order, without their content. What is held are a few pages of stored frames.
 ///
 /// # Errors
 /// Those of `take`, of reading, and of a frame that does not follow from what is before it.
-pub(crate) fn each_frame<E: From<StoreError>>(
+pub(crate) fn each_head<E: From<StoreError>>(
     reader: &dyn Reader,
     stream: &StreamId,
-    is_wanted: fn(&External) -> bool,
-    take: impl FnMut(Frame) -> Result<(), E>,
+    take: impl FnMut(FrameHead) -> Result<(), E>,
 ) -> Result<(), E> {
-    each_frame_by(PAGE, (reader, stream), is_wanted, take)
+    each_head_by(PAGE, (reader, stream), take)
 }
 
-fn each_frame_by<E: From<StoreError>>(
+fn each_head_by<E: From<StoreError>>(
     page_frames: usize,
     (reader, stream): (&dyn Reader, &StreamId),
-    is_wanted: fn(&External) -> bool,
-    mut take: impl FnMut(Frame) -> Result<(), E>,
+    mut take: impl FnMut(FrameHead) -> Result<(), E>,
 ) -> Result<(), E> {
     if reader.tail(stream)?.is_none() {
         return Ok(());
     }
     let path = Ancestry::of(reader, stream)?;
     let mut order = BranchOrder::new();
-    let mut take_page = |page: BarePage| -> Result<(), E> {
-        let mut blobs = Blobs::new(reader);
-        for (record, bare) in page {
-            let frame = match bare {
-                Ok(frame) if frame.ext.is_empty() => frame,
-                _ => blobs.decode_some(is_wanted, stream, &record)?,
-            };
-            order.take(reader, &path, &record, &frame)?;
-            take(frame)?;
+    let mut take_page = |page: HeadPage| -> Result<(), E> {
+        for (record, head) in page {
+            let head = head.map_err(|error| {
+                let why = format!("{stream}#{}: {error}", record.seq);
+                reader.found_damage(&why);
+                StoreError::Damaged(why)
+            })?;
+            order.take(reader, &path, &record, &head)?;
+            take(head)?;
         }
         Ok(())
     };
@@ -61,17 +57,17 @@ fn each_frame_by<E: From<StoreError>>(
     };
     let mut page = read_page()?;
     while !page.is_empty() && page.len() < page_frames {
-        take_page(bare(page))?;
+        take_page(heads(page))?;
         page = read_page()?;
     }
     thread::scope(|scope| {
         let (give, given) = sync_channel::<Vec<Record>>(PAGES_AHEAD);
-        let (give_back, decoded) = sync_channel::<BarePage>(PAGES_AHEAD);
+        let (give_back, decoded) = sync_channel::<HeadPage>(PAGES_AHEAD);
         if !page.is_empty() {
             scope.spawn(move || {
                 given
                     .into_iter()
-                    .try_for_each(|page| give_back.send(bare(page)))
+                    .try_for_each(|page| give_back.send(heads(page)))
             });
         }
         let (mut with_it, mut end) = (0, Ok(()));
@@ -87,21 +83,21 @@ fn each_frame_by<E: From<StoreError>>(
                 });
                 continue;
             }
-            let Ok(bare) = decoded.recv() else { break };
+            let Ok(page) = decoded.recv() else { break };
             with_it -= 1;
-            take_page(bare)?;
+            take_page(page)?;
         }
         end
     })
 }
 
-fn bare(page: Vec<Record>) -> BarePage {
-    let frames = page.into_iter();
-    let frames = frames.map(|record| {
-        let frame = record.decode_bare();
-        (record, frame)
+fn heads(page: Vec<Record>) -> HeadPage {
+    let records = page.into_iter();
+    let heads = records.map(|record| {
+        let head = record.decode_head();
+        (record, head)
     });
-    frames.collect()
+    heads.collect()
 }
 
 #[cfg(test)]
@@ -114,18 +110,13 @@ mod tests {
 
     fn taken(reader: &dyn Reader, page: usize, most: usize) -> (Vec<u64>, Result<(), StoreError>) {
         let mut seen = Vec::new();
-        let read = each_frame_by(
-            page,
-            (reader, &stream("a")),
-            |_| true,
-            |frame| {
-                seen.push(frame.seq);
-                match seen.len() < most {
-                    true => Ok(()),
-                    false => Err(StoreError::Damaged("enough".to_owned())),
-                }
-            },
-        );
+        let read = each_head_by(page, (reader, &stream("a")), |frame| {
+            seen.push(frame.seq);
+            match seen.len() < most {
+                true => Ok(()),
+                false => Err(StoreError::Damaged("enough".to_owned())),
+            }
+        });
         (seen, read)
     }
 

@@ -15,6 +15,7 @@ pub mod family;
 pub mod find;
 pub mod fork_estimate;
 pub mod fork_outcome;
+mod frame_index;
 pub mod frame_page;
 pub mod frame_types;
 pub mod frame_window;

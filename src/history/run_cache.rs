@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use ktsu_ledger::store::{Reader, StoreError, Tail};
 use ktsu_ledger::{Frame, StreamId};
-use ktsu_projections::Lineage;
 use ktsu_projections::envelope::EnvelopeFold;
 use parking_lot::Mutex;
 
+use super::frame_index::FrameIndex;
 use super::skeleton::{RunSkeleton, skeleton};
 use super::{RunReadError, envelope_and_frames};
 
@@ -65,7 +65,7 @@ pub struct RunCache(Arc<Mutex<CacheSlots>>);
 #[derive(Debug, Default)]
 struct CacheSlots {
     folded: Option<CachedRun<FoldedFrames>>,
-    lineage: Option<CachedRun<Lineage>>,
+    index: Option<CachedRun<FrameIndex>>,
     is_watched: bool,
 }
 
@@ -94,14 +94,14 @@ impl RunCache {
         self.made_of(reader, stream, |slots| &mut slots.folded, (read, fits))
     }
 
-    /// What the frames of a run say, if `read` gives it.
-    pub(crate) fn lineage<E: From<StoreError>>(
+    /// What the frames of a run are about, if `read` gives it.
+    pub(crate) fn index<E: From<StoreError>>(
         &self,
         reader: &dyn Reader,
         stream: &StreamId,
-        read: impl FnOnce() -> Result<Option<Lineage>, E>,
-    ) -> Result<Option<Arc<Lineage>>, E> {
-        self.made_of(reader, stream, |slots| &mut slots.lineage, (read, |_| true))
+        read: impl FnOnce() -> Result<Option<FrameIndex>, E>,
+    ) -> Result<Option<Arc<FrameIndex>>, E> {
+        self.made_of(reader, stream, |slots| &mut slots.index, (read, |_| true))
     }
 
     fn made_of<T, E: From<StoreError>>(
@@ -148,10 +148,10 @@ impl RunCache {
         if slots.folded.as_mut().is_some_and(|kept| !kept.take_use()) {
             slots.folded = None;
         }
-        if slots.lineage.as_mut().is_some_and(|kept| !kept.take_use()) {
-            slots.lineage = None;
+        if slots.index.as_mut().is_some_and(|kept| !kept.take_use()) {
+            slots.index = None;
         }
-        slots.is_watched = slots.folded.is_some() || slots.lineage.is_some();
+        slots.is_watched = slots.folded.is_some() || slots.index.is_some();
         slots.is_watched
     }
 }
@@ -221,10 +221,10 @@ pub(crate) mod tests {
 
     /// A page of a stream, which counts how often it is read.
     fn page(cache: &RunCache, store: &MemoryStore, name: &str, reads: &Cell<u32>) {
-        let read = cache.lineage(store, &stream(name), || {
+        let read = cache.index(store, &stream(name), || {
             reads.set(reads.get() + 1);
             let exists = store.tail(&stream(name))?.is_some();
-            Ok::<_, StoreError>(exists.then(Lineage::default))
+            Ok::<_, StoreError>(exists.then(FrameIndex::default))
         });
         assert_eq!(
             read.unwrap().is_some(),
@@ -260,12 +260,12 @@ pub(crate) mod tests {
     fn a_run_whose_values_take_too_much_room_is_not_kept() {
         let (cache, store) = (RunCache::default(), run_of(MIN_FRAMES + 1));
         let reads = Cell::new(0);
-        let page = |fits: fn(&Lineage) -> bool| {
+        let page = |fits: fn(&FrameIndex) -> bool| {
             let read = || {
                 reads.set(reads.get() + 1);
-                Ok::<_, StoreError>(Some(Lineage::default()))
+                Ok::<_, StoreError>(Some(FrameIndex::default()))
             };
-            let slot: fn(&mut CacheSlots) -> &mut Option<_> = |slots| &mut slots.lineage;
+            let slot: fn(&mut CacheSlots) -> &mut Option<_> = |slots| &mut slots.index;
             cache
                 .made_of(&store, &stream("a"), slot, (read, fits))
                 .unwrap();

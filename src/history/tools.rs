@@ -1,10 +1,10 @@
 //! The tool calls of a run in words: people's decisions about each, and its result.
 
 use ktsu_ledger::Frame;
-use ktsu_projections::Lineage;
 use ktsu_projections::approvals::{ApprovalRecord, ApprovalStatus};
 use ktsu_projections::calls::{CallHistory, ToolCallRecord};
 use ktsu_projections::life::call::CallState;
+use ktsu_projections::lineage;
 use serde_json::Value;
 
 /// A call that a model asked for.
@@ -32,18 +32,15 @@ pub struct ToolCallTrace {
 
 /// The calls of a run and of its inline children, in the order of the first frames about them.
 pub fn uses(frames: &[Frame]) -> Vec<ToolCallTrace> {
-    let lineage = Lineage::from_frames(frames);
     let history = CallHistory::fold(frames);
     let calls = history.calls().iter();
-    calls
-        .map(|call| ToolCallTrace::of(call, &lineage))
-        .collect()
+    calls.map(|call| ToolCallTrace::of(call, frames)).collect()
 }
 
 impl ToolCallTrace {
-    /// A call, from its record.
-    pub(crate) fn of(record: &ToolCallRecord, lineage: &Lineage) -> Self {
-        let (outcome, failed) = outcome(record, lineage);
+    /// A call of a run with these frames, from its record.
+    pub(crate) fn of(record: &ToolCallRecord, frames: &[Frame]) -> Self {
+        let (outcome, failed) = outcome(record, frames);
         let returned = match record.call.state {
             CallState::Returned { seq } => Some(seq),
             _ => None,
@@ -85,13 +82,16 @@ fn decisions(record: &ApprovalRecord) -> Vec<String> {
 }
 
 /// The outcome of a call, and whether the model got an error or nothing.
-fn outcome(record: &ToolCallRecord, lineage: &Lineage) -> (String, bool) {
-    let detail = |seq| lineage.node(seq).map_or("", |node| &node.detail);
+fn outcome(record: &ToolCallRecord, frames: &[Frame]) -> (String, bool) {
+    let detail = |seq: u64| {
+        let frame = usize::try_from(seq).ok().and_then(|at| frames.get(at));
+        frame.map_or_else(String::new, lineage::detail)
+    };
     let last = record.approvals.last();
     let approved =
         |asked: &ApprovalRecord| asked.votes.iter().any(|vote| vote.decision == "approved");
     let words = match (&record.call.state, record.doubt) {
-        (CallState::Returned { seq }, _) => return (detail(*seq).to_owned(), record.is_error),
+        (CallState::Returned { seq }, _) => return (detail(*seq), record.is_error),
         (CallState::Sent(_), _) if record.ended => {
             return ("no answer: its step ended".to_owned(), true);
         }

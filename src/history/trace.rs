@@ -67,7 +67,7 @@ pub fn tree(
         }
     };
     let nodes = lineage.nodes().iter();
-    let nodes = nodes.filter(|node| inside(node) && wanted.matches(node));
+    let nodes = nodes.filter(|node| inside(node) && wanted.matches(*node));
     let mut tree = Vec::new();
     for node in nodes {
         meter.spend_copy(size_of_node(node))?;
@@ -180,7 +180,8 @@ impl TraceFilter {
     }
 
     /// Returns `true` if a frame is wanted.
-    pub fn matches(&self, node: &LineageNode) -> bool {
+    pub fn matches<'a>(&self, frame: impl Into<FrameSubject<'a>>) -> bool {
+        let node = frame.into();
         let kind = self.kinds.iter().map(|kind| kind.trim_end_matches('*'));
         let of_kind =
             self.kinds.is_empty() || kind.into_iter().any(|kind| node.kind.starts_with(kind));
@@ -194,10 +195,35 @@ impl TraceFilter {
     }
 }
 
+/// What a frame is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FrameSubject<'a> {
+    /// Its number.
+    pub seq: u64,
+    /// Its type.
+    pub kind: &'a str,
+    /// The inline child it belongs to.
+    pub scope: &'a str,
+    /// The step, or the item of a step.
+    pub step: Option<&'a str>,
+}
+
+impl<'a> From<&'a LineageNode> for FrameSubject<'a> {
+    fn from(node: &'a LineageNode) -> Self {
+        Self {
+            seq: node.seq,
+            kind: &node.kind,
+            scope: &node.scope,
+            step: node.step.as_deref(),
+        }
+    }
+}
+
 /// Returns `true` if a frame is about a step, or about what is inside it.
-pub fn is_about(node: &LineageNode, step: &str) -> bool {
+pub fn is_about<'a>(frame: impl Into<FrameSubject<'a>>, step: &str) -> bool {
+    let frame = frame.into();
     let step = step.strip_prefix("step.").unwrap_or(step);
-    let path = path_in(&node.scope, node.step.as_deref().unwrap_or_default());
+    let path = path_in(frame.scope, frame.step.unwrap_or_default());
     let rest = path.strip_prefix(step);
     !step.is_empty() && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '.']))
 }

@@ -1,6 +1,7 @@
 //! The page of a run: what it is, how it ended, its time line, and the step that is selected.
 
 use ktsu_history::family::RunFamily;
+use ktsu_history::frame_window::FrameWanted;
 use ktsu_history::skeleton::RunSkeleton;
 use ktsu_history::step_summaries::StepSummaries;
 use maud::{Markup, html};
@@ -12,6 +13,7 @@ use crate::frame::{
     PagePlace, RunTab, Section, SignedIn, anchor, own_frame_link, page, query, root_of, run_tabs,
     segment,
 };
+use crate::frame_table::frames_link;
 use crate::status::badge;
 use crate::step_panel::{ShownStep, StepPanel, find_span, step_panel};
 use crate::text::{Verbatim, beginning};
@@ -304,9 +306,8 @@ fn timeline_row(
                     }
                 } @else if let Some(seq) = row.attempt {
                     a href=[own_frame_link(place, &shown.run.run_id, seq)] { (Verbatim(&row.name)) }
-                } @else if row.bar.is_some() && !shown.view.all_items {
-                    @let view = TimelineView { all_items: true, ..shown.view.clone() };
-                    a href=[link(place, shown, &view)] { (Verbatim(&row.name)) }
+                } @else if let Some(step) = &row.summed {
+                    a href=[more_items(place, shown, step)] { (Verbatim(&row.name)) }
                 } @else { span { (Verbatim(&row.name)) } }
                 " " span class="kind" { (Verbatim(&row.kind)) }
                 @if let Some(status) = row.status.as_deref().filter(|status| *status != "complete") {
@@ -323,6 +324,22 @@ fn timeline_row(
             td class="number" { (cost(row.cost_micro_usd)) }
         }
     }
+}
+
+/// The address of the items that a row sums up: the same page with more of them, else the frames about their step.
+fn more_items(place: PagePlace, shown: &RunPage, step: &str) -> Option<String> {
+    if !shown.view.all_items {
+        let view = TimelineView {
+            all_items: true,
+            ..shown.view.clone()
+        };
+        return link(place, shown, &view);
+    }
+    let wanted = FrameWanted {
+        step: step.to_owned(),
+        ..FrameWanted::default()
+    };
+    (!place.is_file()).then(|| frames_link(place, &shown.run.run_id, &wanted))
 }
 
 fn row_class(row: &TimelineRow) -> Option<&'static str> {

@@ -11,6 +11,7 @@ use ktsu_history::step_record::{StepPlace, StepRecord, StepRecords};
 use ktsu_history::step_summaries::summaries_of;
 use ktsu_history::why_not::{WhyNot, why_not};
 use ktsu_ledger::Frame;
+use ktsu_projections::Lineage;
 use ktsu_projections::envelope::{EnvelopeFold, StepView};
 use ktsu_projections::step_name::{StepName, path_in};
 use maud::{Markup, html};
@@ -61,7 +62,7 @@ fn bounded(
     let run = skeleton(fold, frames, scope, USUAL_ITEMS)?;
     let envelope = fold.envelope(scope)?;
     let records = StepRecords::new(fold, frames);
-    let rows = first_rows(records.lineage(), bounds.frames);
+    let rows = first_rows(&Lineage::from_frames(frames), bounds.frames);
     let mut shown = RunPage {
         is_parked: fold.state().is_parked(),
         summaries: summaries_of(fold.state(), &run),

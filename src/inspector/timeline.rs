@@ -92,6 +92,8 @@ pub struct TimelineRow {
     pub is_selected: bool,
     /// Of an earlier attempt: the frame of its beginning.
     pub attempt: Option<u64>,
+    /// Of a row that sums up items: the path of their step.
+    pub summed: Option<String>,
 }
 
 /// A bar, or a call on one.
@@ -401,6 +403,7 @@ impl TimelineRows<'_> {
                 .until_ms
                 .map(|until| until.saturating_sub(folded.from_ms)),
             cost_micro_usd: folded.cost_micro_usd,
+            summed: Some(step.path.clone()),
             ..TimelineRow::default()
         });
     }
@@ -440,6 +443,7 @@ impl TimelineRows<'_> {
             cost_micro_usd: step.metrics.cost_micro_usd,
             is_selected: self.selected == Some(step.path.as_str()),
             attempt: None,
+            summed: None,
         }
     }
 

@@ -1,12 +1,17 @@
+use ktsu_history::family::RunFamily;
 use ktsu_history::skeleton::{
     AttemptSpan, CallSpan, CallSpanKind, CallSpanStatus, ChildSpan, FoldedItems, RunSkeleton,
     StepSpan,
 };
+use ktsu_history::step_summaries::StepSummaries;
 use ktsu_projections::attempts::AttemptStatus;
 use ktsu_projections::envelope::{ShownStatus, UsageView};
 use ktsu_projections::run::{RunStatus, StepStatus};
 
 use super::*;
+use crate::decide::Permissions;
+use crate::frame::SignedIn;
+use crate::run::{RunPage, run_page};
 
 fn step(path: &str, from_ms: u64, until_ms: Option<u64>) -> StepSpan {
     let status = match until_ms {
@@ -336,4 +341,31 @@ fn a_part_of_the_time_in_which_only_an_earlier_attempt_was_at_work_has_its_lane_
     assert_eq!(lines(&drawing), expected);
     let between = layout(&run(1_000, vec![attempted()]), &view(300, 700));
     assert_eq!((between.rows.len(), between.outside), (0, 1));
+}
+
+#[test]
+fn the_row_of_folded_items_leads_to_more_of_them_and_then_to_their_frames() {
+    let page = |all_items: bool| {
+        run_page(&RunPage {
+            by: SignedIn::unknown(),
+            may: Permissions::default(),
+            run: example(),
+            view: TimelineView {
+                all_items,
+                ..TimelineView::default()
+            },
+            error: None,
+            output: None,
+            family: RunFamily::default(),
+            is_parked: false,
+            summaries: StepSummaries::default(),
+            step: None,
+            kit: None,
+        })
+    };
+    let row = ">9 more, 8 of them complete</a>";
+    let few = page(false);
+    assert!(few.contains(&format!("?items=all\"{row}")), "{few}");
+    let all = page(true);
+    assert!(all.contains(&format!("/frames?step=each\"{row}")), "{all}");
 }

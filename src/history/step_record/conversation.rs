@@ -6,10 +6,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ktsu_ledger::event::{CallAttempt, LlmRequest, LlmResponse, Purpose, ToolReturned};
 use ktsu_ledger::{CanonicalJson, Frame, Hash, Timestamp};
-use ktsu_projections::Lineage;
 use ktsu_projections::calls::{CallHistory, ToolCallRecord};
 use ktsu_projections::life::call::RequestedCall;
 use ktsu_projections::life::{Change, changes};
+use ktsu_projections::lineage;
 use serde_json::Value;
 
 use super::placed::{PlacedValue, frame_at};
@@ -216,12 +216,7 @@ impl TaskConversation {
 }
 
 /// The tasks of a step or an item.
-pub(super) fn of(
-    frames: &[Frame],
-    own: &[&Frame],
-    calls: &CallHistory,
-    lineage: &Lineage,
-) -> Vec<TaskConversation> {
+pub(super) fn of(frames: &[Frame], own: &[&Frame], calls: &CallHistory) -> Vec<TaskConversation> {
     let mut fold = ConversationFold {
         frames,
         calls: calls
@@ -233,7 +228,6 @@ pub(super) fn of(
             })
             .map(|call| (call.key, call))
             .collect(),
-        lineage,
         tasks: Vec::new(),
     };
     for frame in own {
@@ -246,7 +240,6 @@ struct ConversationFold<'f> {
     frames: &'f [Frame],
     /// The calls of tools, by the replies that ask for them.
     calls: BTreeMap<(u64, u32), &'f ToolCallRecord>,
-    lineage: &'f Lineage,
     tasks: Vec<TaskConversation>,
 }
 
@@ -268,8 +261,7 @@ impl ConversationFold<'_> {
         } else if let Some(finished) = event.finished() {
             self.end(frame.seq, &finished.reason.as_str().replace('_', " "));
         } else if NOTED.contains(&event.kind()) {
-            let node = self.lineage.node(frame.seq);
-            let detail = node.map_or("", |node| node.detail.as_str());
+            let detail = lineage::detail(frame);
             let words = format!("{} {detail}", event.kind()).trim_end().to_owned();
             self.push(ConversationEntry::Note {
                 frame: frame.seq,
@@ -403,7 +395,7 @@ impl ConversationFold<'_> {
         let asked = calls.map(|(place, call)| {
             let call = RequestedCall::parse(call);
             let record = self.calls.get(&(key, place));
-            let trace = record.map(|record| ToolCallTrace::of(record, self.lineage));
+            let trace = record.map(|record| ToolCallTrace::of(record, self.frames));
             let at = format!("/data/tool_calls/{place}/arguments");
             AskedTool {
                 name: trace.as_ref().map_or(call.name, |trace| trace.tool.clone()),
@@ -421,7 +413,7 @@ impl ConversationFold<'_> {
 
     fn result(&self, frame: &Frame, returned: &ToolReturned) -> ToolOutput {
         let record = self.calls.get(&(returned.response, returned.call));
-        let trace = record.map(|record| ToolCallTrace::of(record, self.lineage));
+        let trace = record.map(|record| ToolCallTrace::of(record, self.frames));
         let content = returned.content.to_value();
         let blocks = content.as_array().map(Vec::as_slice).unwrap_or_default();
         let blocks = blocks.iter().enumerate();

@@ -14,7 +14,6 @@ use std::collections::{BTreeMap, HashMap};
 
 use ktsu_ledger::event::{ItemEvent, StepEvent, Verdict};
 use ktsu_ledger::{CanonicalJson, Event, Frame};
-use ktsu_projections::Lineage;
 use ktsu_projections::calls::CallHistory;
 use ktsu_projections::envelope::EnvelopeFold;
 use ktsu_projections::life::reserved::CONFIDENCE;
@@ -116,7 +115,6 @@ impl ReservedVerdict {
 pub struct StepRecords<'f> {
     fold: &'f EnvelopeFold,
     frames: &'f [Frame],
-    lineage: Lineage,
     calls: CallHistory,
     requests: Vec<PersonRequest>,
     /// The frames about each step or item, by scope, step and item.
@@ -138,7 +136,6 @@ impl<'f> StepRecords<'f> {
         Self {
             fold,
             frames,
-            lineage: Lineage::from_frames(frames),
             calls: CallHistory::fold(frames),
             requests: person_requests::requests(frames),
             own,
@@ -155,7 +152,7 @@ impl<'f> StepRecords<'f> {
         let name = place.name();
         let mut record = StepRecord {
             inputs: inputs::of(self.fold, self.frames, own, &self.values),
-            tasks: conversation::of(self.frames, own, &self.calls, &self.lineage),
+            tasks: conversation::of(self.frames, own, &self.calls),
             requests: requests
                 .filter(|one| one.scope() == place.scope && one.step_id() == name)
                 .cloned()
@@ -168,11 +165,6 @@ impl<'f> StepRecords<'f> {
             record.take(frame);
         }
         record
-    }
-
-    /// The frames of the run, each with what it follows from.
-    pub fn lineage(&self) -> &Lineage {
-        &self.lineage
     }
 
     /// The steps and items that frames are about, in the order of their first frames.

@@ -1,0 +1,139 @@
+//! The frames of a run without their contents: enough to choose some of them, and to know what follows from each.
+
+use std::collections::HashMap;
+
+use ktsu_ledger::store::{Reader, StoreError};
+use ktsu_ledger::{Cause, FrameHead, StreamId};
+use ktsu_projections::lineage::item_name;
+
+use super::frames_ahead::each_head;
+use super::trace::{FRAME_WORK, FrameSubject};
+use super::work_meter::{TooMuchWork, WorkMeter};
+use ktsu_run_index::check_end;
+
+/// What all frames of a run are about, from the first one on.
+#[derive(Debug, Default)]
+pub(crate) struct FrameIndex {
+    frames: Vec<IndexedFrame>,
+    effects: Vec<Vec<u64>>,
+    kinds: Names,
+    scopes: Names,
+    actors: Names,
+    tasks: Names,
+}
+
+/// A frame, by the numbers of its names.
+#[derive(Debug)]
+struct IndexedFrame {
+    kind: usize,
+    scope: usize,
+    actor: usize,
+    task: Option<usize>,
+}
+
+/// Each name once.
+#[derive(Debug, Default)]
+struct Names {
+    numbers: HashMap<String, usize>,
+    names: Vec<String>,
+}
+
+impl Names {
+    fn number(&mut self, name: String) -> usize {
+        if let Some(known) = self.numbers.get(&name) {
+            return *known;
+        }
+        self.names.push(name.clone());
+        *self.numbers.entry(name).or_insert(self.names.len() - 1)
+    }
+
+    fn name(&self, number: usize) -> &str {
+        self.names.get(number).map_or("", String::as_str)
+    }
+}
+
+/// The reason why there is no window.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FrameWindowError {
+    /// The frames cannot be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// There are too many.
+    #[error(transparent)]
+    TooLarge(#[from] TooMuchWork),
+}
+
+impl FrameIndex {
+    /// That of a run, up to the frames that are read together with a damaged one, and the damage.
+    ///
+    /// # Errors
+    /// [`FrameWindowError`], except for damage.
+    pub(crate) fn read(
+        reader: &dyn Reader,
+        stream: &StreamId,
+        meter: &mut WorkMeter,
+    ) -> Result<(Self, Option<StoreError>), FrameWindowError> {
+        let mut index = Self::default();
+        let read = each_head(reader, stream, |head| {
+            meter.spend(FRAME_WORK)?;
+            index.push(head);
+            Ok::<_, FrameWindowError>(())
+        });
+        match read.and_then(|()| Ok(check_end(reader, stream)?)) {
+            Ok(()) => Ok((index, None)),
+            Err(FrameWindowError::Store(damage @ StoreError::Damaged(_))) => {
+                Ok((index, Some(damage)))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Takes the next frame.
+    fn push(&mut self, head: FrameHead) {
+        for cause in head.cause {
+            if let Cause::Here(seq) = cause
+                && let Some(effects) = at(seq).and_then(|at| self.effects.get_mut(at))
+            {
+                effects.push(head.seq);
+            }
+        }
+        let task = head.task.map(|(step, item)| item_name(&step, item));
+        self.frames.push(IndexedFrame {
+            kind: self.kinds.number(head.kind),
+            scope: self.scopes.number(head.scope),
+            actor: self.actors.number(head.actor.to_string()),
+            task: task.map(|task| self.tasks.number(task)),
+        });
+        self.effects.push(Vec::new());
+    }
+
+    /// All frames, in order, each with its author.
+    pub(crate) fn frames(&self) -> impl Iterator<Item = (FrameSubject<'_>, &str)> {
+        let frames = (0..).zip(&self.frames);
+        frames.map(|(seq, frame)| {
+            let subject = FrameSubject {
+                seq,
+                kind: self.kinds.name(frame.kind),
+                scope: self.scopes.name(frame.scope),
+                step: frame.task.map(|task| self.tasks.name(task)),
+            };
+            (subject, self.actors.name(frame.actor))
+        })
+    }
+
+    /// The inline child that a frame belongs to, if there is such a frame.
+    pub(crate) fn scope_of(&self, seq: u64) -> Option<&str> {
+        let frame = self.frames.get(at(seq)?)?;
+        Some(self.scopes.name(frame.scope))
+    }
+
+    /// The frames that follow directly from a frame.
+    pub(crate) fn effects(&self, seq: u64) -> &[u64] {
+        let effects = at(seq).and_then(|at| self.effects.get(at));
+        effects.map_or(&[], Vec::as_slice)
+    }
+}
+
+fn at(seq: u64) -> Option<usize> {
+    usize::try_from(seq).ok()
+}
