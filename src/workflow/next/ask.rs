@@ -298,10 +298,12 @@ pub(super) fn with_context<T>(
     memo: &Memo,
     evaluate: impl FnOnce(RespondContext<'_>) -> T,
 ) -> Option<T> {
-    let params = memo.params(state, 0)?;
+    let params = || memo.params(state, 0);
+    let goal = || memo.goal(state);
     Some(evaluate(RespondContext {
         worlds: definition.worlds()?,
         params: &params,
+        goal: &goal,
         env: &state.created().env,
         rules: DecisionRules::of(state),
         suppresses: state.suppresses_effects(),

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::task::TaskSpec;
 use crate::expression::{InvokedMention, NameLookup, Root, from_json, from_value};
-use crate::respond::ResponderMemo;
+use crate::respond::{ResponderMemo, goal_of};
 use crate::rules::DecisionRules;
 use crate::template::{Leaf, LeafSource, RenderedTemplate};
 
@@ -22,6 +22,8 @@ use crate::template::{Leaf, LeafSource, RenderedTemplate};
 pub struct Memo {
     values: RefCell<HashMap<(u32, MemoKey), Rcvar>>,
     kept: Cell<bool>,
+    /// The goal of the run: params may be large, and it is asked for whenever something happened.
+    goal: RefCell<Option<Option<Rcvar>>>,
     /// The specification of the task that was decided on last, with its step.
     task: RefCell<Option<(StepKey, TaskSpec)>>,
     /// The values that were evaluated of the trigger under way, for responders.
@@ -52,6 +54,7 @@ impl Memo {
     pub fn invalidate(&self) {
         self.values.borrow_mut().clear();
         self.task.replace(None);
+        self.goal.replace(None);
         self.responders.replace(ResponderMemo::default());
     }
 
@@ -72,10 +75,17 @@ impl Memo {
     }
 
     /// The params of a scope.
-    pub(super) fn params(&self, state: &RunState, scope: u32) -> Option<Rcvar> {
-        self.get(scope, MemoKey::Params, || {
-            Some(from_value(&state.params(scope)))
-        })
+    pub(super) fn params(&self, state: &RunState, scope: u32) -> Rcvar {
+        let made = || Some(from_value(&state.params(scope)));
+        let params = self.get(scope, MemoKey::Params, made);
+        params.unwrap_or_else(|| Rcvar::new(Variable::Null))
+    }
+
+    /// The goal of the run, if it was given one.
+    pub(super) fn goal(&self, state: &RunState) -> Option<Rcvar> {
+        let mut goal = self.goal.borrow_mut();
+        goal.get_or_insert_with(|| goal_of(&self.params(state, 0)))
+            .clone()
     }
 
     fn get(&self, scope: u32, key: MemoKey, make: impl FnOnce() -> Option<Rcvar>) -> Option<Rcvar> {
@@ -112,7 +122,7 @@ pub struct ScopedNames<'a> {
 impl NameLookup for ScopedNames<'_> {
     fn get(&self, root: &Root) -> Option<Rcvar> {
         match root {
-            Root::Params => self.memo.params(self.state, self.scope),
+            Root::Params => Some(self.memo.params(self.state, self.scope)),
             Root::Env(name) => match self.state.created().env.get(name)? {
                 EnvValue::Value(value) if self.scope == 0 => {
                     Some(from_value(&Value::from(value.as_str())))

@@ -113,3 +113,18 @@ fn an_id_or_a_key_that_is_too_long_is_rejected_and_data_may_be_as_long_as_it_lik
     assert_eq!(run.failures.len(), 2, "the patch alone: {:?}", run.failures);
     assert!(run.failures[0].contains("unknown_object"));
 }
+
+#[test]
+fn params_are_read_where_an_expression_names_them_and_nowhere_else() {
+    let reads = |text: &str| {
+        let emit = json!({"emit": [thing(json!({"n": 1}))]});
+        let work = json!({"for_each": {"from": text}, "work": emit});
+        let definition = definition(&[&world("w", json!([on_start("first", work)]))]);
+        let mut run = Loop::new(&definition, "text");
+        run.run();
+        assert!(run.failures.is_empty(), "{:?}", run.failures);
+        run.reads.get()
+    };
+    assert_eq!(reads("[object.id]"), 0);
+    assert_eq!(reads("[params.goal]"), 1);
+}

@@ -1,6 +1,8 @@
 //! A run of responders alone, in memory: what [`super::next`] gives is appended and folded.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use jmespath::Rcvar;
 use ktsu_ledger::event::{
@@ -18,6 +20,7 @@ use super::{RespondContext, ResponderMemo, Response, TaskRequest, next, task_req
 use crate::definition::Definition;
 use crate::expression::from_value;
 use crate::plans_tests::{plan, workflow};
+use crate::respond::goal_of;
 use crate::rules::DecisionRules;
 
 /// A definition with one world.
@@ -39,21 +42,32 @@ pub(super) struct Loop<'d> {
     memo: ResponderMemo,
     /// What responders failed with.
     pub(super) failures: Vec<String>,
-    params: Rcvar,
+    /// How often its params were read, except for its goal.
+    pub(super) reads: Rc<Cell<u32>>,
+    params: Box<dyn Fn() -> Rcvar>,
+    given: Box<dyn Fn() -> Option<Rcvar>>,
     env: BTreeMap<String, ktsu_ledger::event::EnvValue>,
 }
 
 impl<'d> Loop<'d> {
     pub(super) fn new(definition: &'d Definition, goal: &'static str) -> Self {
         let worlds = definition.worlds().unwrap();
+        let params = move || from_value(&json!({ "goal": goal }));
+        let reads = Rc::new(Cell::new(0));
+        let counted = Rc::clone(&reads);
         Self {
+            reads,
             definition,
             goal,
             responding: Responding::new(Reactions::of(worlds.worlds())),
             frames: Vec::new(),
             memo: ResponderMemo::default(),
             failures: Vec::new(),
-            params: from_value(&json!({ "goal": goal })),
+            params: Box::new(move || {
+                counted.set(counted.get() + 1);
+                params()
+            }),
+            given: Box::new(move || goal_of(&params())),
             env: BTreeMap::new(),
         }
     }
@@ -71,6 +85,7 @@ impl<'d> Loop<'d> {
         RespondContext {
             worlds: self.definition.worlds().unwrap(),
             params: &self.params,
+            goal: &self.given,
             env: &self.env,
             rules: DecisionRules::NEWEST,
             suppresses: false,

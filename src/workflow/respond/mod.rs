@@ -54,8 +54,10 @@ pub use look_up::{FoundObjects, InspectedLookup, MAX_COUNTED};
 pub struct RespondContext<'a> {
     /// The worlds of its definition.
     pub worlds: &'a CompiledWorlds,
-    /// Its params, an object. The goal is one of them, if it was given one.
-    pub params: &'a Rcvar,
+    /// Gives its params, an object. They may be large, and few decisions need them.
+    pub params: &'a dyn Fn() -> Rcvar,
+    /// Gives its goal, if it was given one; see [`goal_of`].
+    pub goal: &'a dyn Fn() -> Option<Rcvar>,
     /// Its environment. Secrets are unknown to expressions.
     pub env: &'a BTreeMap<String, EnvValue>,
     /// The rules by which it is decided.
@@ -227,7 +229,7 @@ pub fn next_output(
 /// goal makes nothing of it.
 fn next_of_goal(context: RespondContext<'_>, responding: &Responding) -> Option<Response> {
     let from = responding.next_of_goal()?;
-    context.goal()?;
+    (context.goal)()?;
     let names = ResponderNames::of_goal(context);
     let maker = Maker {
         context,
@@ -266,12 +268,10 @@ struct Stage<'a> {
     head: &'a World,
 }
 
-impl RespondContext<'_> {
-    /// The goal of the run, if it was given one: its param `goal`.
-    pub fn goal(&self) -> Option<&Rcvar> {
-        let goal = self.params.as_object()?.get("goal")?;
-        goal.is_string().then_some(goal)
-    }
+/// The goal among the params of a run, if it was given one.
+pub fn goal_of(params: &Rcvar) -> Option<Rcvar> {
+    let goal = params.as_object()?.get("goal")?;
+    goal.is_string().then(|| goal.clone())
 }
 
 impl ResponderMemo {

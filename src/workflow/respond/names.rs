@@ -92,7 +92,7 @@ impl<'a> ResponderNames<'a> {
             return Some(value.clone());
         }
         if name == "goal" {
-            return self.context.goal().cloned();
+            return (self.context.goal)();
         }
         let (trigger, world) = self.trigger?;
         let end = |id: &str| world.object(id).map(|object| shown_object(object));
@@ -114,7 +114,7 @@ impl<'a> ResponderNames<'a> {
 impl NameLookup for ResponderNames<'_> {
     fn get(&self, root: &Root) -> Option<Rcvar> {
         match root {
-            Root::Params => Some(self.context.params.clone()),
+            Root::Params => Some((self.context.params)()),
             Root::Env(name) => match self.context.env.get(name)? {
                 EnvValue::Value(value) => Some(from_value(&Value::from(value.as_str()))),
                 EnvValue::Secret => None,
