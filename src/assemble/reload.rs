@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::values;
 use ktsu_api::access::PrincipalsInForce;
 use ktsu_config::fault::Faults;
 use ktsu_environment::{Environment, Principals};
@@ -32,6 +33,16 @@ pub enum ReloadError {
     /// Runs record plain variables as they are.
     #[error("a token or key of a principal is in the value of {0}: declare it with secret: true")]
     ShownBy(String),
+    /// Runs record definitions as they are.
+    #[error(
+        "a token or key of a principal is written out in the definition of {workflow}, at {places}"
+    )]
+    WrittenIn {
+        /// The workflow.
+        workflow: String,
+        /// The places, as JSON Pointers.
+        places: String,
+    },
 }
 
 impl PrincipalReload {
@@ -47,6 +58,11 @@ impl PrincipalReload {
             (false, true) => return Err(ReloadError::NoneLeft),
             (true, false) => return Err(ReloadError::FirstOnes),
             (false, false) => {}
+        }
+        let written = values::defined_with(self.orchestrator.kit(), principals.secrets());
+        if let Some((workflow, places)) = written {
+            let places = places.join(", ");
+            return Err(ReloadError::WrittenIn { workflow, places });
         }
         // First: no request may bring a token that would be recorded.
         let protected = self.orchestrator.protect_principals(&principals);

@@ -20,6 +20,9 @@ use ktsu_workflow::expression::Root;
 use ktsu_workflow::template::Template;
 use serde_json::Value;
 
+/// The most places that are named where secrets are written out.
+const MAX_PLACES: usize = 3;
+
 /// The time that ended runs are kept, and the place where their removal is recorded.
 pub(super) fn retention(
     environment: Option<&Environment>,
@@ -97,7 +100,7 @@ fn keep_secret(
 ///
 /// # Errors
 /// [`OpenEngineError::Environment`], for the first workflow that has one.
-pub(super) fn shows_none_of(
+pub fn shows_none_of(
     kit: &Kit,
     all: &BTreeMap<String, VariableValues>,
     secrets: &[Secret],
@@ -114,6 +117,19 @@ pub(super) fn shows_none_of(
     Ok(())
 }
 
+/// The first workflow of a kit whose definition contains one of these secrets, with the places.
+pub(super) fn defined_with<'a>(
+    kit: &Kit,
+    secrets: impl IntoIterator<Item = &'a Secret>,
+) -> Option<(String, Vec<String>)> {
+    let redactor = Redactor::new(secrets);
+    let mut workflows = kit.workflows.iter();
+    workflows.find_map(|(name, workflow)| {
+        let written = written(&workflow.definition.json.to_value(), &redactor);
+        (!written.is_empty()).then(|| (name.clone(), written))
+    })
+}
+
 /// The plain variables whose value contains a secret, and the places of the definition that do, if there are any.
 fn shown(
     kit: &Kit,
@@ -128,10 +144,7 @@ fn shown(
     let shown = values.filter(|(_, value)| redactor.finds(value));
     let shown: Vec<String> = shown.map(|(name, _)| name.clone()).collect();
     let definition = kit.workflows.get(workflow).map(|one| &one.definition.json);
-    let mut written = Vec::new();
-    if let Some(definition) = definition.filter(|json| redactor.finds(json.as_str())) {
-        places(&definition.to_value(), "", redactor, &mut written);
-    }
+    let written = definition.map_or_else(Vec::new, |json| written(&json.to_value(), redactor));
     (!shown.is_empty() || !written.is_empty()).then(|| ResolveError {
         shown,
         written,
@@ -139,27 +152,39 @@ fn shown(
     })
 }
 
-/// The places of texts that contain a secret, as JSON Pointers, and of members whose names do.
-fn places(value: &Value, place: &str, redactor: &Redactor, found: &mut Vec<String>) {
-    match value {
-        Value::String(text) if redactor.finds(text) => found.push(place.to_owned()),
-        Value::Array(items) => {
-            for (at, item) in items.iter().enumerate() {
-                places(item, &format!("{place}/{at}"), redactor, found);
+/// The places of a definition, as JSON Pointers, whose texts or numbers contain a secret. The names of its members
+/// are mostly those of the format.
+fn written(definition: &Value, redactor: &Redactor) -> Vec<String> {
+    let mut plain = definition.clone();
+    redactor.redact_value(&mut plain);
+    let mut found = Vec::new();
+    places((definition, &plain), "", &mut found);
+    let left_out = found.len().saturating_sub(MAX_PLACES);
+    if left_out > 0 {
+        found.truncate(MAX_PLACES);
+        found.push(format!("{left_out} more places"));
+    }
+    found
+}
+
+/// Where the values of one tree are others in the second.
+fn places((value, plain): (&Value, &Value), place: &str, found: &mut Vec<String>) {
+    match (value, plain) {
+        (Value::Array(items), Value::Array(others)) => {
+            for (at, pair) in items.iter().zip(others).enumerate() {
+                places(pair, &format!("{place}/{at}"), found);
             }
         }
-        Value::Object(members) => {
+        (Value::Object(members), Value::Object(others)) => {
             for (name, member) in members {
-                match redactor.finds(name) {
-                    true => found.push(format!("{place}/…")),
-                    false => {
-                        let name = name.replace('~', "~0").replace('/', "~1");
-                        places(member, &format!("{place}/{name}"), redactor, found);
-                    }
+                if let Some(other) = others.get(name) {
+                    let name = name.replace('~', "~0").replace('/', "~1");
+                    places((member, other), &format!("{place}/{name}"), found);
                 }
             }
         }
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        (value, plain) if value != plain => found.push(place.to_owned()),
+        _ => {}
     }
 }
 

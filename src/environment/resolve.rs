@@ -102,8 +102,8 @@ impl fmt::Display for ResolveError {
         if !self.written.is_empty() {
             let written = self.written.join(", ");
             words.push(format!(
-                "a secret is written out in the definition, at {written}, and would be recorded: \
-                 write {{{{ env.NAME }}}} there"
+                "a secret is written out in the definition, at {written}, and would be recorded: take it \
+                 out there, or give the secret another value"
             ));
         }
         f.write_str(&words.join("; "))

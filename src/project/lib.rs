@@ -92,7 +92,7 @@ pub fn check(
     check_files(&mut judged, chosen.as_ref(), own.is_empty());
     // An unreadable file may contain anything, so nothing is reported as missing from it.
     let starts = under == CheckWith::Process || chosen.is_some();
-    let gateway = check_gateway(dir, chosen.as_ref(), starts.then_some(process));
+    let (gateway, built) = check_gateway(dir, chosen.as_ref(), starts.then_some(process));
     let unpriced = judged.kit.as_ref();
     let unpriced = unpriced.map(|kit| budgets::unpriced(kit, dir, chosen.as_ref()));
     judged.faults.faults.extend(unpriced.unwrap_or_default());
@@ -105,7 +105,12 @@ pub fn check(
         judged.take(environment.warnings.clone());
     }
     if starts {
-        match values(chosen.as_ref(), judged.kit.as_ref(), process) {
+        match values(
+            chosen.as_ref(),
+            judged.kit.as_ref(),
+            process,
+            built.as_ref(),
+        ) {
             Ok(unset) => judged.unset = unset,
             Err(faults) => judged.take(faults),
         }
@@ -188,11 +193,12 @@ fn own_environments(dir: &Path, but: Option<&Path>) -> Vec<Faults> {
 }
 
 /// Checks that the principals and subscriptions of an environment have their secrets, and returns,
-/// in words, the variables of the kit that have no usable value.
+/// in words, the variables of the kit that have no usable value. `gateway`: the one that it is served with.
 fn values(
     environment: Option<&Environment>,
     kit: Option<&Kit>,
     process: &BTreeMap<String, String>,
+    gateway: Option<&Gateway>,
 ) -> Result<Vec<String>, Faults> {
     let mut process = process.clone();
     // `run` and `start` give this one a value themselves.
@@ -205,40 +211,44 @@ fn values(
     subscription_secrets::resolve(environment, &process)?;
     let resolved =
         kit.map(|kit| assemble::values::resolve(kit, &principals, environment, &process));
-    let unset = resolved.into_iter().flatten();
-    let unset = unset.filter_map(|(name, resolved)| {
-        let error = resolved.err()?;
-        Some(format!("workflow {name}: {error}"))
-    });
-    let mut unset: Vec<String> = unset.collect();
+    let (mut unset, mut sound) = (Vec::new(), BTreeMap::new());
+    for (name, resolved) in resolved.into_iter().flatten() {
+        match resolved {
+            Ok(values) => drop(sound.insert(name, values)),
+            Err(error) => unset.push(format!("workflow {name}: {error}")),
+        }
+    }
+    let keys = gateway.map(Gateway::secrets).unwrap_or_default();
+    let shown = kit.map(|kit| assemble::values::shows_none_of(kit, &sound, keys));
+    unset.extend(shown.and_then(Result::err).map(|shown| shown.to_string()));
     let unfit = environment.map(|environment| assemble::mismatch(environment, &process));
     unset.extend(unfit.into_iter().flatten());
     Ok(unset)
 }
 
-/// Checks the kit's `gateway.yaml` with this environment. `process`: the process environment of a
-/// start, if one is intended.
+/// Checks the kit's `gateway.yaml` with this environment, and builds the gateway. `process`: the process
+/// environment of a start, if one is intended.
 fn check_gateway(
     dir: &Path,
     environment: Option<&Environment>,
     process: Option<&BTreeMap<String, String>>,
-) -> Faults {
+) -> (Faults, Option<Gateway>) {
     let file = Path::new(GATEWAY);
     if !dir.join(file).is_file() {
-        return Faults::default();
+        return Default::default();
     }
     let config = match gateway::Config::load_in(dir, file, environment) {
         Ok(config) => config,
-        Err(faults) => return faults,
+        Err(faults) => return (faults, None),
     };
     // Keys and addresses have values only where they are used.
     let client = egress::Client::new(&egress::EgressPolicy::default());
     match (process, client) {
-        (Some(process), Ok(client)) => {
-            let built = Gateway::new(&config, environment, process, &client);
-            built.err().unwrap_or_default()
-        }
-        _ => Faults::default(),
+        (Some(process), Ok(client)) => match Gateway::new(&config, environment, process, &client) {
+            Ok(gateway) => (Faults::default(), Some(gateway)),
+            Err(faults) => (faults, None),
+        },
+        _ => Default::default(),
     }
 }
 

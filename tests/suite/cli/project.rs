@@ -239,7 +239,11 @@ fn a_secret_that_is_written_out_in_a_definition_keeps_a_run_from_starting() {
     let ktsu = |arguments: &[&str]| with(&desk, &[("KEY", "hunter-2-hunter")], arguments);
     write("a key");
     ktsu(&["run", "call", "--ephemeral"]).is(0);
-    for text in ["hunter-2-hunter", "aHVudGVyLTItaHVudGVy"] {
+    for text in [
+        "hunter-2-hunter",
+        "aHVudGVyLTItaHVudGVy",
+        "h\\u0075nter-2-hunter",
+    ] {
         write(text);
         let said = ktsu(&["run", "call", "--ephemeral"]);
         said.is(2)
@@ -250,6 +254,11 @@ fn a_secret_that_is_written_out_in_a_definition_keeps_a_run_from_starting() {
     }
     // The kit alone has no values to compare with.
     ktsu(&["validate", "call", "--no-env"]).is(0);
+    // Numbers are recorded, too. The names of the format are not what an author wrote.
+    write("48151623");
+    let validated = |key: &str| with(&desk, &[("KEY", key)], &["validate", "call"]);
+    validated("48151623").is(1);
+    validated("summary").is(0);
 }
 
 #[test]
@@ -268,4 +277,10 @@ fn a_plain_variable_that_holds_a_providers_key_keeps_a_run_from_starting() {
     };
     run("somewhere").is(0);
     run("at sk-of-the-provider").is(2).warns("PLACE");
+    let shown = [
+        ("LLM_KEY", "sk-of-the-provider"),
+        ("PLACE", "at sk-of-the-provider"),
+    ];
+    let said = with(&desk, &shown, &["validate", "call"]);
+    assert!(said.is(1).out.contains("PLACE"), "{}", said.out);
 }
