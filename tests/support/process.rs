@@ -98,6 +98,25 @@ impl Process {
         self.child.wait().unwrap();
     }
 
+    /// Stops it where it is. When this returns none of its threads runs any more.
+    pub(crate) fn freeze(&self) {
+        self.signal("STOP");
+        let tasks = format!("/proc/{}/task", self.number());
+        let is_stopped = |task: std::fs::DirEntry| {
+            let stat = std::fs::read_to_string(task.path().join("stat"));
+            // A thread that ends meanwhile runs no more. The state follows the name, which is in parentheses.
+            stat.map_or(true, |stat| {
+                stat.rsplit(") ")
+                    .next()
+                    .unwrap_or_default()
+                    .starts_with('T')
+            })
+        };
+        super::until("the process stops", || {
+            std::fs::read_dir(&tasks).unwrap().flatten().all(is_stopped)
+        });
+    }
+
     /// A signal to the engine.
     pub(crate) fn signal(&self, name: &str) {
         let mut kill = Command::new("kill");

@@ -357,7 +357,7 @@ async fn an_owner_that_was_suspended_beyond_its_lease_answers_and_writes_nothing
     let Some(place) = Place::new() else { return };
     let first = place.start();
     first.client().run("hello", json!({})).await;
-    first.signal("STOP");
+    first.freeze();
     // It neither answers nor beats, and so another one takes over after the lease.
     let asker = first.client();
     let asked = tokio::spawn(async move { asker.try_send("GET", "/runs", &[], "").await });

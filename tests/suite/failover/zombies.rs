@@ -244,7 +244,7 @@ impl Scene {
             }
             StoppedAt::Effect => self.until(kind, 1).await,
         }
-        owner.signal("STOP");
+        owner.freeze();
         clients.push(ask(owner, "/invoke/hello", "behind"));
         let lists = owner.client();
         clients.push(tokio::spawn(async move {
