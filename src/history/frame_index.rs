@@ -1,13 +1,14 @@
 //! The frames of a run without their contents: enough to choose some of them, and to know what follows from each.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use ktsu_ledger::store::{Reader, StoreError};
 use ktsu_ledger::{Cause, FrameHead, StreamId};
 use ktsu_projections::lineage::item_name;
 
+use super::frame_page::is_within;
 use super::frames_ahead::each_head;
-use super::trace::{FRAME_WORK, FrameSubject};
+use super::trace::{FRAME_WORK, FrameSubject, TraceFilter};
 use super::work_meter::{TooMuchWork, WorkMeter};
 use ktsu_run_index::check_end;
 
@@ -50,6 +51,34 @@ impl Names {
     fn name(&self, number: usize) -> &str {
         self.names.get(number).map_or("", String::as_str)
     }
+
+    /// What is so of each name.
+    fn each(&self, is_so: impl Fn(&str) -> bool) -> Vec<bool> {
+        self.names.iter().map(|name| is_so(name)).collect()
+    }
+
+    /// Those that are chosen, in the order of the alphabet.
+    fn those(&self, chosen: &[bool]) -> Vec<String> {
+        let names = self.names.iter().zip(chosen);
+        let chosen: BTreeSet<&String> = names
+            .filter(|(_, chosen)| **chosen)
+            .map(|(name, _)| name)
+            .collect();
+        chosen.into_iter().cloned().collect()
+    }
+}
+
+/// Some frames of a run.
+#[derive(Debug, Default)]
+pub(crate) struct IndexSelection {
+    /// How many there are to choose from.
+    pub(crate) total: u64,
+    /// The types of these, in the order of the alphabet.
+    pub(crate) kinds: Vec<String>,
+    /// Their authors, likewise.
+    pub(crate) actors: Vec<String>,
+    /// The numbers of those that are chosen, in order.
+    pub(crate) numbers: Vec<u64>,
 }
 
 /// The reason why there is no window.
@@ -107,18 +136,39 @@ impl FrameIndex {
         self.effects.push(Vec::new());
     }
 
-    /// All frames, in order, each with its author.
-    pub(crate) fn frames(&self) -> impl Iterator<Item = (FrameSubject<'_>, &str)> {
-        let frames = (0..).zip(&self.frames);
-        frames.map(|(seq, frame)| {
-            let subject = FrameSubject {
-                seq,
-                kind: self.kinds.name(frame.kind),
-                scope: self.scopes.name(frame.scope),
-                step: frame.task.map(|task| self.tasks.name(task)),
-            };
-            (subject, self.actors.name(frame.actor))
-        })
+    /// The frames of the run (`""`) or of an inline child that a filter lets through, of an author if one is given.
+    pub(crate) fn select(&self, scope: &str, filter: &TraceFilter, author: &str) -> IndexSelection {
+        let is_here: Vec<bool> = self.scopes.each(|one| is_within(one, scope));
+        let is_by: Vec<bool> = self.actors.each(|one| author.is_empty() || one == author);
+        let mut kinds = vec![false; self.kinds.names.len()];
+        let mut actors = vec![false; self.actors.names.len()];
+        let mut found = IndexSelection::default();
+        for (seq, frame) in (0..).zip(&self.frames) {
+            if is_here.get(frame.scope) != Some(&true) {
+                continue;
+            }
+            found.total += 1;
+            for (seen, name) in [(&mut kinds, frame.kind), (&mut actors, frame.actor)] {
+                if let Some(seen) = seen.get_mut(name) {
+                    *seen = true;
+                }
+            }
+            if is_by.get(frame.actor) == Some(&true) && filter.matches(self.subject(seq, frame)) {
+                found.numbers.push(seq);
+            }
+        }
+        found.kinds = self.kinds.those(&kinds);
+        found.actors = self.actors.those(&actors);
+        found
+    }
+
+    fn subject(&self, seq: u64, frame: &IndexedFrame) -> FrameSubject<'_> {
+        FrameSubject {
+            seq,
+            kind: self.kinds.name(frame.kind),
+            scope: self.scopes.name(frame.scope),
+            step: frame.task.map(|task| self.tasks.name(task)),
+        }
     }
 
     /// The inline child that a frame belongs to, if there is such a frame.

@@ -1,7 +1,6 @@
 //! A window of the frames of a run, as people read them: what each says in a few words, what it
 //! follows from, and what follows from it.
 
-use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use ktsu_ledger::branch::Ancestry;
@@ -204,20 +203,10 @@ fn choose(
     scope: &str,
     wanted: &FrameWanted,
 ) -> Option<(FrameWindow, Vec<u64>)> {
-    let filter = wanted.filter();
-    let (mut kinds, mut actors) = (HashSet::new(), HashSet::new());
-    let (mut total, mut matching) = (0, Vec::new());
-    for (frame, actor) in index.frames() {
-        if !is_within(frame.scope, scope) {
-            continue;
-        }
-        total += 1;
-        kinds.insert(frame.kind);
-        actors.insert(actor);
-        if filter.matches(frame) && (wanted.actor.is_empty() || wanted.actor == actor) {
-            matching.push(frame.seq);
-        }
-    }
+    let mut found = index.select(scope, &wanted.filter(), &wanted.actor);
+    found.kinds.truncate(MAX_CHOICES);
+    found.actors.truncate(MAX_CHOICES);
+    let matching = found.numbers;
     let first = matching.partition_point(|seq| {
         let from = wanted.from.or(wanted.frame).unwrap_or_default();
         *seq < from
@@ -229,24 +218,18 @@ fn choose(
     };
     let begins = |at: usize| matching.get(at).copied();
     let window = FrameWindow {
-        total,
+        total: found.total,
         wanted: matching.len(),
         earlier: (first > 0)
             .then(|| begins(first.saturating_sub(MAX_ROWS)))
             .flatten(),
         later: begins(first.saturating_add(MAX_ROWS)),
-        kinds: in_order(kinds),
-        actors: in_order(actors),
+        kinds: found.kinds,
+        actors: found.actors,
         ..FrameWindow::default()
     };
     let shown = matching.into_iter().skip(first).take(MAX_ROWS);
-    (total > 0).then(|| (window, shown.collect()))
-}
-
-fn in_order(names: HashSet<&str>) -> Vec<String> {
-    let names: BTreeSet<&str> = names.into_iter().collect();
-    let names = names.into_iter().take(MAX_CHOICES);
-    names.map(str::to_owned).collect()
+    (found.total > 0).then(|| (window, shown.collect()))
 }
 
 /// A frame as a row, at most so many of its links. `scope_of`: the child that a frame belongs to, if there is such

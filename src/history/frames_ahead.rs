@@ -1,19 +1,63 @@
-//! The frames of a stream one after another without their content, decoded by a second thread where there are many.
+//! The frames of a stream one after another, decoded by a second thread where there are many.
 
 use std::sync::mpsc::sync_channel;
 use std::thread;
 
-use ktsu_ledger::branch::{Ancestry, BranchOrder};
+use ktsu_ledger::branch::{Ancestry, Blobs, BranchOrder, FramePlace};
 use ktsu_ledger::store::{Reader, StoreError};
-use ktsu_ledger::{FrameError, FrameHead, Record, StreamId};
+use ktsu_ledger::{Frame, FrameError, FrameHead, Record, StreamId};
 
 /// The frames of a page. A stream with fewer is decoded by this thread.
 const PAGE: usize = 2_000;
 /// The most pages that are with the second thread.
 const PAGES_AHEAD: usize = 2;
 
-/// Records, each with what it says beside its content.
-type HeadPage = Vec<(Record, Result<FrameHead, FrameError>)>;
+/// Records, each with what was decoded of it.
+type DecodedPage<T> = Vec<(Record, Result<T, FrameError>)>;
+
+/// A frame, or what is read of it.
+trait Decoded: Sized + Send {
+    fn decode(record: &Record) -> Result<Self, FrameError>;
+    fn place(&self) -> FramePlace<'_>;
+}
+
+impl Decoded for Frame {
+    fn decode(record: &Record) -> Result<Self, FrameError> {
+        record.decode_bare()
+    }
+
+    fn place(&self) -> FramePlace<'_> {
+        self.into()
+    }
+}
+
+impl Decoded for FrameHead {
+    fn decode(record: &Record) -> Result<Self, FrameError> {
+        record.decode_head()
+    }
+
+    fn place(&self) -> FramePlace<'_> {
+        self.into()
+    }
+}
+
+/// All frames of a stream, blobs put back. A stream that does not exist has none.
+///
+/// # Errors
+/// [`StoreError`], also for a frame that does not follow from what is before it.
+pub(crate) fn frames(reader: &dyn Reader, stream: &StreamId) -> Result<Vec<Frame>, StoreError> {
+    let mut blobs = Blobs::new(reader);
+    let mut frames = Vec::new();
+    let whole = |record: &Record, bare: Result<Frame, FrameError>| match bare {
+        Ok(frame) if frame.ext.is_empty() => Ok(frame),
+        _ => blobs.decode(stream, record),
+    };
+    each_by(PAGE, (reader, stream), whole, |frame| {
+        frames.push(frame);
+        Ok::<_, StoreError>(())
+    })?;
+    Ok(frames)
+}
 
 /// Hands over the frames of a stream in order, without their content. What is held are a few pages of stored frames.
 ///
@@ -24,50 +68,60 @@ pub(crate) fn each_head<E: From<StoreError>>(
     stream: &StreamId,
     take: impl FnMut(FrameHead) -> Result<(), E>,
 ) -> Result<(), E> {
-    each_head_by(PAGE, (reader, stream), take)
+    let sound = |record: &Record, head: Result<FrameHead, FrameError>| {
+        head.map_err(|error| {
+            let why = format!("{stream}#{}: {error}", record.seq);
+            reader.found_damage(&why);
+            StoreError::Damaged(why)
+        })
+    };
+    each_by(PAGE, (reader, stream), sound, take)
 }
 
-fn each_head_by<E: From<StoreError>>(
+/// `finish` is given what the second thread has decoded.
+fn each_by<T: Decoded, E: From<StoreError>>(
     page_frames: usize,
     (reader, stream): (&dyn Reader, &StreamId),
-    mut take: impl FnMut(FrameHead) -> Result<(), E>,
+    mut finish: impl FnMut(&Record, Result<T, FrameError>) -> Result<T, StoreError>,
+    mut take: impl FnMut(T) -> Result<(), E>,
 ) -> Result<(), E> {
     if reader.tail(stream)?.is_none() {
         return Ok(());
     }
     let path = Ancestry::of(reader, stream)?;
     let mut order = BranchOrder::new();
-    let mut take_page = |page: HeadPage| -> Result<(), E> {
-        for (record, head) in page {
-            let head = head.map_err(|error| {
-                let why = format!("{stream}#{}: {error}", record.seq);
-                reader.found_damage(&why);
-                StoreError::Damaged(why)
-            })?;
-            order.take(reader, &path, &record, &head)?;
-            take(head)?;
+    let mut take_page = |page: DecodedPage<T>| -> Result<(), E> {
+        for (record, decoded) in page {
+            let decoded = finish(&record, decoded)?;
+            order.take(reader, &path, &record, decoded.place())?;
+            take(decoded)?;
         }
         Ok(())
     };
     let mut next = 0;
     let mut read_page = || {
-        let page = path.read(reader, next, page_frames)?;
+        let page = match path.read(reader, next, page_frames) {
+            Err(StoreError::Damaged(_)) => {
+                sound_before(page_frames, next, |seq| path.read(reader, seq, 1))?
+            }
+            page => page?,
+        };
         next = page.last().map_or(next, |last| last.seq.saturating_add(1));
         Ok::<_, StoreError>(page)
     };
     let mut page = read_page()?;
     while !page.is_empty() && page.len() < page_frames {
-        take_page(heads(page))?;
+        take_page(decode(page))?;
         page = read_page()?;
     }
     thread::scope(|scope| {
         let (give, given) = sync_channel::<Vec<Record>>(PAGES_AHEAD);
-        let (give_back, decoded) = sync_channel::<HeadPage>(PAGES_AHEAD);
+        let (give_back, decoded) = sync_channel::<DecodedPage<T>>(PAGES_AHEAD);
         if !page.is_empty() {
             scope.spawn(move || {
                 given
                     .into_iter()
-                    .try_for_each(|page| give_back.send(heads(page)))
+                    .try_for_each(|page| give_back.send(decode(page)))
             });
         }
         let (mut with_it, mut end) = (0, Ok(()));
@@ -91,13 +145,29 @@ fn each_head_by<E: From<StoreError>>(
     })
 }
 
-fn heads(page: Vec<Record>) -> HeadPage {
+/// At most so many frames from a number on, up to one that cannot be read. If that is the first one, its error.
+fn sound_before(
+    most: usize,
+    first: u64,
+    read: impl Fn(u64) -> Result<Vec<Record>, StoreError>,
+) -> Result<Vec<Record>, StoreError> {
+    let mut sound = read(first)?;
+    while let Some(last) = sound.last().filter(|_| sound.len() < most) {
+        match read(last.seq.saturating_add(1)) {
+            Ok(one) if !one.is_empty() => sound.extend(one),
+            Ok(_) | Err(_) => break,
+        }
+    }
+    Ok(sound)
+}
+
+fn decode<T: Decoded>(page: Vec<Record>) -> DecodedPage<T> {
     let records = page.into_iter();
-    let heads = records.map(|record| {
-        let head = record.decode_head();
-        (record, head)
+    let decoded = records.map(|record| {
+        let decoded = T::decode(&record);
+        (record, decoded)
     });
-    heads.collect()
+    decoded.collect()
 }
 
 #[cfg(test)]
@@ -110,7 +180,10 @@ mod tests {
 
     fn taken(reader: &dyn Reader, page: usize, most: usize) -> (Vec<u64>, Result<(), StoreError>) {
         let mut seen = Vec::new();
-        let read = each_head_by(page, (reader, &stream("a")), |frame| {
+        let sound = |_: &Record, head: Result<FrameHead, FrameError>| {
+            head.map_err(|error| StoreError::Damaged(error.to_string()))
+        };
+        let read = each_by(page, (reader, &stream("a")), sound, |frame| {
             seen.push(frame.seq);
             match seen.len() < most {
                 true => Ok(()),
@@ -131,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_before_a_page_that_cannot_be_read_is_handed_over() {
+    fn what_is_before_a_frame_that_cannot_be_read_is_handed_over() {
         let reader = WatchedReader {
             store: &run_of(25),
             before_read: &|from, limit| match (from..from + limit as u64).contains(&17) {
@@ -140,9 +213,9 @@ mod tests {
             },
             before_blob: &|_| {},
         };
-        for (page, last) in [(1, 17), (4, 16), (5, 15), (10, 10), (1_000, 0)] {
+        for page in [1, 4, 5, 10, 1_000] {
             let (seen, end) = taken(&reader, page, 100);
-            assert_eq!(seen, (0..last).collect::<Vec<u64>>(), "{page}");
+            assert_eq!(seen, (0..17).collect::<Vec<u64>>(), "{page}");
             assert_eq!(end, Err(StoreError::Damaged("broken".to_owned())), "{page}");
         }
     }

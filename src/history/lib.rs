@@ -68,7 +68,6 @@ mod world_tests;
 pub use argument_lines::argument_lines;
 pub use ktsu_ledger::branch::Blobs;
 
-use ktsu_ledger::branch;
 use ktsu_ledger::store::{Reader, StoreError};
 use ktsu_ledger::{Frame, StreamId};
 use ktsu_projections::envelope::EnvelopeFold;
@@ -100,7 +99,7 @@ pub enum RunReadError {
 /// # Errors
 /// [`StoreError`], also where frames are missing at the end.
 pub fn frames(reader: &dyn Reader, stream: &StreamId) -> Result<Vec<Frame>, StoreError> {
-    let frames = branch::frames(reader, stream)?;
+    let frames = frames_ahead::frames(reader, stream)?;
     check_end(reader, stream)?;
     Ok(frames)
 }
@@ -126,7 +125,7 @@ pub fn envelope_and_frames(
     stream: &StreamId,
 ) -> Result<Option<(EnvelopeFold, Vec<Frame>)>, RunReadError> {
     let listed = ListedRun::read(reader, stream)?;
-    let frames = branch::frames(reader, stream)?;
+    let frames = frames_ahead::frames(reader, stream)?;
     if frames.is_empty() && listed.is_none() {
         return Ok(None);
     }

@@ -20,7 +20,7 @@ use ktsu_workflow::expression::{
     EvaluatedValue, EvaluationError, NameLookup, Root, Tracker, from_json, from_value, truthy,
 };
 use ktsu_workflow::respond::{
-    FoundObjects, InspectedLookup, MAX_COUNTED, RespondContext, inspect_lookups,
+    FoundObjects, InspectedLookup, MAX_COUNTED, RespondContext, goal_of, inspect_lookups,
 };
 use ktsu_workflow::rules::DecisionRules;
 use ktsu_workflow::template::Template;
@@ -101,10 +101,12 @@ impl<'s> ResponderView<'s> {
         (trigger, world): (&Trigger, &World),
     ) -> Result<Self, EvaluationError> {
         self.locals = self.of_subject(trigger, world);
-        let params = self.story.params_before(self.before);
+        let params = || self.story.params_before(self.before).value().clone();
+        let goal = || goal_of(&params());
         let context = RespondContext {
             worlds: self.worlds,
-            params: params.value(),
+            params: &params,
+            goal: &goal,
             env: &self.story.state().created().env,
             rules: self.rules(),
             suppresses: false,

@@ -560,10 +560,19 @@ async fn what_can_be_read_of_a_damaged_run_is_listed_with_the_damage() {
     assert_eq!(why.status, 500, "{}", why.text());
     is_harmless(&why);
     engine.stop();
-    // Of frames that are read together, one that is damaged takes the others with it.
+    // A frame that was changed ends what is listed.
     let of = format!("stream = (SELECT id FROM streams WHERE name = 'run:{run}')");
-    let change = format!("UPDATE frames SET body = body || ' ' WHERE seq = 2 AND {of}");
-    forge(&ledger, &change);
+    let change =
+        |seq: u32| format!("UPDATE frames SET body = body || ' ' WHERE seq = {seq} AND {of}");
+    forge(&ledger, &change(2));
+    let engine = reading(&ledger);
+    let shown = engine.client().get(&page).await;
+    assert_eq!(shown.status, 200, "{}", shown.text());
+    is_harmless(&shown);
+    assert_eq!(rows_of(&shown), [0, 1]);
+    assert!(shown.text().contains("role=\"alert\""), "{}", shown.text());
+    engine.stop();
+    forge(&ledger, &change(0));
     let engine = reading(&ledger);
     let shown = engine
         .client()
