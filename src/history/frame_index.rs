@@ -93,7 +93,7 @@ pub enum FrameWindowError {
 }
 
 impl FrameIndex {
-    /// That of a run, up to the frames that are read together with a damaged one, and the damage.
+    /// That of a run, up to a frame that cannot be read, and the damage.
     ///
     /// # Errors
     /// [`FrameWindowError`], except for damage.
