@@ -16,8 +16,10 @@ use super::run_cache::RunCache;
 use super::trace::{TraceFilter, mark_missing_causes};
 use super::work_meter::WorkMeter;
 
-/// The most frames in a window.
+/// The most frames that are shown whole, so that the browser finds words in them.
 pub const MAX_ROWS: usize = 500;
+/// The frames of a window where there are more: as many as a browser paints at once.
+const WINDOW: usize = 100;
 /// The most causes, and the most effects, that a row names.
 const MAX_LINKS: usize = 6;
 /// The most of them that the frame names that is opened.
@@ -207,6 +209,10 @@ fn choose(
     found.kinds.truncate(MAX_CHOICES);
     found.actors.truncate(MAX_CHOICES);
     let matching = found.numbers;
+    let rows = match matching.len() <= MAX_ROWS {
+        true => MAX_ROWS,
+        false => WINDOW,
+    };
     let first = matching.partition_point(|seq| {
         let from = wanted.from.or(wanted.frame).unwrap_or_default();
         *seq < from
@@ -214,21 +220,21 @@ fn choose(
     // Without a number to begin at, the window is the one that has the frame that is opened.
     let first = match wanted.from {
         Some(_) => first,
-        None => first.min(matching.len().saturating_sub(1)) / MAX_ROWS * MAX_ROWS,
+        None => first.min(matching.len().saturating_sub(1)) / rows * rows,
     };
     let begins = |at: usize| matching.get(at).copied();
     let window = FrameWindow {
         total: found.total,
         wanted: matching.len(),
         earlier: (first > 0)
-            .then(|| begins(first.saturating_sub(MAX_ROWS)))
+            .then(|| begins(first.saturating_sub(rows)))
             .flatten(),
-        later: begins(first.saturating_add(MAX_ROWS)),
+        later: begins(first.saturating_add(rows)),
         kinds: found.kinds,
         actors: found.actors,
         ..FrameWindow::default()
     };
-    let shown = matching.into_iter().skip(first).take(MAX_ROWS);
+    let shown = matching.into_iter().skip(first).take(rows);
     (found.total > 0).then(|| (window, shown.collect()))
 }
 

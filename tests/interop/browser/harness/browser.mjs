@@ -53,15 +53,15 @@ export class Browser {
         return new Visitor(context, await context.newPage(), seen, origins)
     }
 
-    /** The memory of all pages, in KiB: their processes' own, and their shares of what they have in common. */
-    async renderersKib() {
+    /** The memory of the largest page, in KiB: that of its process, and its share of what it has in common with others. */
+    async largestPageKib() {
         const session = await this.#chromium.newBrowserCDPSession()
         const { processInfo } = await session.send('SystemInfo.getProcessInfo')
         await session.detach()
         const renderers = processInfo.filter(({ type }) => type === 'renderer')
         const rollups = renderers.map(({ id }) => readFile(`/proc/${id}/smaps_rollup`, 'utf8'))
         const shares = (await Promise.all(rollups)).map((rollup) => Number(/^Pss:\s+(\d+) kB$/m.exec(rollup)[1]))
-        return shares.reduce((sum, share) => sum + share, 0)
+        return Math.max(...shares)
     }
 
     async end() {

@@ -29,7 +29,7 @@ async function large(stage) {
     const person = await stage.browser.visitor(engine.url)
     const { page } = person
     await page.goto('about:blank')
-    const blank = await stage.browser.renderersKib()
+    const blank = await stage.browser.largestPageKib()
     const rows = () => page.locator('table.frames tbody tr').count()
     const times = {}
     const timed = async (name, url) => {
@@ -47,15 +47,18 @@ async function large(stage) {
     await page.getByRole('heading', { name: 'Frame 73512' }).waitFor()
     await page.locator('#f73512').waitFor()
     await timed('of a type', `${pages}/frames?type=run.completed`)
-    const memory = Math.round((await stage.browser.renderersKib() - blank) / 1024)
-    assert(memory <= MOST_MIB, `${memory} MiB more than a blank page`)
+    const memory = Math.round((await stage.browser.largestPageKib() - blank) / 1024)
     // What is far beyond the rows that are shown is found where the run is.
     assert.equal(await person.open(`${pages}/frames?search=${encodeURIComponent(items.at(-1).text)}`), 200)
-    await page.getByRole('link', { name: /^1[0-9]{4,5}$/ }).first().waitFor()
+    const found = page.getByRole('link', { name: /^[0-9]{5,6}$/ }).first()
+    const on = page.getByRole('link', { name: /^Search on/ })
+    for (let looked = 0; looked < 20 && !(await found.isVisible()); looked += 1) await on.click()
+    await found.waitFor()
     const turns = await turned(page, `${pages}/frames`)
     await person.leave()
     const words = JSON.stringify({ ...times, 'p95 of 40 pages': turns, 'MiB more': memory })
     assert(turns <= MOST_TO_TURN, `pages are turned in ${turns} ms: ${words}`)
+    assert(memory <= MOST_MIB, `${memory} MiB more than a blank page: ${words}`)
     const tooLate = Object.entries(times).filter(([name, paint]) => name !== 'run' && paint > MOST_TO_PAINT)
     assert.deepEqual(tooLate, [], `painted after: ${words}`)
     return `${count} frames in ${ended.totals.duration_ms} ms, painted after ${words}`
