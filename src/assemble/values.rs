@@ -155,10 +155,8 @@ fn shown(
 /// The places of a definition, as JSON Pointers, whose texts or numbers contain a secret. The names of its members
 /// are mostly those of the format.
 fn written(definition: &Value, redactor: &Redactor) -> Vec<String> {
-    let mut plain = definition.clone();
-    redactor.redact_value(&mut plain);
     let mut found = Vec::new();
-    places((definition, &plain), "", &mut found);
+    places(definition, "", redactor, &mut found);
     let left_out = found.len().saturating_sub(MAX_PLACES);
     if left_out > 0 {
         found.truncate(MAX_PLACES);
@@ -167,24 +165,27 @@ fn written(definition: &Value, redactor: &Redactor) -> Vec<String> {
     found
 }
 
-/// Where the values of one tree are others in the second.
-fn places((value, plain): (&Value, &Value), place: &str, found: &mut Vec<String>) {
-    match (value, plain) {
-        (Value::Array(items), Value::Array(others)) => {
-            for (at, pair) in items.iter().zip(others).enumerate() {
-                places(pair, &format!("{place}/{at}"), found);
+/// Where in a value, which is at this place, texts or numbers contain a secret.
+fn places(value: &Value, place: &str, redactor: &Redactor, found: &mut Vec<String>) {
+    match value {
+        Value::Array(items) => {
+            for (at, item) in items.iter().enumerate() {
+                places(item, &format!("{place}/{at}"), redactor, found);
             }
         }
-        (Value::Object(members), Value::Object(others)) => {
+        Value::Object(members) => {
             for (name, member) in members {
-                if let Some(other) = others.get(name) {
-                    let name = name.replace('~', "~0").replace('/', "~1");
-                    places((member, other), &format!("{place}/{name}"), found);
-                }
+                let name = name.replace('~', "~0").replace('/', "~1");
+                places(member, &format!("{place}/{name}"), redactor, found);
             }
         }
-        (value, plain) if value != plain => found.push(place.to_owned()),
-        _ => {}
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
+            let mut plain = value.clone();
+            redactor.redact_value(&mut plain);
+            if plain != *value {
+                found.push(place.to_owned());
+            }
+        }
     }
 }
 

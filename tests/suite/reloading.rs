@@ -8,7 +8,9 @@ use serde_json::json;
 use crate::support::process::Process;
 use crate::support::{Client, KitDir, guarded};
 
-const PURE: &str = "pipeline: [{id: t, transform: {inputs: [{from: params}], ops: []}}]\n";
+const PURE: &str = "pipeline:
+  - {id: t, summary: a word-in-a-definition, transform: {inputs: [{from: params}], ops: []}}
+";
 const FIRST: &str = "principals:
   - {name: ada, token: {env: ADA}, roles: [operator]}
   - {name: vic, token: {env: VIC}, roles: [operator]}
@@ -136,13 +138,23 @@ async fn an_environment_that_cannot_be_read_again_changes_nothing() {
             "no principals any more, which needs a restart",
             "stays in force",
         ),
+        (
+            "principals:
+  - {name: ada, token: {env: ADA}, roles: [operator]}
+variables: {ADA: word-in-a-definition}
+",
+            "written out in the definition of pure, at /",
+            "stays in force",
+        ),
     ];
     for (text, until, place) in cases {
         let log = desk.reads(text, until).await;
         assert!(log.contains(place), "{log}");
         assert!(log.contains("\"level\":\"ERROR\""), "{log}");
         assert_eq!(desk.status("token-of-ada").await, 200);
-        assert_eq!(desk.status("no-such-token").await, 401);
+        for unknown in ["no-such-token", "word-in-a-definition"] {
+            assert_eq!(desk.status(unknown).await, 401, "{unknown}");
+        }
     }
     let log = desk.reads(FIRST, READ).await;
     assert!(!log.contains("ERROR"), "{log}");
