@@ -72,6 +72,9 @@ fn the_verifier_for_browsers_is_written_with_its_digest_and_never_over_another_f
     assert_eq!(written["bytes"], page.len());
     let digest = Node::from_bytes(&Sha256::digest(page)).unwrap().to_string();
     assert_eq!(written["sha256"], digest);
+    // What auditors compare it with: part of the source, and so of every release.
+    let released = include_str!("../../../docs/verify.html.sha256");
+    assert_eq!(released, format!("{digest}  verify.html\n"));
     desk.ktsu(&["evidence", "page"])
         .is(2)
         .warns("verify.html already exists");
