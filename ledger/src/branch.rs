@@ -248,9 +248,21 @@ impl BranchOrder {
         record: &Record,
         says: impl Into<FramePlace<'a>>,
     ) -> Result<(), StoreError> {
-        let FramePlace(stream, seq, prev) = says.into();
+        fork_error(reader, self.check(path, record, says.into()))
+    }
+
+    /// As [`BranchOrder::take`], where the reader is not at hand: damage is not reported to it.
+    ///
+    /// # Errors
+    /// As [`BranchOrder::take`].
+    pub fn check(
+        &mut self,
+        path: &Ancestry,
+        record: &Record,
+        FramePlace(stream, seq, prev): FramePlace<'_>,
+    ) -> Result<(), StoreError> {
         if record.seq != self.next {
-            return fork_error(reader, Err(path.missing(self.next)));
+            return Err(path.missing(self.next));
         }
         let follows = self.before.is_none_or(|before| *prev == before);
         let is_own = path.owner(record.seq) == Some(stream);
@@ -258,7 +270,7 @@ impl BranchOrder {
             let stream = path.owner(record.seq).unwrap_or(stream);
             let seq = record.seq;
             let words = format!("frame {seq} does not follow from what is before it");
-            return fork_error(reader, Err(damaged(stream, &words)));
+            return Err(damaged(stream, &words));
         }
         self.next = record.seq.saturating_add(1);
         self.before = Some(record.hash);

@@ -87,9 +87,18 @@ struct NamedTask<'a> {
 impl FrameContent for HeadContent {
     fn read_data<'de, D: serde::Deserializer<'de>>(kind: &str, data: D) -> Result<Self, D::Error> {
         match kind {
-            "item.started" | "item.completed" | "item.failed" | "llm.request" | "llm.response"
-            | "agent.decided" | "agent.finished" | "tool.called" | "tool.returned"
-            | "worker.dispatched" => {
+            "item.started"
+            | "item.completed"
+            | "item.failed"
+            | "llm.request"
+            | "llm.response"
+            | "agent.decided"
+            | "agent.finished"
+            | "tool.called"
+            | "tool.returned"
+            | "worker.dispatched"
+            | "reserved.evaluated"
+            | "step.output_checked" => {
                 let task = NamedTask::deserialize(data)?;
                 Ok(Self(Some((task.step.into_owned(), task.item))))
             }

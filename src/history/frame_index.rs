@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use ktsu_ledger::store::{Reader, StoreError};
-use ktsu_ledger::{Cause, FrameHead, StreamId};
+use ktsu_ledger::{Cause, Frame, FrameHead, StreamId};
 use ktsu_projections::lineage::item_name;
 
 use super::frame_page::is_within;
@@ -93,6 +93,19 @@ pub enum FrameWindowError {
 }
 
 impl FrameIndex {
+    /// That of the frames of a run, from its first one on.
+    ///
+    /// # Errors
+    /// [`TooMuchWork`].
+    pub(crate) fn of(frames: &[Frame], meter: &mut WorkMeter) -> Result<Self, TooMuchWork> {
+        let mut index = Self::default();
+        for frame in frames {
+            meter.spend(FRAME_WORK)?;
+            index.push(frame.into());
+        }
+        Ok(index)
+    }
+
     /// That of a run, up to a frame that cannot be read, and the damage.
     ///
     /// # Errors

@@ -19,12 +19,12 @@ use super::work_meter::WorkMeter;
 /// The most frames that are shown whole, so that the browser finds words in them.
 pub const MAX_ROWS: usize = 500;
 /// The frames of a window where there are more: as many as a browser paints at once.
-const WINDOW: usize = 100;
+const WINDOW: usize = 50;
 /// The most causes, and the most effects, that a row names.
 const MAX_LINKS: usize = 6;
 /// The most of them that the frame names that is opened.
 const MAX_OPENED_LINKS: usize = 200;
-/// Frames that are as far from each other are read together with those between them.
+/// The most numbers between two frames that are read together, with all between them.
 const MAX_GAP: u64 = 16;
 /// The most types, and the most actors, that are offered to choose from.
 const MAX_CHOICES: usize = 200;
@@ -147,7 +147,7 @@ pub fn window(
     let read = WindowReader {
         reader,
         path: Ancestry::of(reader, stream)?,
-        index: &index,
+        index: Some(&index),
         scope,
     };
     match read.rows(&shown, &mut window.rows) {
@@ -164,6 +164,42 @@ pub fn window(
     let opened = window.opened.iter_mut().map(|opened| &mut opened.row);
     let rows = window.rows.iter_mut().chain(opened);
     mark_missing_causes(reader, rows.map(|row| &mut row.node))?;
+    Ok(Some(window))
+}
+
+/// As [`window`], of a run with so many frames and before they are read: what follows from a frame is not known yet.
+/// None where frames are chosen by more than their number.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn first_look(
+    reader: &dyn Reader,
+    stream: &StreamId,
+    wanted: &FrameWanted,
+    total: u64,
+) -> Result<Option<FrameWindow>, StoreError> {
+    if wanted.is_filtered() || wanted.frame.is_some() {
+        return Ok(None);
+    }
+    let size = WINDOW as u64;
+    let first = wanted.from.unwrap_or_default().min(total);
+    let end = first.saturating_add(size).min(total);
+    let mut window = FrameWindow {
+        total,
+        wanted: usize::try_from(total).unwrap_or(usize::MAX),
+        earlier: (first > 0).then(|| first.saturating_sub(size)),
+        later: (end < total).then_some(end),
+        ..FrameWindow::default()
+    };
+    let read = WindowReader {
+        reader,
+        path: Ancestry::of(reader, stream)?,
+        index: None,
+        scope: "",
+    };
+    let numbers: Vec<u64> = (first..end).collect();
+    read.rows(&numbers, &mut window.rows)?;
+    mark_missing_causes(reader, window.rows.iter_mut().map(|row| &mut row.node))?;
     Ok(Some(window))
 }
 
@@ -187,6 +223,9 @@ fn cached_index(
 ) -> Result<(Arc<FrameIndex>, Option<StoreError>), FrameWindowError> {
     let mut damaged = None;
     let sound = cache.index(reader, stream, || {
+        if let Some(run) = cache.kept(reader, stream)? {
+            return Ok(Some(FrameIndex::of(&run.frames, meter)?));
+        }
         Ok::<_, FrameWindowError>(match FrameIndex::read(reader, stream, meter)? {
             (index, None) => Some(index),
             (index, damage) => {
@@ -269,7 +308,8 @@ fn row<'a>(
 struct WindowReader<'a> {
     reader: &'a dyn Reader,
     path: Ancestry,
-    index: &'a FrameIndex,
+    /// What all frames are about; absent while only those are read that are shown.
+    index: Option<&'a FrameIndex>,
     scope: &'a str,
 }
 
@@ -285,7 +325,7 @@ impl WindowReader<'_> {
             let mut next = *first;
             while next <= *last {
                 let count = usize::try_from(last - next + 1).unwrap_or(usize::MAX);
-                let page = self.path.read(self.reader, next, count)?;
+                let page = self.path.read(self.reader, next, count.min(MAX_ROWS))?;
                 let Some(end) = page.last() else {
                     return Ok(());
                 };
@@ -308,19 +348,24 @@ impl WindowReader<'_> {
             StoreError::Damaged(why)
         })?;
         let end = || end_of_task(self.reader, &self.path, &frame);
-        let scope_of = |seq| self.index.scope_of(seq);
+        let scope_of = |seq| self.scope_of(seq);
         Ok(row(
             LineageNode::of(&frame, end)?,
-            self.index.effects(frame.seq),
+            self.index.map_or(&[], |index| index.effects(frame.seq)),
             (self.scope, &scope_of),
             most,
         ))
     }
 
+    /// The inline child that a frame belongs to, if there is such a frame. As long as that is not known, the run.
+    fn scope_of(&self, seq: u64) -> Option<&str> {
+        self.index.map_or(Some(""), |index| index.scope_of(seq))
+    }
+
     /// A frame as it is stored, if there is one of this number in the scope.
     fn open(&self, seq: u64) -> Result<Option<OpenedFrame>, StoreError> {
         let is_here = |scope| is_within(scope, self.scope);
-        if !self.index.scope_of(seq).is_some_and(is_here) {
+        if !self.scope_of(seq).is_some_and(is_here) {
             return Ok(None);
         }
         let records = self.path.read(self.reader, seq, 1)?;

@@ -1,5 +1,7 @@
-//! The frames of a stream one after another, decoded by a second thread where there are many.
+//! The frames of a stream one after another. Where there are many, this thread reads them and a second one decodes
+//! them.
 
+use std::panic::resume_unwind;
 use std::sync::mpsc::sync_channel;
 use std::thread;
 
@@ -9,14 +11,11 @@ use ktsu_ledger::{Frame, FrameError, FrameHead, Record, StreamId};
 
 /// The frames of a page. A stream with fewer is decoded by this thread.
 const PAGE: usize = 2_000;
-/// The most pages that are with the second thread.
+/// The most pages that wait for the second thread.
 const PAGES_AHEAD: usize = 2;
 
-/// Records, each with what was decoded of it.
-type DecodedPage<T> = Vec<(Record, Result<T, FrameError>)>;
-
 /// A frame, or what is read of it.
-trait Decoded: Sized + Send {
+trait Decoded: Sized {
     fn decode(record: &Record) -> Result<Self, FrameError>;
     fn place(&self) -> FramePlace<'_>;
 }
@@ -46,16 +45,22 @@ impl Decoded for FrameHead {
 /// # Errors
 /// [`StoreError`], also for a frame that does not follow from what is before it.
 pub(crate) fn frames(reader: &dyn Reader, stream: &StreamId) -> Result<Vec<Frame>, StoreError> {
-    let mut blobs = Blobs::new(reader);
-    let mut frames = Vec::new();
-    let whole = |record: &Record, bare: Result<Frame, FrameError>| match bare {
-        Ok(frame) if frame.ext.is_empty() => Ok(frame),
-        _ => blobs.decode(stream, record),
-    };
-    each_by(PAGE, (reader, stream), whole, |frame| {
+    let mut frames: Vec<Frame> = Vec::new();
+    let mut with_blobs = Vec::new();
+    each_by(PAGE, (reader, stream), |record, frame: Frame| {
+        if !frame.ext.is_empty() {
+            with_blobs.push((frames.len(), record));
+        }
         frames.push(frame);
         Ok::<_, StoreError>(())
     })?;
+    let mut blobs = Blobs::new(reader);
+    for (at, record) in with_blobs {
+        let whole = blobs.decode(stream, &record)?;
+        if let Some(frame) = frames.get_mut(at) {
+            *frame = whole;
+        }
+    }
     Ok(frames)
 }
 
@@ -63,86 +68,134 @@ pub(crate) fn frames(reader: &dyn Reader, stream: &StreamId) -> Result<Vec<Frame
 ///
 /// # Errors
 /// Those of `take`, of reading, and of a frame that does not follow from what is before it.
-pub(crate) fn each_head<E: From<StoreError>>(
+pub(crate) fn each_head<E: From<StoreError> + Send>(
     reader: &dyn Reader,
     stream: &StreamId,
-    take: impl FnMut(FrameHead) -> Result<(), E>,
+    mut take: impl FnMut(FrameHead) -> Result<(), E> + Send,
 ) -> Result<(), E> {
-    let sound = |record: &Record, head: Result<FrameHead, FrameError>| {
-        head.map_err(|error| {
-            let why = format!("{stream}#{}: {error}", record.seq);
-            reader.found_damage(&why);
-            StoreError::Damaged(why)
-        })
-    };
-    each_by(PAGE, (reader, stream), sound, take)
+    each_by(PAGE, (reader, stream), |_, head| take(head))
 }
 
-/// `finish` is given what the second thread has decoded.
-fn each_by<T: Decoded, E: From<StoreError>>(
+/// The frames before one that cannot be read are handed over first.
+fn each_by<T: Decoded, E: From<StoreError> + Send>(
     page_frames: usize,
     (reader, stream): (&dyn Reader, &StreamId),
-    mut finish: impl FnMut(&Record, Result<T, FrameError>) -> Result<T, StoreError>,
-    mut take: impl FnMut(T) -> Result<(), E>,
+    take: impl FnMut(Record, T) -> Result<(), E> + Send,
 ) -> Result<(), E> {
     if reader.tail(stream)?.is_none() {
         return Ok(());
     }
     let path = Ancestry::of(reader, stream)?;
-    let mut order = BranchOrder::new();
-    let mut take_page = |page: DecodedPage<T>| -> Result<(), E> {
-        for (record, decoded) in page {
-            let decoded = finish(&record, decoded)?;
-            order.take(reader, &path, &record, decoded.place())?;
-            take(decoded)?;
-        }
-        Ok(())
+    let mut pages = Pages {
+        reader,
+        path: &path,
+        next: 0,
+        frames: page_frames,
     };
-    let mut next = 0;
-    let mut read_page = || {
-        let page = match path.read(reader, next, page_frames) {
-            Err(StoreError::Damaged(_)) => {
-                sound_before(page_frames, next, |seq| path.read(reader, seq, 1))?
-            }
-            page => page?,
-        };
-        next = page.last().map_or(next, |last| last.seq.saturating_add(1));
-        Ok::<_, StoreError>(page)
+    let mut taker = Taker {
+        stream,
+        path: &path,
+        order: BranchOrder::new(),
+        take,
     };
-    let mut page = read_page()?;
+    let mut page = pages.read()?;
     while !page.is_empty() && page.len() < page_frames {
-        take_page(decode(page))?;
-        page = read_page()?;
+        taker.page(page).map_err(|end| end.report(reader))?;
+        page = pages.read()?;
+    }
+    if page.is_empty() {
+        return Ok(());
     }
     thread::scope(|scope| {
-        let (give, given) = sync_channel::<Vec<Record>>(PAGES_AHEAD);
-        let (give_back, decoded) = sync_channel::<DecodedPage<T>>(PAGES_AHEAD);
-        if !page.is_empty() {
-            scope.spawn(move || {
-                given
-                    .into_iter()
-                    .try_for_each(|page| give_back.send(decode(page)))
-            });
+        let (give, given) = sync_channel(PAGES_AHEAD);
+        let taken = scope.spawn(move || given.into_iter().try_for_each(|page| taker.page(page)));
+        let mut read = Ok(page);
+        while let Ok(page) = &mut read
+            && !page.is_empty()
+            && give.send(std::mem::take(page)).is_ok()
+        {
+            read = pages.read();
         }
-        let (mut with_it, mut end) = (0, Ok(()));
-        while !page.is_empty() || with_it > 0 {
-            if !page.is_empty() && with_it < PAGES_AHEAD {
-                // That thread ends before this one only by a panic, which is passed on.
-                let _ = give.send(page);
-                with_it += 1;
-                // What is before a page that cannot be read is handed over first.
-                page = read_page().unwrap_or_else(|error| {
-                    end = Err(E::from(error));
-                    Vec::new()
-                });
-                continue;
-            }
-            let Ok(page) = decoded.recv() else { break };
-            with_it -= 1;
-            take_page(page)?;
-        }
-        end
+        drop(give);
+        let taken = taken.join().unwrap_or_else(|panic| resume_unwind(panic));
+        taken.map_err(|end| end.report(reader))?;
+        read.map(drop).map_err(E::from)
     })
+}
+
+/// Frames as they are stored, page by page.
+struct Pages<'a> {
+    reader: &'a dyn Reader,
+    path: &'a Ancestry,
+    /// The number of the next frame.
+    next: u64,
+    /// So many are read at once.
+    frames: usize,
+}
+
+impl Pages<'_> {
+    /// The next page; empty at the end.
+    fn read(&mut self) -> Result<Vec<Record>, StoreError> {
+        let page = match self.path.read(self.reader, self.next, self.frames) {
+            Err(StoreError::Damaged(_)) => sound_before(self.frames, self.next, |seq| {
+                self.path.read(self.reader, seq, 1)
+            })?,
+            page => page?,
+        };
+        if let Some(last) = page.last() {
+            self.next = last.seq.saturating_add(1);
+        }
+        Ok(page)
+    }
+}
+
+/// Decodes frames, and hands them over.
+struct Taker<'a, F> {
+    stream: &'a StreamId,
+    path: &'a Ancestry,
+    order: BranchOrder,
+    take: F,
+}
+
+/// The reason why no more frames are taken.
+enum TakeEnd<E> {
+    /// A frame is damaged.
+    Damaged(StoreError),
+    /// They are not wanted.
+    Refused(E),
+}
+
+impl<E: From<StoreError>> TakeEnd<E> {
+    /// The error, of which the reader hears if it is damage.
+    fn report(self, reader: &dyn Reader) -> E {
+        match self {
+            Self::Refused(error) => error,
+            Self::Damaged(error) => {
+                if let StoreError::Damaged(why) = &error {
+                    reader.found_damage(why);
+                }
+                error.into()
+            }
+        }
+    }
+}
+
+impl<F> Taker<'_, F> {
+    fn page<T: Decoded, E>(&mut self, page: Vec<Record>) -> Result<(), TakeEnd<E>>
+    where
+        F: FnMut(Record, T) -> Result<(), E>,
+    {
+        for record in page {
+            let decoded = T::decode(&record).map_err(|error| {
+                let (stream, seq) = (self.stream, record.seq);
+                TakeEnd::Damaged(StoreError::Damaged(format!("{stream}#{seq}: {error}")))
+            })?;
+            let ordered = self.order.check(self.path, &record, decoded.place());
+            ordered.map_err(TakeEnd::Damaged)?;
+            (self.take)(record, decoded).map_err(TakeEnd::Refused)?;
+        }
+        Ok(())
+    }
 }
 
 /// At most so many frames from a number on, up to one that cannot be read. If that is the first one, its error.
@@ -161,15 +214,6 @@ fn sound_before(
     Ok(sound)
 }
 
-fn decode<T: Decoded>(page: Vec<Record>) -> DecodedPage<T> {
-    let records = page.into_iter();
-    let decoded = records.map(|record| {
-        let decoded = T::decode(&record);
-        (record, decoded)
-    });
-    decoded.collect()
-}
-
 #[cfg(test)]
 mod tests {
     use ktsu_ledger::store::MemoryStore;
@@ -180,10 +224,7 @@ mod tests {
 
     fn taken(reader: &dyn Reader, page: usize, most: usize) -> (Vec<u64>, Result<(), StoreError>) {
         let mut seen = Vec::new();
-        let sound = |_: &Record, head: Result<FrameHead, FrameError>| {
-            head.map_err(|error| StoreError::Damaged(error.to_string()))
-        };
-        let read = each_by(page, (reader, &stream("a")), sound, |frame| {
+        let read = each_by(page, (reader, &stream("a")), |_, frame: FrameHead| {
             seen.push(frame.seq);
             match seen.len() < most {
                 true => Ok(()),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use ktsu_ledger::store::{Reader, StoreError, Tail};
 use ktsu_ledger::{Frame, StreamId};
 use ktsu_projections::envelope::EnvelopeFold;
+use ktsu_projections::index::RunRow;
 use parking_lot::Mutex;
 
 use super::frame_index::FrameIndex;
@@ -13,6 +14,8 @@ use super::{RunReadError, envelope_and_frames};
 
 /// A run with fewer frames is read again for each page.
 const MIN_FRAMES: u64 = 5_000;
+/// A run with so many frames takes a while to read: the twentieth part of a second and more.
+const MANY_FRAMES: u64 = 10_000;
 /// A run with more frames is too large to be kept.
 const MAX_FRAMES: u64 = 150_000;
 /// A run with more bytes in the values that are stored beside its frames is too large, too.
@@ -92,6 +95,72 @@ impl RunCache {
         let read = || FoldedFrames::read(reader, stream);
         let fits = |made: &FoldedFrames| blob_bytes(&made.frames) <= MAX_BLOB_BYTES;
         self.made_of(reader, stream, |slots| &mut slots.folded, (read, fits))
+    }
+
+    /// A run that was folded for another page, if nothing was appended since.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn kept(
+        &self,
+        reader: &dyn Reader,
+        stream: &StreamId,
+    ) -> Result<Option<Arc<FoldedFrames>>, StoreError> {
+        let tail = reader.tail(stream)?;
+        let slots = self.0.lock();
+        let kept = slots.folded.as_ref();
+        let kept = kept.filter(|kept| &kept.stream == stream && Some(kept.tail) == tail);
+        Ok(kept.map(|kept| Arc::clone(&kept.made)))
+    }
+
+    /// What is known of a run at once, if it takes long to read it: its row in the list of runs, and the number of its
+    /// frames.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn first_look(
+        &self,
+        reader: &dyn Reader,
+        stream: &StreamId,
+    ) -> Result<Option<(RunRow, u64)>, StoreError> {
+        let frames = self.frames_to_read(reader, stream, |_| false)?;
+        let Some(frames) = frames else {
+            return Ok(None);
+        };
+        let row = reader.row(stream)?;
+        let row = row.and_then(|row| serde_json::from_str(row.row.as_str()).ok());
+        Ok(row.map(|row| (row, frames)))
+    }
+
+    /// The number of the frames of a run, if it takes long to read what they are about.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn frames_to_index(
+        &self,
+        reader: &dyn Reader,
+        stream: &StreamId,
+    ) -> Result<Option<u64>, StoreError> {
+        self.frames_to_read(reader, stream, |slots| {
+            slots
+                .index
+                .as_ref()
+                .is_some_and(|kept| &kept.stream == stream)
+        })
+    }
+
+    fn frames_to_read(
+        &self,
+        reader: &dyn Reader,
+        stream: &StreamId,
+        is_kept: impl Fn(&CacheSlots) -> bool,
+    ) -> Result<Option<u64>, StoreError> {
+        let tail = reader.tail(stream)?;
+        let frames = tail.map_or(0, |tail| tail.seq.saturating_add(1));
+        let is_long = frames >= MANY_FRAMES
+            && self.kept(reader, stream)?.is_none()
+            && !is_kept(&self.0.lock());
+        Ok(is_long.then_some(frames))
     }
 
     /// What the frames of a run are about, if `read` gives it.
@@ -174,8 +243,10 @@ pub(crate) mod tests {
 
     use ktsu_ledger::event::{KvDeleted, KvEvent};
     use ktsu_ledger::frame::External;
-    use ktsu_ledger::store::MemoryStore;
-    use ktsu_ledger::{Actor, Draft, Entry, Event, Hash, Link, Store as _, Timestamp};
+    use ktsu_ledger::store::{IndexRow, MemoryStore};
+    use ktsu_ledger::{
+        Actor, CanonicalJson, Draft, Entry, Event, Hash, Link, Store as _, Timestamp,
+    };
 
     use super::*;
 
@@ -191,6 +262,11 @@ pub(crate) mod tests {
     }
 
     fn append(store: &mut MemoryStore, stream: &StreamId, frames: u64) {
+        append_with(store, stream, frames, None);
+    }
+
+    /// Appends so many frames, and puts a row into the list of runs if one is given.
+    fn append_with(store: &mut MemoryStore, stream: &StreamId, frames: u64, row: Option<&str>) {
         let tail = store.tail(stream).unwrap();
         let mut prev = tail.map_or(Hash::ZERO, |tail| tail.hash);
         let first = tail.map_or(0, |tail| tail.seq + 1);
@@ -214,7 +290,19 @@ pub(crate) mod tests {
             prev = one.record.hash;
             one
         });
-        let (entry, _) = Entry::from_sealed(sealed.collect()).unwrap();
+        let (mut entry, _) = Entry::from_sealed(sealed.collect()).unwrap();
+        if let Some(row) = row {
+            let listed = IndexRow {
+                stream: stream.clone(),
+                workflow: "w".to_owned(),
+                status: "running".to_owned(),
+                open: true,
+                created_us: 1,
+                key: None,
+                row: CanonicalJson::parse(row.as_bytes()).unwrap(),
+            };
+            entry = entry.with_index(listed).unwrap();
+        }
         let epoch = store.acquire().unwrap();
         assert!(store.append(epoch, &[entry]).unwrap()[0].is_ok());
     }
@@ -284,6 +372,27 @@ pub(crate) mod tests {
         frames[0].ext = vec![blob(7), blob(u64::MAX)];
         frames[1].ext = vec![blob(1)];
         assert_eq!(blob_bytes(&frames), u64::MAX);
+    }
+
+    #[test]
+    fn of_a_large_run_that_is_listed_and_not_kept_the_first_look_is_its_row() {
+        let cache = RunCache::default();
+        let looked = |store: &MemoryStore, name: &str| {
+            let seen = cache.first_look(store, &stream(name)).unwrap();
+            seen.map(|(row, frames)| (row.run_id, frames))
+        };
+        assert_eq!(looked(&MemoryStore::new(), "a"), None);
+        let row = r#"{"created_at":"2026-11-02T09:14:02.123456Z","run_id":"r","status":"running",
+            "version":"1","workflow":"w"}"#;
+        let mut store = MemoryStore::new();
+        append_with(&mut store, &stream("a"), MANY_FRAMES - 1, Some(row));
+        assert_eq!(looked(&store, "a"), None, "it is soon read");
+        append(&mut store, &stream("a"), 1);
+        assert_eq!(looked(&store, "a"), Some(("r".to_owned(), MANY_FRAMES)));
+        append_with(&mut store, &stream("a"), 1, Some("{}"));
+        assert_eq!(looked(&store, "a"), None, "its row cannot be read");
+        append(&mut store, &stream("b"), MANY_FRAMES);
+        assert_eq!(looked(&store, "b"), None, "it is not listed");
     }
 
     #[test]

@@ -148,6 +148,9 @@ pub(crate) enum Section {
     None,
 }
 
+/// Where the content of a page begins and ends. Both occur once, as everything from data is text.
+pub(crate) const MAIN: (&str, &str) = ("<main id=\"main\">", "</main>");
+
 /// A whole page.
 pub(crate) fn page(
     place: PagePlace,

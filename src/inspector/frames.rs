@@ -9,6 +9,7 @@ use crate::fork_form::{ForkOffer, fork_form};
 use crate::frame::{PagePlace, RunTab, Section, SignedIn, page, root_of, run_tabs, segment};
 use crate::frame_search::{FoundFrames, search_form, search_results};
 use crate::frame_table::{FrameList, causes, frame_table, frames_link, links, place_of};
+use crate::opening::until_rest;
 use crate::text::{TypedText, Verbatim, beginning};
 use crate::units::{counted, exact_moment};
 use crate::value::value;
@@ -86,13 +87,20 @@ pub fn frames_page(shown: &FramesPage) -> String {
             }
         }
     };
-    page(
-        PLACE,
-        Section::Runs,
-        &format!("Frames of {}", shown.run_id),
-        &shown.by,
-        &body,
-    )
+    whole(shown, &body)
+}
+
+fn whole(shown: &FramesPage, body: &Markup) -> String {
+    let title = format!("Frames of {}", shown.run_id);
+    page(PLACE, Section::Runs, &title, &shown.by, body)
+}
+
+/// The first part of the page: frames that are shown before the others are read.
+pub fn frames_opening(shown: &FramesPage) -> String {
+    let body = html! {
+        div class="early" { (head(shown)) (frame_table(&shown.list())) (pages(shown)) }
+    };
+    until_rest(whole(shown, &body))
 }
 
 fn head(shown: &FramesPage) -> Markup {

@@ -67,6 +67,42 @@ fn on_little_stack(work: impl FnOnce() + Send) {
     });
 }
 
+/// A browser that opens a page of a large run sees at once what is known before all frames are read. The page
+/// follows; the next one is there at once, and so is every answer to a program, with its status.
+async fn pages_begin_with_what_is_known(lab: &Lab, run: &str) {
+    let pages = format!("/inspector/runs/{run}");
+    for (path, known) in [
+        (
+            format!("{pages}/frames?from=777"),
+            "from=827\">Later, from 827</a>",
+        ),
+        (pages, "are being read"),
+    ] {
+        let page = async |mode| {
+            let headers = [("accept", "text/html"), ("sec-fetch-mode", mode)];
+            lab.client.send("GET", &path, &headers, "").await.text()
+        };
+        let first = page("navigate").await;
+        let whole = page("cors").await;
+        let main = "<main id=\"main\">";
+        let (_, rest) = whole.split_once(main).unwrap();
+        let early = first.strip_suffix(rest).unwrap();
+        assert!(
+            early.contains(&format!("{main}<div class=\"early\">")),
+            "{early}"
+        );
+        assert!(
+            early.contains(known) && early.ends_with("</div>"),
+            "{early}"
+        );
+        assert!(
+            !rest.contains("class=\"early\"") && rest.ends_with("</html>"),
+            "{rest}"
+        );
+        assert_eq!(page("navigate").await, whole, "it is kept");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn where_a_value_came_from_is_reported_however_long_its_history_is() {
     let (children, transforms) = shape();
@@ -75,6 +111,7 @@ async fn where_a_value_came_from_is_reported_however_long_its_history_is() {
     let lab = Lab::on_file(&path, &kit(children, transforms), &[]).await;
     let run = lab.client.invoke("root", json!({"n": 7})).await;
     assert_eq!(lab.client.ended(&run).await["output"], json!({"n": 7}));
+    pages_begin_with_what_is_known(&lab, &run).await;
     // Over HTTP first: this is the question that ended the engine.
     let asked = lab
         .client

@@ -11,7 +11,7 @@ use ktsu_inspector::{OverviewPage, OverviewRoute, OverviewWorkflow};
 use ktsu_ledger::event::plan::Visibility;
 
 use super::inspector::{answer, signed_in};
-use super::media_ranges::MediaRanges;
+use super::media_ranges::prefers_html;
 use super::policy::{self, AccessPolicy, SIGNING};
 use super::query::{NoParameters, Query};
 use super::{openapi_document, wire};
@@ -147,41 +147,9 @@ pub(super) async fn overview(
     }))
 }
 
-/// Returns `true` if a client prefers HTML to JSON. Clients without a preference are programs.
-pub(super) fn prefers_html(headers: &HeaderMap) -> bool {
-    let accepted = MediaRanges::of(headers);
-    accepted.weight("text/html") > accepted.weight("application/json")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn browsers_get_html_and_programs_json() {
-        let browser = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
-        for (accept, html) in [
-            (&[][..], false),
-            (&["*/*"], false),
-            (&[browser], true),
-            (&["text/html"], true),
-            (&["TEXT/HTML;Q=0.5, application/json;q=0.4"], true),
-            (&["text/html;q=0.4", "application/json;q=0.5"], false),
-            (&["text/*, application/json;q=0.9"], true),
-            (&["text/html;q=0, */*"], false),
-            (&["text/html;q=2"], false),
-            (&["text/html;q=x, */*;q=0.1"], false),
-            (&["application/json, text/html"], false),
-            (&["image/png"], false),
-            (&[",;,"], false),
-        ] {
-            let mut headers = HeaderMap::new();
-            for value in accept {
-                headers.append(header::ACCEPT, value.parse().unwrap());
-            }
-            assert_eq!(prefers_html(&headers), html, "{accept:?}");
-        }
-    }
 
     #[test]
     fn every_route_has_a_sentence_of_its_own() {

@@ -12,6 +12,7 @@ pub(super) mod runs;
 mod shown;
 pub(super) mod sign_in;
 pub(super) mod step;
+mod two_parts;
 mod verifier;
 pub(super) mod why;
 pub(super) mod world;
@@ -22,12 +23,17 @@ use axum::extract::{Path, State};
 use axum::http::{Method, header};
 use axum::response::{IntoResponse as _, Response};
 use ktsu_inspector::timeline::TimelineView;
-use ktsu_inspector::{InboxPage, Permissions, RunPage, SignedIn, TimeRange, error_in_words};
+use ktsu_inspector::{
+    InboxPage, Permissions, RunOpening, RunPage, SignedIn, TimeRange, error_in_words,
+};
+use ktsu_ledger::store::Reader;
 use ktsu_projections::step_name::scoped_run;
 use serde_json::Value;
 
+use self::failed::Navigation;
 pub(super) use self::shown::answer;
 use self::shown::{closed, shown_step};
+use self::two_parts::in_two_parts;
 use super::parameter::{MAX_NUMBER, Parameter, ParameterKind};
 use super::policy;
 use super::query::{NoParameters, Query, QueryParameters, RawQuery};
@@ -39,6 +45,7 @@ use ktsu_codes::ErrorCode;
 use ktsu_history::RunReadError;
 use ktsu_history::approvals::{self, PendingCursor};
 use ktsu_history::family::{self, RunFamily};
+use ktsu_history::run_cache::RunCache;
 use ktsu_history::skeleton::RunSkeleton;
 use ktsu_history::step_summaries::{StepSummaries, summaries_of};
 use ktsu_orchestrator::{LedgerRole, Orchestrator, ReadKind};
@@ -150,7 +157,34 @@ pub(super) async fn run(
     run: RunTarget,
     SharedRunCache(cache): SharedRunCache,
     Query(RunPageQuery(view)): Query<RunPageQuery>,
+    Navigation(opens): Navigation,
 ) -> Result<Response, ProblemDetails> {
+    let by = signed_in(&orchestrator, &caller);
+    let (stream, kept) = (run.stream.clone(), cache.clone());
+    let first_look = match (&opens, run.scope.as_str()) {
+        (Some(_), "") => {
+            let readers = orchestrator.readers();
+            let look = move |reader: &dyn Reader| kept.first_look(reader, &stream);
+            readers.with_kind(ReadKind::Page, look).await?
+        }
+        _ => None,
+    };
+    let page = whole_run(orchestrator, caller, run, cache, view);
+    let Some((failure, (row, frames))) = opens.zip(first_look) else {
+        return Ok(answer(page.await?));
+    };
+    let opening = ktsu_inspector::run_opening(&RunOpening { by, row, frames });
+    Ok(in_two_parts(opening, page, failure))
+}
+
+/// The page of a run, once all its frames are read.
+async fn whole_run(
+    orchestrator: Orchestrator,
+    caller: Caller,
+    run: RunTarget,
+    cache: RunCache,
+    view: TimelineView,
+) -> Result<String, ProblemDetails> {
     let by = signed_in(&orchestrator, &caller);
     let may = permissions(&orchestrator, &caller);
     let closed = closed(&caller);
@@ -197,7 +231,7 @@ pub(super) async fn run(
             }))
         });
     let page = read.await.map_err(run_error)?;
-    Ok(answer(page.ok_or_else(no_such_run)?))
+    page.ok_or_else(no_such_run)
 }
 
 fn pretty(value: &Value) -> String {

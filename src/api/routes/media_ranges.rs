@@ -46,3 +46,40 @@ fn range(text: &str) -> (&str, f32) {
     let weight = weight.filter(|weight| (0.0..=1.0).contains(weight));
     (range, weight.unwrap_or_default())
 }
+
+/// Returns `true` if a client prefers HTML to JSON. Clients without a preference are programs.
+pub(super) fn prefers_html(headers: &HeaderMap) -> bool {
+    let accepted = MediaRanges::of(headers);
+    accepted.weight("text/html") > accepted.weight("application/json")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn browsers_get_html_and_programs_json() {
+        let browser = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
+        for (accept, html) in [
+            (&[][..], false),
+            (&["*/*"], false),
+            (&[browser], true),
+            (&["text/html"], true),
+            (&["TEXT/HTML;Q=0.5, application/json;q=0.4"], true),
+            (&["text/html;q=0.4", "application/json;q=0.5"], false),
+            (&["text/*, application/json;q=0.9"], true),
+            (&["text/html;q=0, */*"], false),
+            (&["text/html;q=2"], false),
+            (&["text/html;q=x, */*;q=0.1"], false),
+            (&["application/json, text/html"], false),
+            (&["image/png"], false),
+            (&[",;,"], false),
+        ] {
+            let mut headers = HeaderMap::new();
+            for value in accept {
+                headers.append(header::ACCEPT, value.parse().unwrap());
+            }
+            assert_eq!(prefers_html(&headers), html, "{accept:?}");
+        }
+    }
+}

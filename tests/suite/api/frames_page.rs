@@ -167,7 +167,7 @@ async fn every_frame_of_a_run_has_a_row_with_links_to_its_causes_and_effects() {
 }
 
 #[tokio::test]
-async fn filters_choose_frames_and_a_large_run_is_shown_in_windows_of_100() {
+async fn filters_choose_frames_and_a_large_run_is_shown_in_windows_of_50() {
     let (_kit, lab, api) = lab().await;
     let list: Vec<String> = (0..90).map(|n| format!("item {n}")).collect();
     let ended = lab.client.run("alone", json!({"list": list})).await;
@@ -176,18 +176,18 @@ async fn filters_choose_frames_and_a_large_run_is_shown_in_windows_of_100() {
     let count = frames.len() as u64;
     assert!((501..1_000).contains(&count), "{count}");
     let first = frames_page(&api, run, "").await;
-    assert_eq!(rows_of(&first), (0..100).collect::<Vec<u64>>());
+    assert_eq!(rows_of(&first), (0..50).collect::<Vec<u64>>());
     let text = first.text();
     assert!(
-        text.contains(&format!("{count} frames; shown: numbers 0 to 99.")),
+        text.contains(&format!("{count} frames; shown: numbers 0 to 49.")),
         "{text}"
     );
-    assert!(text.contains("from=100\">Later, from 100</a>"), "{text}");
+    assert!(text.contains("from=50\">Later, from 50</a>"), "{text}");
     assert!(!text.contains("Earlier"), "{text}");
-    let last = (count - 1) / 100 * 100;
+    let last = (count - 1) / 50 * 50;
     let later = frames_page(&api, run, &format!("?from={last}")).await;
     assert_eq!(rows_of(&later), (last..count).collect::<Vec<u64>>());
-    let before = last - 100;
+    let before = last - 50;
     let earlier = format!("from={before}\">Earlier, from {before}</a>");
     assert!(later.text().contains(&earlier), "{}", later.text());
     assert!(!later.text().contains("Later, from"), "{}", later.text());

@@ -1,13 +1,16 @@
 //! The pages in place of those that cannot be shown.
 
-use axum::extract::Request;
-use axum::http::{HeaderValue, StatusCode, Uri, header};
+use std::convert::Infallible;
+
+use axum::extract::{FromRequestParts, Request};
+use axum::http::request::Parts;
+use axum::http::{HeaderName, HeaderValue, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::Response;
 use ktsu_inspector::{FailurePage, PagePlace, SignedIn};
 use serde_json::Value;
 
-use super::super::home::prefers_html;
+use super::super::media_ranges::prefers_html;
 use super::shown::answer;
 use super::sign_in;
 use ktsu_server::origin::PAGES;
@@ -34,13 +37,41 @@ impl FailureOf {
         }
     }
 
-    fn page(uri: &Uri) -> Self {
+    /// The page, with what a problem document says.
+    pub(super) fn text(self, problem: &Value) -> String {
+        let said = |member: &str| problem[member].as_str().unwrap_or_default().to_owned();
+        ktsu_inspector::failure_page(&FailurePage {
+            by: SignedIn::unknown(),
+            place: self.place,
+            title: said("title"),
+            detail: said("detail"),
+            hint: Some(said("hint")).filter(|hint| !hint.is_empty()),
+            back: self.back,
+            may_sign_in: problem["code"] == "forbidden",
+        })
+    }
+
+    pub(super) fn page(uri: &Uri) -> Self {
         let asked = uri.path_and_query().map_or("", |asked| asked.as_str());
         Self {
             place: PagePlace::of(uri.path()),
             own: asked.strip_prefix(PAGES).unwrap_or_default().to_owned(),
             back: None,
         }
+    }
+}
+
+/// A request of a browser that opens an address; an axum extractor. Other requests have none.
+pub(in crate::routes) struct Navigation(pub(super) Option<FailureOf>);
+
+impl<S: Send + Sync> FromRequestParts<S> for Navigation {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
+        let mode = parts.headers.get(HeaderName::from_static("sec-fetch-mode"));
+        let navigates = mode.is_some_and(|mode| mode == "navigate");
+        let opens = navigates && prefers_html(&parts.headers);
+        Ok(Self(opens.then(|| FailureOf::page(&parts.uri))))
     }
 }
 
@@ -61,24 +92,14 @@ pub(in crate::routes) async fn as_page(response: Response, failure: FailureOf) -
     if response.headers().get(header::CONTENT_TYPE) != Some(&problem) {
         return response;
     }
-    let FailureOf { place, own, back } = failure;
     let (parts, body) = response.into_parts();
     if parts.status == StatusCode::UNAUTHORIZED {
+        let FailureOf { place, own, .. } = failure;
         return sign_in::asked(place, own, parts.headers.get(header::WWW_AUTHENTICATE));
     }
     let body = axum::body::to_bytes(body, MAX_PROBLEM).await;
     let problem: Value = serde_json::from_slice(&body.unwrap_or_default()).unwrap_or_default();
-    let said = |member: &str| problem[member].as_str().unwrap_or_default().to_owned();
-    let page = ktsu_inspector::failure_page(&FailurePage {
-        by: SignedIn::unknown(),
-        place,
-        title: said("title"),
-        detail: said("detail"),
-        hint: Some(said("hint")).filter(|hint| !hint.is_empty()),
-        back,
-        may_sign_in: problem["code"] == "forbidden",
-    });
-    let mut shown = answer(page);
+    let mut shown = answer(failure.text(&problem));
     *shown.status_mut() = parts.status;
     shown
 }

@@ -16,6 +16,7 @@ use ktsu_history::world_moment::loads_worlds;
 use ktsu_inspector::{
     ForkDraft, ForkOffer, ForkPage, FoundFrames, FramesPage, Permissions, SignedIn,
 };
+use ktsu_ledger::StreamId;
 use ktsu_ledger::store::Reader;
 use ktsu_orchestrator::{Orchestrator, ReadKind};
 use ktsu_projections::index::RunRow;
@@ -25,6 +26,8 @@ use super::super::parameter::{MAX_NUMBER, Parameter, ParameterKind};
 use super::super::query::{Query, QueryParameters, RawQuery};
 use super::super::trace::too_much_work;
 use super::super::{RunTarget, no_such_run, policy};
+use super::failed::Navigation;
+use super::two_parts::in_two_parts;
 use super::{answer, name_of, permissions, signed_in};
 use crate::access::{Caller, TraceWork, forbidden};
 use crate::run_cache::SharedRunCache;
@@ -109,26 +112,73 @@ pub(in crate::routes) async fn frames(
     run: RunTarget,
     (SharedRunCache(cache), draft): (SharedRunCache, Option<Extension<Arc<ForkDraft>>>),
     Query(asked): Query<FramesPageQuery>,
+    Navigation(opens): Navigation,
 ) -> Result<Response, ProblemDetails> {
     let may = permissions(&orchestrator, &caller);
     let by = signed_in(&orchestrator, &caller);
-    let read = orchestrator
-        .readers()
-        .with_kind(ReadKind::Search, move |reader| {
-            read_page(reader, &run, asked, (&caller, by, may), (&cache, most))
-        });
-    let page = read.await?;
-    let Some(Extension(draft)) = draft else {
-        return Ok(answer(ktsu_inspector::frames_page(&page)));
+    let opening = match opens {
+        Some(failure) if draft.is_none() && asked.words.is_empty() && run.scope.is_empty() => {
+            let (stream, cache) = (run.stream.clone(), cache.clone());
+            let (by, wanted) = (by.clone(), asked.wanted.clone());
+            let look = move |reader: &dyn Reader| first_look(reader, &stream, wanted, (by, &cache));
+            let early = orchestrator.readers().with_kind(ReadKind::Page, look);
+            early.await?.map(|early| (early, failure))
+        }
+        _ => None,
     };
-    let opened = page.window.opened.filter(|_| page.may.operate);
-    Ok(answer(ktsu_inspector::fork_page(&ForkPage {
-        by: page.by,
-        last: opened.ok_or_else(no_such_run)?.row.node.seq,
-        run_id: page.run_id,
-        offer: page.fork,
-        draft: Arc::unwrap_or_clone(draft),
-    })))
+    let page = async move {
+        let read = orchestrator
+            .readers()
+            .with_kind(ReadKind::Search, move |reader| {
+                read_page(reader, &run, asked, (&caller, by, may), (&cache, most))
+            });
+        let page = read.await?;
+        let Some(Extension(draft)) = draft else {
+            return Ok(ktsu_inspector::frames_page(&page));
+        };
+        let opened = page.window.opened.filter(|_| page.may.operate);
+        Ok(ktsu_inspector::fork_page(&ForkPage {
+            by: page.by,
+            last: opened.ok_or_else(no_such_run)?.row.node.seq,
+            run_id: page.run_id,
+            offer: page.fork,
+            draft: Arc::unwrap_or_clone(draft),
+        }))
+    };
+    match opening {
+        Some((early, failure)) => Ok(in_two_parts(early, page, failure)),
+        None => Ok(answer(page.await?)),
+    }
+}
+
+/// The beginning of the page of a run, if it takes long to make the rest.
+fn first_look(
+    reader: &dyn Reader,
+    stream: &StreamId,
+    wanted: FrameWanted,
+    (by, cache): (SignedIn, &RunCache),
+) -> Result<Option<String>, ProblemDetails> {
+    let Some(total) = cache.frames_to_index(reader, stream)? else {
+        return Ok(None);
+    };
+    // Damage is for the page itself to report.
+    let window = frame_window::first_look(reader, stream, &wanted, total);
+    let Ok(Some(window)) = window else {
+        return Ok(None);
+    };
+    let early = FramesPage {
+        by,
+        may: Permissions::default(),
+        run_id: stream.name().to_owned(),
+        has_world: false,
+        branch_of: None,
+        found: FoundFrames::default(),
+        wanted,
+        window,
+        fork: ForkOffer::default(),
+        closed: None,
+    };
+    Ok(Some(ktsu_inspector::frames_opening(&early)))
 }
 
 fn read_page(
