@@ -21,6 +21,8 @@ pub(crate) struct FrameList<'p> {
     pub(crate) rows: &'p [ShownFrame],
     /// Those that are wanted: the query of the page.
     pub(crate) wanted: &'p FrameWanted,
+    /// True in the first part of a page, whose rows come again: links lead to those.
+    pub(crate) is_early: bool,
 }
 
 /// The address of the same page with other frames.
@@ -86,7 +88,7 @@ fn frame_row(list: &FrameList<'_>, row: &ShownFrame) -> Markup {
     let is_opened = list.wanted.frame == Some(node.seq);
     let (words, left_out) = beginning(&node.detail, MAX_WORDS);
     html! {
-        tr id={ "f" (node.seq) } class=[is_opened.then_some("selected")] {
+        tr id=[(!list.is_early).then(|| format!("f{}", node.seq))] class=[is_opened.then_some("selected")] {
             th scope="row" class="number" {
                 a href=[opens(list, node.seq)] aria-current=[is_opened.then_some("true")] { (node.seq) }
             }

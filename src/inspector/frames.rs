@@ -48,6 +48,7 @@ impl FramesPage {
             run_id: &self.run_id,
             rows: &self.window.rows,
             wanted: &self.wanted,
+            is_early: false,
         }
     }
 
@@ -97,8 +98,12 @@ fn whole(shown: &FramesPage, body: &Markup) -> String {
 
 /// The first part of the page: frames that are shown before the others are read.
 pub fn frames_opening(shown: &FramesPage) -> String {
+    let list = FrameList {
+        is_early: true,
+        ..shown.list()
+    };
     let body = html! {
-        div class="early" { (head(shown)) (frame_table(&shown.list())) (pages(shown)) }
+        div class="early" { (head(shown)) (frame_table(&list)) (pages(shown)) }
     };
     until_rest(whole(shown, &body))
 }

@@ -107,6 +107,7 @@ fn bounded(
         run_id: &shown.run.run_id,
         rows: &rows,
         wanted: &FrameWanted::default(),
+        is_early: false,
     };
     let body = html! {
         (overview(place, &shown, &drawing))

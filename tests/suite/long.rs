@@ -1,6 +1,8 @@
 //! Runs that are very long: whoever looks back at one follows chains as long as the run, and has a
 //! thread's stack to do it with.
 
+use std::collections::BTreeSet;
+
 use ktsu_history::provenance::{self, TracedRun};
 use ktsu_history::why_not;
 use ktsu_ledger::StreamId;
@@ -99,6 +101,13 @@ async fn pages_begin_with_what_is_known(lab: &Lab, run: &str) {
             !rest.contains("class=\"early\"") && rest.ends_with("</html>"),
             "{rest}"
         );
+        let ids: Vec<&str> = first
+            .split(" id=\"")
+            .skip(1)
+            .filter_map(|part| part.split('"').next())
+            .collect();
+        let distinct: BTreeSet<&&str> = ids.iter().collect();
+        assert_eq!(distinct.len(), ids.len(), "{ids:?}");
         assert_eq!(page("navigate").await, whole, "it is kept");
     }
 }
