@@ -156,7 +156,10 @@ fn shown(
 /// are mostly those of the format.
 fn written(definition: &Value, redactor: &Redactor) -> Vec<String> {
     let mut found = Vec::new();
-    places(definition, "", redactor, &mut found);
+    // Most definitions have none: then no place is put together.
+    if is_written(definition, redactor) {
+        places(definition, "", redactor, &mut found);
+    }
     let left_out = found.len().saturating_sub(MAX_PLACES);
     if left_out > 0 {
         found.truncate(MAX_PLACES);
@@ -180,12 +183,21 @@ fn places(value: &Value, place: &str, redactor: &Redactor, found: &mut Vec<Strin
             }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
-            let mut plain = value.clone();
-            redactor.redact_value(&mut plain);
-            if plain != *value {
+            if is_written(value, redactor) {
                 found.push(place.to_owned());
             }
         }
+    }
+}
+
+/// Returns `true` if a text or a number in a value contains a secret.
+fn is_written(value: &Value, redactor: &Redactor) -> bool {
+    match value {
+        Value::Array(items) => items.iter().any(|item| is_written(item, redactor)),
+        Value::Object(members) => members.values().any(|member| is_written(member, redactor)),
+        Value::String(text) => redactor.finds_even_escaped(text),
+        Value::Number(number) => redactor.finds(&number.to_string()),
+        Value::Null | Value::Bool(_) => false,
     }
 }
 

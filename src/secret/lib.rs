@@ -110,6 +110,11 @@ impl Redactor {
                     .any(|layer| self.patterns.is_match(&layer.text))
     }
 
+    /// As [`Redactor::finds`], also where it takes reading the escapes of the text to see the secret.
+    pub fn finds_even_escaped(&self, text: &str) -> bool {
+        self.finds(text) || self.is_hidden_in(text)
+    }
+
     /// The places of secrets in a text, in order of their beginnings; places may overlap.
     fn find_all(&self, text: &str) -> Vec<(usize, usize)> {
         if self.is_empty() {
@@ -209,7 +214,7 @@ impl Redactor {
         self.redact_value(&mut value);
         let written = value.to_string();
         // Escaped twice, or a number that was written in another way.
-        match self.finds(&written) || self.is_hidden_in(&written) {
+        match self.finds_even_escaped(&written) {
             true => REDACTED.to_owned(),
             false => written,
         }
@@ -233,8 +238,7 @@ impl Redactor {
             }
             Value::Array(items) => items.iter_mut().for_each(|item| self.redact_value(item)),
             Value::Object(members) => {
-                let held = |name: &String| self.finds(name) || self.is_hidden_in(name);
-                if members.keys().any(held) {
+                if members.keys().any(|name| self.finds_even_escaped(name)) {
                     *members = self.redact_names(std::mem::take(members));
                 }
                 members
