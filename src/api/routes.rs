@@ -272,6 +272,7 @@ served! {
 }
 
 /// The run a path names, found by its id or by a part of it.
+#[derive(Clone)]
 struct RunTarget {
     stream: StreamId,
     scope: String,

@@ -168,7 +168,7 @@ pub fn window(
 }
 
 /// As [`window`], of a run with so many frames and before they are read: what follows from a frame is not known yet.
-/// None where frames are chosen by more than their number.
+/// None where frames are chosen by more than their number, or where none has the number or a later one.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -182,7 +182,10 @@ pub fn first_look(
         return Ok(None);
     }
     let size = WINDOW as u64;
-    let first = wanted.from.unwrap_or_default().min(total);
+    let first = wanted.from.unwrap_or_default();
+    if first >= total {
+        return Ok(None);
+    }
     let end = first.saturating_add(size).min(total);
     let mut window = FrameWindow {
         total,

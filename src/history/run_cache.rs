@@ -101,15 +101,17 @@ impl RunCache {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub fn kept(
+    pub(crate) fn kept(
         &self,
         reader: &dyn Reader,
         stream: &StreamId,
     ) -> Result<Option<Arc<FoldedFrames>>, StoreError> {
-        let tail = reader.tail(stream)?;
+        let Some(tail) = reader.tail(stream)? else {
+            return Ok(None);
+        };
         let slots = self.0.lock();
         let kept = slots.folded.as_ref();
-        let kept = kept.filter(|kept| &kept.stream == stream && Some(kept.tail) == tail);
+        let kept = kept.filter(|kept| kept.is_of(stream, tail));
         Ok(kept.map(|kept| Arc::clone(&kept.made)))
     }
 
@@ -123,8 +125,7 @@ impl RunCache {
         reader: &dyn Reader,
         stream: &StreamId,
     ) -> Result<Option<(RunRow, u64)>, StoreError> {
-        let frames = self.frames_to_read(reader, stream, |_| false)?;
-        let Some(frames) = frames else {
+        let Some(frames) = self.many_frames(reader, stream, |_, _| false)? else {
             return Ok(None);
         };
         let row = reader.row(stream)?;
@@ -141,26 +142,32 @@ impl RunCache {
         reader: &dyn Reader,
         stream: &StreamId,
     ) -> Result<Option<u64>, StoreError> {
-        self.frames_to_read(reader, stream, |slots| {
+        self.many_frames(reader, stream, |slots, tail| {
             slots
                 .index
                 .as_ref()
-                .is_some_and(|kept| &kept.stream == stream)
+                .is_some_and(|kept| kept.is_of(stream, tail))
         })
     }
 
-    fn frames_to_read(
+    /// The number of the frames of a run, if there are many, and neither the folded run is kept nor what `is_kept`
+    /// looks for.
+    fn many_frames(
         &self,
         reader: &dyn Reader,
         stream: &StreamId,
-        is_kept: impl Fn(&CacheSlots) -> bool,
+        is_kept: impl Fn(&CacheSlots, Tail) -> bool,
     ) -> Result<Option<u64>, StoreError> {
-        let tail = reader.tail(stream)?;
-        let frames = tail.map_or(0, |tail| tail.seq.saturating_add(1));
-        let is_long = frames >= MANY_FRAMES
-            && self.kept(reader, stream)?.is_none()
-            && !is_kept(&self.0.lock());
-        Ok(is_long.then_some(frames))
+        let Some(tail) = reader.tail(stream)? else {
+            return Ok(None);
+        };
+        let frames = tail.seq.saturating_add(1);
+        let slots = self.0.lock();
+        let is_folded = |kept: &CachedRun<_>| kept.is_of(stream, tail);
+        let is_soon_read = frames < MANY_FRAMES
+            || slots.folded.as_ref().is_some_and(is_folded)
+            || is_kept(&slots, tail);
+        Ok((!is_soon_read).then_some(frames))
     }
 
     /// What the frames of a run are about, if `read` gives it.
@@ -187,7 +194,7 @@ impl RunCache {
             return Ok(read()?.map(Arc::new));
         };
         if let Some(kept) = slot(&mut self.0.lock())
-            && (&kept.stream, &kept.tail) == (stream, &tail)
+            && kept.is_of(stream, tail)
         {
             kept.is_used = true;
             return Ok(Some(Arc::clone(&kept.made)));
@@ -232,6 +239,11 @@ fn blob_bytes(frames: &[Frame]) -> u64 {
 }
 
 impl<T> CachedRun<T> {
+    /// Returns `true` if it was made of this run, and nothing was appended since.
+    fn is_of(&self, stream: &StreamId, tail: Tail) -> bool {
+        (&self.stream, self.tail) == (stream, tail)
+    }
+
     fn take_use(&mut self) -> bool {
         std::mem::take(&mut self.is_used)
     }
@@ -393,6 +405,19 @@ pub(crate) mod tests {
         assert_eq!(looked(&store, "a"), None, "its row cannot be read");
         append(&mut store, &stream("b"), MANY_FRAMES);
         assert_eq!(looked(&store, "b"), None, "it is not listed");
+    }
+
+    #[test]
+    fn the_frames_of_a_large_run_are_counted_until_what_they_are_about_is_kept() {
+        let (cache, reads) = (RunCache::default(), Cell::new(0));
+        let mut store = run_of(MANY_FRAMES);
+        let counted = |store: &MemoryStore| cache.frames_to_index(store, &stream("a")).unwrap();
+        assert_eq!(counted(&MemoryStore::new()), None);
+        assert_eq!(counted(&store), Some(MANY_FRAMES));
+        page(&cache, &store, "a", &reads);
+        assert_eq!(counted(&store), None);
+        append(&mut store, &stream("a"), 1);
+        assert_eq!(counted(&store), Some(MANY_FRAMES + 1), "it has grown");
     }
 
     #[test]

@@ -9,8 +9,8 @@
 use ktsu_projections::index::RunRow;
 use maud::html;
 
-use crate::frame::{MAIN, PagePlace, RunTab, Section, SignedIn, page, query, run_tabs};
-use crate::status::badge;
+use crate::frame::{MAIN, PagePlace, RunTab, Section, SignedIn, page, run_tabs};
+use crate::run::heading;
 use crate::text::Verbatim;
 use crate::units::{cost, counted, duration, moment};
 
@@ -23,6 +23,8 @@ pub struct RunOpening {
     pub row: RunRow,
     /// The number of its frames.
     pub frames: u64,
+    /// True if it loads worlds.
+    pub has_world: bool,
 }
 
 const PLACE: PagePlace = PagePlace::BELOW;
@@ -36,22 +38,20 @@ pub fn run_opening(shown: &RunOpening) -> String {
     let body = html! {
         div class="early" {
             div class="head" {
-                p class="crumbs" {
-                    a href=(PLACE.link("runs")) { "Runs" } " / "
-                    a href=(PLACE.link(&format!("runs{}", query(&[("workflow", &row.workflow)])))) {
-                        (Verbatim(&row.workflow))
-                    }
-                    " " (Verbatim(&row.version))
-                }
-                h1 { span class="id" { (Verbatim(&row.run_id)) } " " (badge(&row.status)) }
-                (run_tabs(PLACE, &row.run_id, RunTab::Overview, false))
+                (heading(PLACE, &row.run_id, (&row.workflow, &row.version), &row.status))
+                (run_tabs(PLACE, &row.run_id, RunTab::Overview, shown.has_world))
                 dl class="facts" {
                     @if let Some(took) = took { div { dt { (took) } dd { "from its start to its end" } } }
                     @if let Some(micro_usd) = row.cost_micro_usd {
                         div { dt { @if micro_usd > 0 { (cost(micro_usd)) } @else { "no cost" } } dd { "of model calls" } }
                     }
                     div {
-                        dt { (Verbatim(row.principal.as_deref().unwrap_or_default())) }
+                        dt {
+                            @match &row.principal {
+                                Some(principal) => (Verbatim(principal)),
+                                None => "started",
+                            }
+                        }
                         dd { (moment(row.created_at)) }
                     }
                     div { dt { (counted(shown.frames, "frame")) } dd { "are being read" } }
@@ -95,6 +95,7 @@ mod tests {
             by: SignedIn::unknown(),
             row: row.unwrap(),
             frames: 120_000,
+            has_world: true,
         };
         let opening = run_opening(&shown);
         for text in [
@@ -104,6 +105,8 @@ mod tests {
             "run_1",
             "&lt;/main&gt;",
             "class=\"early\"",
+            ">started<",
+            ">World<",
         ] {
             assert!(opening.contains(text), "{text}: {opening}");
         }

@@ -92,20 +92,30 @@ pub fn run_page(shown: &RunPage) -> String {
     )
 }
 
+/// What a run is, and how it ended: its workflow with the version, its id, its status.
+pub(crate) fn heading(
+    place: PagePlace,
+    run_id: &str,
+    (workflow, version): (&str, &str),
+    status: &str,
+) -> Markup {
+    html! {
+        p class="crumbs" {
+            @if let Some(runs) = place.page("runs") { a href=(runs) { "Runs" } " / " }
+            a href=[place.page(&format!("runs{}", query(&[("workflow", workflow)])))] { (Verbatim(workflow)) }
+            " " (Verbatim(version))
+        }
+        h1 { span class="id" { (Verbatim(run_id)) } " " (badge(status)) }
+    }
+}
+
 /// What a run is, how it ended, and what it cost.
 pub(crate) fn head(place: PagePlace, shown: &RunPage) -> Markup {
     let run = &shown.run;
     let totals = &run.totals;
     html! {
         div class="head" {
-            p class="crumbs" {
-                @if let Some(runs) = place.page("runs") { a href=(runs) { "Runs" } " / " }
-                a href=[place.page(&format!("runs{}", query(&[("workflow", &run.workflow)])))] {
-                    (Verbatim(&run.workflow))
-                }
-                " " (Verbatim(&run.version))
-            }
-            h1 { span class="id" { (Verbatim(&run.run_id)) } " " (badge(run.status.as_str())) }
+            (heading(place, &run.run_id, (&run.workflow, &run.version), run.status.as_str()))
             @if !place.is_file() { (run_tabs(place, &run.run_id, RunTab::Overview, run.loads_worlds)) }
             dl class="facts" {
                 div {

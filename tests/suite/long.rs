@@ -69,8 +69,8 @@ fn on_little_stack(work: impl FnOnce() + Send) {
     });
 }
 
-/// A browser that opens a page of a large run sees at once what is known before all frames are read. The page
-/// follows; the next one is there at once, and so is every answer to a program, with its status.
+/// A browser that opens a page of a large run sees at once what is known before all frames are read, and then the
+/// page that a program gets. The next time the page is there at once.
 async fn pages_begin_with_what_is_known(lab: &Lab, run: &str) {
     let pages = format!("/inspector/runs/{run}");
     for (path, known) in [

@@ -33,7 +33,7 @@ use serde_json::Value;
 use self::failed::Navigation;
 pub(super) use self::shown::answer;
 use self::shown::{closed, shown_step};
-use self::two_parts::in_two_parts;
+use self::two_parts::{answer_with, first_part};
 use super::parameter::{MAX_NUMBER, Parameter, ParameterKind};
 use super::policy;
 use super::query::{NoParameters, Query, QueryParameters, RawQuery};
@@ -48,6 +48,7 @@ use ktsu_history::family::{self, RunFamily};
 use ktsu_history::run_cache::RunCache;
 use ktsu_history::skeleton::RunSkeleton;
 use ktsu_history::step_summaries::{StepSummaries, summaries_of};
+use ktsu_history::world_moment::loads_worlds;
 use ktsu_orchestrator::{LedgerRole, Orchestrator, ReadKind};
 use ktsu_server::ProblemDetails;
 
@@ -157,24 +158,35 @@ pub(super) async fn run(
     run: RunTarget,
     SharedRunCache(cache): SharedRunCache,
     Query(RunPageQuery(view)): Query<RunPageQuery>,
-    Navigation(opens): Navigation,
+    opened: Navigation,
 ) -> Result<Response, ProblemDetails> {
-    let by = signed_in(&orchestrator, &caller);
-    let (stream, kept) = (run.stream.clone(), cache.clone());
-    let first_look = match (&opens, run.scope.as_str()) {
-        (Some(_), "") => {
-            let readers = orchestrator.readers();
-            let look = move |reader: &dyn Reader| kept.first_look(reader, &stream);
-            readers.with_kind(ReadKind::Page, look).await?
-        }
+    let look = {
+        let by = signed_in(&orchestrator, &caller);
+        let (run, cache) = (run.clone(), cache.clone());
+        move |reader: &dyn Reader| first_look(reader, &run, (by, &cache))
+    };
+    let first = first_part(&orchestrator, opened, look).await?;
+    answer_with(first, whole_run(orchestrator, caller, run, cache, view)).await
+}
+
+/// The beginning of the page of a run, if it takes long to make the rest.
+fn first_look(
+    reader: &dyn Reader,
+    run: &RunTarget,
+    (by, cache): (SignedIn, &RunCache),
+) -> Result<Option<String>, ProblemDetails> {
+    let looked = match run.scope.as_str() {
+        "" => cache.first_look(reader, &run.stream)?,
         _ => None,
     };
-    let page = whole_run(orchestrator, caller, run, cache, view);
-    let Some((failure, (row, frames))) = opens.zip(first_look) else {
-        return Ok(answer(page.await?));
-    };
-    let opening = ktsu_inspector::run_opening(&RunOpening { by, row, frames });
-    Ok(in_two_parts(opening, page, failure))
+    Ok(looked.map(|(row, frames)| {
+        ktsu_inspector::run_opening(&RunOpening {
+            by,
+            row,
+            frames,
+            has_world: loads_worlds(reader, &run.stream).unwrap_or_default(),
+        })
+    }))
 }
 
 /// The page of a run, once all its frames are read.

@@ -103,3 +103,28 @@ pub(in crate::routes) async fn as_page(response: Response, failure: FailureOf) -
     *shown.status_mut() = parts.status;
     shown
 }
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn only_a_browser_that_opens_an_address_navigates() {
+        for (mode, accept, navigates) in [
+            (Some("navigate"), "text/html", true),
+            (Some("navigate"), "application/json", false),
+            (Some("cors"), "text/html", false),
+            (None, "text/html", false),
+        ] {
+            let mut request = Request::get("/inspector/runs/run_1").header("accept", accept);
+            if let Some(mode) = mode {
+                request = request.header("sec-fetch-mode", mode);
+            }
+            let (mut parts, _) = request.body(Body::empty()).unwrap().into_parts();
+            let Ok(Navigation(opened)) = Navigation::from_request_parts(&mut parts, &()).await;
+            assert_eq!(opened.is_some(), navigates, "{mode:?} {accept}");
+        }
+    }
+}

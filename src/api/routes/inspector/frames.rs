@@ -4,11 +4,10 @@ use std::sync::Arc;
 
 use axum::Extension;
 use axum::extract::State;
-use axum::http::Method;
 use axum::response::Response;
 use ktsu_history::fork_estimate::estimate_by_agent;
 use ktsu_history::frame_window::{self, FrameWanted, FrameWindowError};
-use ktsu_history::payload_search::{self, SearchPage};
+use ktsu_history::payload_search;
 use ktsu_history::recorded_prompts::recorded_prompts;
 use ktsu_history::run_cache::RunCache;
 use ktsu_history::work_meter::WorkMeter;
@@ -16,7 +15,6 @@ use ktsu_history::world_moment::loads_worlds;
 use ktsu_inspector::{
     ForkDraft, ForkOffer, ForkPage, FoundFrames, FramesPage, Permissions, SignedIn,
 };
-use ktsu_ledger::StreamId;
 use ktsu_ledger::store::Reader;
 use ktsu_orchestrator::{Orchestrator, ReadKind};
 use ktsu_projections::index::RunRow;
@@ -25,11 +23,12 @@ use ktsu_server::ProblemDetails;
 use super::super::parameter::{MAX_NUMBER, Parameter, ParameterKind};
 use super::super::query::{Query, QueryParameters, RawQuery};
 use super::super::trace::too_much_work;
-use super::super::{RunTarget, no_such_run, policy};
+use super::super::{RunTarget, no_such_run};
 use super::failed::Navigation;
-use super::two_parts::in_two_parts;
-use super::{answer, name_of, permissions, signed_in};
-use crate::access::{Caller, TraceWork, forbidden};
+use super::shown::closed;
+use super::two_parts::{answer_with, first_part};
+use super::{name_of, permissions, signed_in};
+use crate::access::{Caller, TraceWork};
 use crate::run_cache::SharedRunCache;
 
 /// The most places at which words occur on a page.
@@ -112,20 +111,20 @@ pub(in crate::routes) async fn frames(
     run: RunTarget,
     (SharedRunCache(cache), draft): (SharedRunCache, Option<Extension<Arc<ForkDraft>>>),
     Query(asked): Query<FramesPageQuery>,
-    Navigation(opens): Navigation,
+    opened: Navigation,
 ) -> Result<Response, ProblemDetails> {
     let may = permissions(&orchestrator, &caller);
     let by = signed_in(&orchestrator, &caller);
-    let opening = match opens {
-        Some(failure) if draft.is_none() && asked.words.is_empty() && run.scope.is_empty() => {
-            let (stream, cache) = (run.stream.clone(), cache.clone());
-            let (by, wanted) = (by.clone(), asked.wanted.clone());
-            let look = move |reader: &dyn Reader| first_look(reader, &stream, wanted, (by, &cache));
-            let early = orchestrator.readers().with_kind(ReadKind::Page, look);
-            early.await?.map(|early| (early, failure))
+    let look = {
+        let (run, cache, wanted) = (run.clone(), cache.clone(), asked.wanted.clone());
+        let (by, closed) = (by.clone(), closed(&caller));
+        let is_list = draft.is_none() && asked.words.is_empty() && run.scope.is_empty();
+        move |reader: &dyn Reader| match is_list {
+            true => first_look(reader, &run, wanted, (by, closed, &cache)),
+            false => Ok(None),
         }
-        _ => None,
     };
+    let first = first_part(&orchestrator, opened, look).await?;
     let page = async move {
         let read = orchestrator
             .readers()
@@ -145,40 +144,36 @@ pub(in crate::routes) async fn frames(
             draft: Arc::unwrap_or_clone(draft),
         }))
     };
-    match opening {
-        Some((early, failure)) => Ok(in_two_parts(early, page, failure)),
-        None => Ok(answer(page.await?)),
-    }
+    answer_with(first, page).await
 }
 
-/// The beginning of the page of a run, if it takes long to make the rest.
+/// The beginning of the page, if it takes long to make the rest.
 fn first_look(
     reader: &dyn Reader,
-    stream: &StreamId,
+    run: &RunTarget,
     wanted: FrameWanted,
-    (by, cache): (SignedIn, &RunCache),
+    (by, closed, cache): (SignedIn, Option<String>, &RunCache),
 ) -> Result<Option<String>, ProblemDetails> {
-    let Some(total) = cache.frames_to_index(reader, stream)? else {
+    let Some(total) = cache.frames_to_index(reader, &run.stream)? else {
         return Ok(None);
     };
     // Damage is for the page itself to report.
-    let window = frame_window::first_look(reader, stream, &wanted, total);
+    let window = frame_window::first_look(reader, &run.stream, &wanted, total);
     let Ok(Some(window)) = window else {
         return Ok(None);
     };
-    let early = FramesPage {
+    Ok(Some(ktsu_inspector::frames_opening(&FramesPage {
         by,
         may: Permissions::default(),
-        run_id: stream.name().to_owned(),
-        has_world: false,
+        run_id: name_of(run),
+        has_world: loads_worlds(reader, &run.stream).unwrap_or_default(),
         branch_of: None,
         found: FoundFrames::default(),
         wanted,
         window,
         fork: ForkOffer::default(),
-        closed: None,
-    };
-    Ok(Some(ktsu_inspector::frames_opening(&early)))
+        closed,
+    })))
 }
 
 fn read_page(
@@ -207,23 +202,25 @@ fn read_page(
     })?;
     let mut window = window.ok_or_else(no_such_run)?;
     // What is recorded has parts of the definition and all payloads, which not every reader may see.
-    let whole = policy::of(&Method::GET, "/runs/{id}/frames");
-    let closed = whole.filter(|whole| !caller.may(*whole));
-    if let (Some(_), Some(opened)) = (closed, &mut window.opened) {
+    let closed = closed(caller);
+    if let (Some(_), Some(opened)) = (&closed, &mut window.opened) {
         opened.json.clear();
         opened.hash.clear();
         opened.external.clear();
     }
-    let page = match closed {
-        None => {
-            payload_search::search(reader, &run.stream, &run.scope, &words, (from, MAX_PLACES))?
-        }
-        Some(_) => SearchPage::default(),
-    };
-    let words = if closed.is_some() {
-        String::new()
-    } else {
-        words
+    let found = match closed {
+        Some(_) => FoundFrames::default(),
+        None => FoundFrames {
+            page: payload_search::search(
+                reader,
+                &run.stream,
+                &run.scope,
+                &words,
+                (from, MAX_PLACES),
+            )?,
+            words,
+            from,
+        },
     };
     let row = reader.row(&run.stream).ok().flatten();
     let row = row.and_then(|row| serde_json::from_str::<RunRow>(row.row.as_str()).ok());
@@ -238,10 +235,10 @@ fn read_page(
         run_id: name_of(run),
         has_world: run.scope.is_empty() && loads_worlds(reader, &run.stream).unwrap_or_default(),
         branch_of: row.and_then(|row| row.parent_run_id.zip(row.fork_position)),
-        found: FoundFrames { words, from, page },
+        found,
         wanted,
         window,
-        closed: closed.map(|policy| forbidden(policy).detail),
+        closed,
     })
 }
 
