@@ -2,7 +2,8 @@
 //! can be run again.
 //!
 //! ```text
-//! a file is saved ─▶ check ─not valid─▶ faults at their lines, here and on the kit's page; the kit loaded before remains
+//! a file is saved ─▶ check ─not valid─▶ faults at their lines, here and on the kit's page; the kit loaded before remains,
+//!                      │                at first one without workflows
 //!                      └─valid─▶ the engine is opened again, at the same address ─▶ run again
 //! Enter, at a terminal ─────────────────────────────────────────────────────────────▲
 //! ```
@@ -101,6 +102,7 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
         dir,
         environment,
         kit: None,
+        is_announced: false,
         checks: KitChecks::default(),
         opened: None,
         following: None,
@@ -178,6 +180,8 @@ struct DevSession<'a> {
     port: u16,
     /// The kit that was valid last.
     kit: Option<Arc<Kit>>,
+    /// True once the address of the pages has been printed.
+    is_announced: bool,
     /// What pages show of the checks.
     checks: KitChecks,
     opened: Option<OpenedKit>,
@@ -205,41 +209,46 @@ impl DevSession<'_> {
             faults: checked.faults.clone(),
             unset: checked.unset.clone(),
         });
-        match self.common.json {
-            // The address comes first.
-            true if is_first && is_sound => {}
-            true => {
-                line(&verdict.to_string());
-            }
-            false => print_check(&self.dir, &checked),
+        if !self.common.json {
+            print_check(&self.dir, &checked);
         }
-        let Some(kit) = checked.kit.filter(|_| is_sound) else {
-            return Ok(false);
-        };
-        self.kit = Some(Arc::new(kit));
-        let opened = self.open(signals).await;
-        match opened {
-            // A ledger that cannot be owned is no fault of the kit.
-            Err(failure) if is_first => return Err(failure),
-            Err(failure) => {
-                output::fail(&failure);
-            }
-            Ok(()) if is_first => self.announce(&verdict),
-            Ok(()) => {}
+        let is_waiting = self.opened.is_none() && is_first;
+        if let Some(kit) = checked.kit.filter(|_| is_sound) {
+            self.kit = Some(Arc::new(kit));
         }
-        self.offer();
-        Ok(self.opened.is_some())
+        if is_sound || is_waiting {
+            match self.open(signals).await {
+                Ok(()) => {}
+                // What hinders the pages, too, is among the faults, or is said once the kit is valid.
+                Err(_) if !is_sound => {}
+                // A ledger that cannot be owned is no fault of the kit.
+                Err(failure) if is_first => return Err(failure),
+                Err(failure) => {
+                    output::fail(&failure);
+                }
+            }
+        }
+        self.announce();
+        if self.common.json {
+            line(&verdict.to_string());
+        }
+        if is_sound || is_waiting {
+            self.offer();
+        }
+        Ok(is_sound && self.opened.is_some())
     }
 
-    /// Prints the address of the pages, and the first verdict.
-    fn announce(&self, verdict: &Value) {
-        let Some(opened) = &self.opened else { return };
-        let url = pages::address(&opened.engine.url, None);
+    /// Prints the address of the pages, once there are any.
+    fn announce(&mut self) {
+        let opened = self.opened.as_ref().filter(|_| !self.is_announced);
+        let Some(opened) = opened else { return };
+        let engine = &opened.engine.url;
+        let url = match self.kit {
+            Some(_) => pages::address(engine, None),
+            None => pages::kit_address(engine),
+        };
         match self.common.json {
-            true => {
-                pages::print_address(&url);
-                line(&verdict.to_string());
-            }
+            true => pages::print_address(&url),
             false => {
                 line(&url);
             }
@@ -247,20 +256,25 @@ impl DevSession<'_> {
         if self.arguments.open {
             pages::browse(self.common, &url);
         }
+        self.is_announced = true;
     }
 
     /// Says what can be typed.
     fn offer(&self) {
-        if is_attended() && self.opened.is_some() {
-            note_dim("Enter runs it, q ends");
+        if !is_attended() {
+            return;
+        }
+        match (&self.opened, &self.kit) {
+            (_, None) => note_dim("it can be run once it is valid; q ends"),
+            (Some(_), Some(_)) => note_dim("Enter runs it, q ends"),
+            (None, Some(_)) => {}
         }
     }
 
     /// Opens an engine for the kit in place of the one before.
     async fn open(&mut self, signals: &mut Signals) -> Result<(), Failure> {
-        let Some(kit) = self.kit.clone() else {
-            return Ok(());
-        };
+        let kit = self.kit.clone();
+        let kit = kit.unwrap_or_else(|| Arc::new(Kit::without_workflows(&self.dir)));
         self.close(signals).await?;
         let environment = load_environment(self.arguments.env.as_deref(), &kit.root)?;
         let place = ledger_location(self.common, environment.as_ref())?;
@@ -287,6 +301,10 @@ impl DevSession<'_> {
 
     /// Runs the workflow; why it does not run is printed.
     async fn begin(&mut self, signals: &mut Signals) -> Result<(), Failure> {
+        if self.kit.is_none() {
+            self.offer();
+            return Ok(());
+        }
         if self.opened.is_none()
             && let Err(failure) = self.open(signals).await
         {

@@ -23,6 +23,11 @@ pub(super) fn address(engine: &str, run: Option<&str>) -> String {
     }
 }
 
+/// The address of the page of the kit.
+pub(super) fn kit_address(engine: &str) -> String {
+    format!("{engine}/inspector/kit")
+}
+
 /// Prints an address as JSON, beside the process that serves it.
 pub(super) fn print_address(url: &str) {
     line(&json!({"url": url, "pid": std::process::id()}).to_string());

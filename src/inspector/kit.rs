@@ -80,14 +80,18 @@ pub fn kit_page(shown: &KitPage<'_>) -> String {
         div data-live="kit" data-part="head" {
             div class="head" {
                 h1 { @match &shown.name { Some(name) => { "Kit " (Verbatim(name)) } None => "Kit" } }
-                @if shown.name.is_some() {
+                @if shown.check.as_ref().map_or(shown.name.is_some(), |check| check.is_loaded) {
                     p class="dim" { (counted(shown.workflows.len() as u64, "workflow")) }
                 }
             }
             @if let Some(check) = &shown.check { (check_of(check)) }
         }
         div data-part="workflows" {
-            @if shown.name.is_some() { (workflows(&shown.workflows)) } @else { (no_kit()) }
+            @match (&shown.name, &shown.check) {
+                (None, _) => (no_kit()),
+                (_, Some(check)) if !check.is_loaded => {},
+                _ => (workflows(&shown.workflows)),
+            }
         }
     };
     page(PagePlace::TOP, Section::Kit, "Kit", &shown.by, &body)

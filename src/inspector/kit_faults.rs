@@ -19,6 +19,8 @@ const MAX_BEFORE: usize = 120;
 pub struct ShownCheck {
     /// True if what it found does not hinder a start, so that the kit is that of the files.
     pub is_sound: bool,
+    /// True if the engine has a kit, from a check before.
+    pub is_loaded: bool,
     /// The first of the faults, by file and place.
     pub faults: Vec<ShownFault>,
     /// The number of all faults.
@@ -61,8 +63,12 @@ pub(crate) fn check_of(check: &ShownCheck) -> Markup {
             section class="faults" aria-label="Faults" {
                 @if !check.is_sound {
                     p class="note error" role="status" {
-                        "The files were saved with faults: this page shows the kit as it was before. "
-                        "It is loaded again once they are mended."
+                        @if check.is_loaded {
+                            "The files were saved with faults: this page shows the kit as it was before. "
+                            "It is loaded again once they are mended."
+                        } @else {
+                            "The files have faults: nothing is run. The kit is loaded once they are mended."
+                        }
                     }
                 }
                 @for words in check.unset.iter().take(MAX_FAULTS) { p class="error" { (Verbatim(words)) } }
@@ -172,6 +178,7 @@ mod tests {
         assert!(shown.contains("x<strong>nam</strong>y"), "{shown}");
         assert!(shown.len() < 2_000, "{}", shown.len());
         let check = ShownCheck {
+            is_loaded: true,
             faults: vec![fault(1, 1, "a"); 150],
             count: 1_200,
             ..ShownCheck::default()
@@ -181,6 +188,7 @@ mod tests {
         assert!(shown.contains("and 1100 faults more"), "{shown}");
         assert!(shown.contains("as it was before"), "{shown}");
         let sound = ShownCheck {
+            is_loaded: true,
             is_sound: true,
             ..ShownCheck::default()
         };

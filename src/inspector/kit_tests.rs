@@ -91,6 +91,7 @@ fn shown(plan: &Plan, step: Option<&str>, closed: bool, all: &str) -> String {
         linked: BTreeMap::from([("workflows/page.workflow.yaml".to_owned(), "page".to_owned())]),
         examples: Vec::new(),
         check: Some(ShownCheck {
+            is_loaded: true,
             is_sound: true,
             ..ShownCheck::default()
         }),

@@ -64,10 +64,28 @@ impl Kit {
         }
     }
 
+    /// The kit in a folder as long as it is not valid: for an engine that shows what is wrong with it.
+    pub fn without_workflows(folder: &Path) -> Self {
+        let root = folder.canonicalize();
+        let root = root.unwrap_or_else(|_| folder.to_owned());
+        Self {
+            name: folder_name(&root),
+            root,
+            ..Self::empty()
+        }
+    }
+
     /// Returns `true` if it is the kit of nothing.
     pub fn is_empty(&self) -> bool {
         self.root.as_os_str().is_empty()
     }
+}
+
+/// The name of a kit that gives itself none.
+pub(super) fn folder_name(root: &Path) -> String {
+    let name = root.file_name();
+    let name = name.map(|name| name.to_string_lossy().into_owned());
+    name.unwrap_or_else(|| "kit".to_owned())
 }
 
 /// One workflow of a kit.

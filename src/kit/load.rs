@@ -12,7 +12,7 @@ use super::files::{
     AGENT_SUFFIX, CENTRAL, FileKind, GATEWAY, KitFile, SERVER_SUFFIX, WORKFLOW_SUFFIX,
     WORLD_SUFFIX, file_names,
 };
-use super::kit::Kit;
+use super::kit::{Kit, folder_name};
 use super::loader::{FileRead, Loader};
 use super::parallel;
 use super::person_waits;
@@ -37,10 +37,7 @@ pub(super) struct Settings {
 impl Settings {
     /// The name of the kit: its own, or that of its folder.
     pub(super) fn name(&self, root: &Path) -> String {
-        let folder = root.file_name();
-        let folder = folder.map(|name| name.to_string_lossy().into_owned());
-        let name = self.name.clone().or(folder);
-        name.unwrap_or_else(|| "kit".to_owned())
+        self.name.clone().unwrap_or_else(|| folder_name(root))
     }
 }
 

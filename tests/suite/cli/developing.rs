@@ -172,6 +172,68 @@ fn at_a_terminal_faults_are_shown_at_their_lines_and_enter_runs_the_kit_again() 
     assert_eq!(code, 0, "{}", screen.text());
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kit_that_was_never_valid_is_shown_by_its_faults_and_runs_once_it_is() {
+    let desk = Desk::new();
+    desk.write_kit("small", &(giving("one") + "nope: 1\n"));
+    let mut dev = Dev::new(&desk, &["small", "--input", "{}"]);
+    let verdict = dev.next();
+    assert_eq!(verdict["faults"][0]["code"], "unknown-key", "{verdict}");
+    let pages = Client::of(&dev.owner.url);
+    let faulty = pages.get("/inspector/kit").await.text();
+    for part in ["Kit small", "nothing is run", "<strong>nope</strong>: 1"] {
+        assert!(faulty.contains(part), "{part}: {faulty}");
+    }
+    assert!(!faulty.contains("as it was before"), "{faulty}");
+    assert_eq!(pages.get("/inspector/runs").await.status, 200);
+    desk.write_file(FILE, &giving("two"));
+    assert_eq!(dev.next()["valid"], true);
+    let run = dev.begun();
+    assert_eq!(dev.next()["output"]["text"], "two");
+    let valid = pages.get("/inspector/kit").await.text();
+    assert!(valid.contains("1 workflow"), "{valid}");
+    let shown = pages.get(&format!("/inspector/runs/{run}")).await.text();
+    assert!(shown.contains("complete"), "{shown}");
+    assert_eq!(dev.owner.stop("INT"), (0, String::new()));
+}
+
+#[test]
+fn at_a_terminal_a_kit_runs_once_it_is_valid() {
+    let desk = Desk::new();
+    desk.write_kit("small", &(giving("one") + "nope: 1\n"));
+    let mut terminal = Terminal::of(desk.command(&["dev", "small"]), 120);
+    terminal.until("/inspector/kit", 1);
+    terminal.until("once it is valid", 1);
+    terminal.types("");
+    terminal.until("once it is valid", 2);
+    desk.write_file(FILE, &giving("two"));
+    terminal.until("Enter runs it", 1);
+    terminal.types("");
+    terminal.until("\"two\"", 1);
+    terminal.types("q");
+    let (code, screen) = terminal.ends();
+    assert_eq!(code, 0, "{}", screen.text());
+}
+
+#[test]
+fn what_hinders_pages_is_a_fault_of_the_kit_until_it_is_mended() {
+    let desk = Desk::new();
+    desk.write_kit("small", &giving("one"));
+    desk.write_file("small/gateway.yaml", "providers: 1\n");
+    let mut command = desk.command(&["dev", "small", "--json"]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut next = || -> Value { serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap() };
+    assert_eq!(next()["valid"], false);
+    desk.write_file("small/gateway.yaml", "{}\n");
+    let said = next();
+    let url = said["url"].as_str().unwrap_or_else(|| panic!("{said}"));
+    let url = url.split_once("/inspector/").unwrap().0.to_owned();
+    assert_eq!(next()["valid"], true);
+    assert_eq!(Owner { url, child }.stop("INT").0, 0);
+}
+
 #[test]
 fn what_is_no_folder_is_refused() {
     let desk = Desk::new();

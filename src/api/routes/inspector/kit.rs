@@ -64,7 +64,9 @@ pub(in crate::routes) async fn kit(
             by,
             name: (!kit.is_empty()).then(|| kit.name.clone()),
             workflows: workflows.collect(),
-            check: checks.last().map(|last| shown_check(&last, reads_frames)),
+            check: checks
+                .last()
+                .map(|last| shown_check(&last, &kit, reads_frames)),
         })
     })
     .await
@@ -141,7 +143,9 @@ pub(in crate::routes) async fn workflow(
                 true => examples(&kit, reads_frames),
                 false => Vec::new(),
             },
-            check: checks.last().map(|last| shown_check(&last, reads_frames)),
+            check: checks
+                .last()
+                .map(|last| shown_check(&last, &kit, reads_frames)),
             closed,
             step: asked.step,
             all: asked.all,
@@ -193,7 +197,7 @@ fn examples(kit: &Kit, reads_frames: bool) -> Vec<ShownExample> {
 }
 
 /// A verdict as pages show it: the lines of files to those who may read frames.
-fn shown_check(verdict: &KitVerdict, reads_frames: bool) -> ShownCheck {
+fn shown_check(verdict: &KitVerdict, kit: &Kit, reads_frames: bool) -> ShownCheck {
     let mut excerpts = match reads_frames {
         true => render::excerpts(&verdict.faults, AROUND),
         false => Vec::new(),
@@ -213,6 +217,7 @@ fn shown_check(verdict: &KitVerdict, reads_frames: bool) -> ShownCheck {
     };
     ShownCheck {
         is_sound: verdict.is_sound,
+        is_loaded: !kit.workflows.is_empty(),
         faults: faults.map(shown).collect(),
         count: verdict.faults.faults.len(),
         unset: verdict.unset.clone(),
