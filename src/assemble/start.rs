@@ -87,7 +87,9 @@ impl Values {
         let gateway = setup.gateway(&egress)?;
         let provider_keys = gateway.secrets().to_vec();
         let declared = delivery::declared(&setup)?;
-        values::shows_none_of(&setup.kit, &variables, &provider_keys)?;
+        let mut unknown = provider_keys.clone();
+        unknown.extend(values::given_signing_key(&setup.process));
+        values::shows_none_of(&setup.kit, &variables, &unknown)?;
         Ok(Self {
             setup,
             principals,

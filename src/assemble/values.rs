@@ -15,7 +15,7 @@ use ktsu_kit::Kit;
 use ktsu_ledger::event::plan::WorkflowPlan;
 use ktsu_orchestrator::RetentionParts;
 use ktsu_projections::retention::RetentionLimits;
-use ktsu_secret::{Redactor, Secret};
+use ktsu_secret::{Redactor, Secret, is_too_short};
 use ktsu_workflow::expression::Root;
 use ktsu_workflow::template::Template;
 use serde_json::Value;
@@ -238,6 +238,13 @@ pub fn put_signing_key(
     }
     process.insert(signing_key::VARIABLE.to_owned(), read_key(path)?);
     Ok(())
+}
+
+/// The signing key of a process environment, as a secret; none if there is none.
+pub fn given_signing_key(process: &BTreeMap<String, String>) -> Option<Secret> {
+    let key = process.get(signing_key::VARIABLE);
+    let key = key.filter(|key| !is_too_short(key));
+    key.map(|key| Secret::new(key.as_str()))
 }
 
 /// A key from a file: as text, or as the 32 bytes of a key file next to a ledger.

@@ -208,7 +208,7 @@ fn values(
             .or_insert_with(|| "http://127.0.0.1:9".to_owned());
     }
     let principals = Principals::resolve(environment, &process)?;
-    subscription_secrets::resolve(environment, &process)?;
+    let subscriptions = subscription_secrets::resolve(environment, &process)?;
     let resolved =
         kit.map(|kit| assemble::values::resolve(kit, &principals, environment, &process));
     let (mut unset, mut sound) = (Vec::new(), BTreeMap::new());
@@ -218,10 +218,14 @@ fn values(
             Err(error) => unset.push(format!("workflow {name}: {error}")),
         }
     }
-    let keys = gateway.map(Gateway::secrets).unwrap_or_default();
-    let shown = kit.map(|kit| assemble::values::shows_none_of(kit, &sound, keys));
-    unset.extend(shown.and_then(Result::err).map(|shown| shown.to_string()));
+    let mut keys = gateway.map_or(Vec::new(), |gateway| gateway.secrets().to_vec());
+    keys.extend(subscriptions.into_iter().map(|one| one.secret));
     let unfit = environment.map(|environment| assemble::mismatch(environment, &process));
+    if assemble::values::put_signing_key(environment, &mut process).is_ok() {
+        keys.extend(assemble::values::given_signing_key(&process));
+    }
+    let shown = kit.map(|kit| assemble::values::shows_none_of(kit, &sound, &keys));
+    unset.extend(shown.and_then(Result::err).map(|shown| shown.to_string()));
     unset.extend(unfit.into_iter().flatten());
     Ok(unset)
 }

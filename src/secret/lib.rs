@@ -85,6 +85,10 @@ impl Redactor {
         for secret in secrets {
             longest = longest.max(escapes::longest(secret.expose()));
             patterns.extend(forms(secret.expose()));
+            let key = secret.expose().strip_prefix(KEY_PREFIX);
+            if let Some(key) = key.filter(|key| !is_too_short(key)) {
+                patterns.extend(forms(key));
+            }
         }
         let patterns = Patterns::new(patterns);
         Self { patterns, longest }

@@ -159,6 +159,21 @@ fn a_secret_is_taken_out_of_sql_and_the_rest_stays() {
 }
 
 #[test]
+fn the_key_of_a_webhook_is_taken_out_with_and_without_its_prefix() {
+    let redactor = Redactor::new(&[Secret::new("whsec_c29tZSBrZXk=")]);
+    for (text, plain) in [
+        ("<whsec_c29tZSBrZXk=>", "<[REDACTED]>"),
+        ("<c29tZSBrZXk=>", "<[REDACTED]>"),
+        ("<whsec_>", "<whsec_>"),
+    ] {
+        assert_eq!(redactor.redact_text(text), plain);
+    }
+    // What is too short for a key is not looked for by itself.
+    let redactor = Redactor::new(&[Secret::new("whsec_abc")]);
+    assert_eq!(redactor.redact_text("abc whsec_abc"), "abc [REDACTED]");
+}
+
+#[test]
 fn overlapping_occurrences_leave_nothing() {
     let secrets = [
         Secret::new("abcdef"),

@@ -262,6 +262,42 @@ fn a_secret_that_is_written_out_in_a_definition_keeps_a_run_from_starting() {
 }
 
 #[test]
+fn keys_of_the_engine_are_looked_for_in_definitions_too() {
+    const KEY: &str = "bm8gb25lIGlzIHRvIHNlZSB0aGlzIGtleSBvZiBvdXI=";
+    let desk = Desk::new();
+    let write = |text: &str| {
+        let workflow = format!(
+            "kind: workflow\nname: call\nversion: 1.0.0\n\
+             pipeline: [{{id: s, summary: 'with {text}', transform: {{inputs: [{{from: params}}], ops: []}}}}]\n"
+        );
+        desk.write_kit("call", &workflow);
+    };
+    desk.write_file(
+        "call/environments/local.env.yaml",
+        "subscriptions: [{name: one, pattern: run.completed, url: 'http://127.0.0.1:9', secret: {env: HOOK}}]\n",
+    );
+    let hook = format!("whsec_{KEY}");
+    let absent = "whsec_YW5vdGhlciBrZXkgb2YgdGhpcyBlbmdpbmU=";
+    for (variables, text) in [
+        ([("KTSU_SIGNING_KEY", KEY), ("HOOK", absent)], KEY),
+        ([("KTSU_SIGNING_KEY", ""), ("HOOK", &hook)], &hook),
+        // The prefix is no part of the key.
+        ([("KTSU_SIGNING_KEY", ""), ("HOOK", &hook)], KEY),
+    ] {
+        let ktsu = |arguments: &[&str]| with(&desk, &variables, arguments);
+        write(text);
+        let said = ktsu(&["validate", "call"]);
+        assert!(said.is(1).out.contains("/steps/0/summary"), "{}", said.out);
+        let said = ktsu(&["run", "call", "--ephemeral"]);
+        said.is(2).warns("/steps/0/summary");
+        assert!(!said.err.contains(KEY), "{}", said.err);
+        write("none of them");
+        ktsu(&["validate", "call"]).is(0);
+        ktsu(&["run", "call", "--ephemeral"]).is(0);
+    }
+}
+
+#[test]
 fn a_plain_variable_that_holds_a_providers_key_keeps_a_run_from_starting() {
     let desk = Desk::new();
     let workflow =

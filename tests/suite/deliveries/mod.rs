@@ -301,7 +301,7 @@ async fn the_key_of_an_added_subscription_is_kept_out_of_what_is_recorded_from_t
          pipeline: [{id: greet, transform: {inputs: [{from: params}], ops: []}}]\n",
     )]);
     let (name, key) = SECRET;
-    let other = "whsec_b3RoZXIgc2VjcmV0IGtleQ==";
+    let other = "whsec_YW5vdGhlciBrZXkgb2YgYSBob29r";
     let shown = format!("keys: {other}");
     let lab = Lab::new(&kit, &[SECRET, ("OTHER", other), ("SHOWN", &shown)]).await;
     let request = |variable: &str| {
