@@ -18,6 +18,8 @@ use crate::word_diff::WordBudget;
 const MAX_DIFFERENCES: usize = 200;
 /// The most differences of one step on the page.
 const MAX_OF_STEP: usize = 25;
+/// The most steps that differ, and the most that are equal, on the page.
+const MAX_STEPS: usize = 200;
 /// The most frames that are linked one by one.
 const MAX_FRAMES: usize = 8;
 
@@ -223,7 +225,8 @@ fn steps(drawing: &mut DiffDrawing<'_>, aligned: &AlignedRuns<'_>) -> Markup {
         section class="part" {
             h2 { "Steps" }
             @if aligned.changed.is_empty() { p class="dim" { "No step differs." } }
-            @for step in &aligned.changed { (drawing.step(step)) }
+            @for step in aligned.changed.iter().take(MAX_STEPS) { (drawing.step(step)) }
+            (left_out(aligned.changed.len()))
             @if !aligned.equal.is_empty() {
                 details class="compared" {
                     summary { (counted(aligned.equal.len() as u64, "step")) " that "
@@ -231,7 +234,7 @@ fn steps(drawing: &mut DiffDrawing<'_>, aligned: &AlignedRuns<'_>) -> Markup {
                     div class="scroll" {
                         table class="sides" {
                             tbody {
-                                @for step in &aligned.equal {
+                                @for step in aligned.equal.iter().take(MAX_STEPS) {
                                     tr {
                                         th scope="row" { (Verbatim(&step.path)) }
                                         td { @if let Some(step) = step.a { a href=(drawing.link(true, step)) { (DiffDrawing::side(Some(step))) } } }
@@ -241,9 +244,17 @@ fn steps(drawing: &mut DiffDrawing<'_>, aligned: &AlignedRuns<'_>) -> Markup {
                             }
                         }
                     }
+                    (left_out(aligned.equal.len()))
                 }
             }
         }
+    }
+}
+
+/// How many of so many steps are not on the page.
+fn left_out(steps: usize) -> Markup {
+    html! {
+        @if steps > MAX_STEPS { p class="dim" { "and " (counted((steps - MAX_STEPS) as u64, "step")) " more" } }
     }
 }
 

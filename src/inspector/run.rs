@@ -132,7 +132,11 @@ pub(crate) fn head(place: PagePlace, shown: &RunPage) -> Markup {
                         (totals.tokens_in) " + " (totals.tokens_out) " tokens"
                     }
                 }
-                div { dt { (Verbatim(&run.principal)) } dd { (moment(run.created_at)) } }
+                div {
+                    dt { (Verbatim(&run.principal)) }
+                    // That of a branch is one of the run it was forked from.
+                    dd { @if run.branch.is_some() { "first frame " } (moment(run.created_at)) }
+                }
                 div { dt { (counted(run.frames, "frame")) } dd { (counted(totals.tool_calls, "tool call")) } }
                 @if let Some(kit) = shown.kit {
                     div {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::describe::Described;
 use super::frames_page::{links_of, resolved, words_of};
 use super::pages::{HOSTILE, is_harmless, lab};
-use crate::support::{Client, Lab};
+use crate::support::{Client, KitDir, Lab};
 
 async fn diff_page(api: &Described, a: &str, b: &str) -> String {
     let page = api.get(&diff_path(a, b)).await;
@@ -165,6 +165,34 @@ async fn a_branch_that_waits_to_be_resumed_says_so_and_has_the_form_for_it() {
     assert!(!page.contains("/pause\""), "{page}");
     let ended = api.get(&format!("/inspector/runs/{run}")).await.text();
     assert!(!ended.contains("It waits to be resumed."), "{ended}");
+}
+
+/// Transforms one after another.
+const STEPS: usize = 250;
+
+#[tokio::test]
+async fn of_many_steps_the_first_are_compared_and_the_others_counted() {
+    let link = |at: usize| {
+        let from = match at {
+            0 => "params".to_owned(),
+            _ => format!("step.s{}.result", at - 1),
+        };
+        format!("  - {{id: s{at}, transform: {{inputs: [{{from: {from}}}], ops: []}}}}\n")
+    };
+    let chain: String = (0..STEPS).map(link).collect();
+    let kit = KitDir::new(&[("chain", &format!("pipeline:\n{chain}"))]);
+    let lab = Lab::new(&kit, &[]).await;
+    let api = Described::new(&lab.client).await;
+    let [one, two] = [
+        run(&lab, "chain", json!(["a"])).await,
+        run(&lab, "chain", json!(["b"])).await,
+    ];
+    for other in [&one, &two] {
+        let page = diff_page(&api, &one, other).await;
+        assert!(page.contains("and 50 steps more"), "{page}");
+        assert!(page.contains("?step=s199\""), "{page}");
+        assert!(!page.contains("?step=s200\""), "{page}");
+    }
 }
 
 #[tokio::test]

@@ -151,13 +151,15 @@ pub(in crate::routes) async fn runs(
     } = asked;
     let is_later = cursor.is_some();
     let problem = problem(&view, &wanted);
-    let read = orchestrator
-        .readers()
-        .with_kind(ReadKind::Run, move |reader| {
-            let list = run_list::list(reader, &wanted, cursor.as_ref(), PAGE)?;
-            let figures = run_list::statistics(reader, &wanted, INTERVALS, MAX_COUNTED)?;
-            Ok::<_, StoreError>((list, figures))
-        });
+    let kind = match wanted.is_plain() {
+        true => ReadKind::Page,
+        false => ReadKind::Run,
+    };
+    let read = orchestrator.readers().with_kind(kind, move |reader| {
+        let list = run_list::list(reader, &wanted, cursor.as_ref(), PAGE)?;
+        let figures = run_list::statistics(reader, &wanted, INTERVALS, MAX_COUNTED)?;
+        Ok::<_, StoreError>((list, figures))
+    });
     let (list, statistics) = read.await?;
     let shown = RunsPage {
         by: signed_in(&orchestrator, &caller),
