@@ -88,11 +88,16 @@ export function focused() {
     const what = element.cloneNode().outerHTML.slice(0, 160)
     const style = getComputedStyle(element)
     const isMarked = style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) >= 1
-    const box = element.getClientRects()[0]
-    if (!box) return { what, isSeen: false }
-    const [x, y] = [box.left + Math.min(box.width / 2, 20), box.top + Math.min(box.height / 2, 10)]
-    const top = document.elementFromPoint(x, y)
-    const isOnTop = !!top && (element.contains(top) || top.contains(element))
+    // Part of it is enough (WCAG 2.4.11): a region may be larger than the window.
+    const isOnTop = [...element.getClientRects()].some((box) => {
+        const [left, top] = [Math.max(box.left, 0), Math.max(box.top, 0)]
+        const [width, height] = [Math.min(box.right, innerWidth) - left, Math.min(box.bottom, innerHeight) - top]
+        if (width <= 0 || height <= 0) return false
+        const parts = [0.1, 0.5, 0.9]
+        const points = parts.flatMap((x) => parts.map((y) => [left + width * x, top + height * y]))
+        const tops = points.map(([x, y]) => document.elementFromPoint(x, y))
+        return tops.some((top) => top && (element.contains(top) || top.contains(element)))
+    })
     return { what, place: element.place, isSeen: isMarked && isOnTop }
 }
 

@@ -81,7 +81,7 @@ async function interrupted(stage) {
         const ids = rows.map((row) => row.match(/run_[0-9a-f]+/)[0])
         assert.deepEqual(ids, runs.map((run) => run.run_id), 'the page lists each run once, as the API does')
     }
-    const items = await page.locator('table.timeline th a').allTextContents()
+    const items = await page.locator('table.timeline tbody th a').allTextContents()
     assert.deepEqual(items, ['each', 'each.0', 'each.1', 'each.2'])
     for (const one of all) assert.equal(await one.evaluate(() => window.loads), 'once', 'a page was loaded as a whole')
     isGapless(front.streams, runs)
