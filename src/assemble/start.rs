@@ -87,9 +87,9 @@ impl Values {
         let gateway = setup.gateway(&egress)?;
         let provider_keys = gateway.secrets().to_vec();
         let declared = delivery::declared(&setup)?;
-        let mut unknown = provider_keys.clone();
-        unknown.extend(values::given_signing_key(&setup.process));
-        values::shows_none_of(&setup.kit, &variables, &unknown)?;
+        let mut keys = provider_keys.clone();
+        keys.extend(values::given_signing_key(&setup.process));
+        values::shows_none_of(&setup.kit, &variables, &keys)?;
         Ok(Self {
             setup,
             principals,

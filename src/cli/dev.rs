@@ -265,7 +265,7 @@ impl DevSession<'_> {
             return;
         }
         match (&self.opened, &self.kit) {
-            (_, None) => note_dim("it can be run once it is valid; q ends"),
+            (_, None) => note_dim("the kit can be run once it is valid; q ends"),
             (Some(_), Some(_)) => note_dim("Enter runs it, q ends"),
             (None, Some(_)) => {}
         }

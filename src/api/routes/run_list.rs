@@ -134,6 +134,14 @@ impl QueryParameters for RunListQuery {
     }
 }
 
+/// How much is read for a list of runs: the rows that are listed, or all rows until enough of them fit.
+pub(super) fn read_kind(wanted: &RunQuery) -> ReadKind {
+    match wanted.is_plain() {
+        true => ReadKind::Page,
+        false => ReadKind::Run,
+    }
+}
+
 /// Lists runs, newest first.
 #[utoipa::path(get, path = "/runs", operation_id = "list_runs", params(Query::<RunListQuery>), responses(
     (status = 200, body = wire::Runs),
@@ -142,10 +150,7 @@ pub(super) async fn list(
     State(orchestrator): State<Orchestrator>,
     Query(query): Query<RunListQuery>,
 ) -> Result<Json<Value>, ProblemDetails> {
-    let kind = match query.wanted.is_plain() {
-        true => ReadKind::Page,
-        false => ReadKind::Run,
-    };
+    let kind = read_kind(&query.wanted);
     let read = orchestrator.readers().with_kind(kind, move |reader| {
         run_list::list(reader, &query.wanted, query.cursor.as_ref(), query.limit)
     });

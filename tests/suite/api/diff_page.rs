@@ -159,12 +159,18 @@ async fn a_branch_that_waits_to_be_resumed_says_so_and_has_the_form_for_it() {
         .unwrap()
         .to_owned();
     let page = api.get(&format!("/inspector/runs/{branch}")).await.text();
-    for part in ["It waits to be resumed.", "/resume\"", "/cancel\""] {
+    for part in [
+        "It waits to be resumed.",
+        "/resume\"",
+        "/cancel\"",
+        "<dd>first frame ",
+    ] {
         assert!(page.contains(part), "{part}: {page}");
     }
     assert!(!page.contains("/pause\""), "{page}");
     let ended = api.get(&format!("/inspector/runs/{run}")).await.text();
     assert!(!ended.contains("It waits to be resumed."), "{ended}");
+    assert!(!ended.contains("<dd>first frame "), "{ended}");
 }
 
 /// Transforms one after another.

@@ -8,12 +8,12 @@ use ktsu_ledger::store::{Cursor, Filter, StoreError};
 
 use super::super::parameter::{Parameter, ParameterKind};
 use super::super::query::{Query, QueryParameters, RawQuery};
-use super::super::run_list::STATUSES;
+use super::super::run_list::{STATUSES, read_kind};
 use super::shown::answer;
 use super::signed_in;
 use crate::access::Caller;
 use ktsu_history::run_list::{self, RunFlag, RunQuery};
-use ktsu_orchestrator::{Orchestrator, ReadKind};
+use ktsu_orchestrator::Orchestrator;
 use ktsu_run_index::listed_kinds;
 use ktsu_server::ProblemDetails;
 
@@ -151,10 +151,7 @@ pub(in crate::routes) async fn runs(
     } = asked;
     let is_later = cursor.is_some();
     let problem = problem(&view, &wanted);
-    let kind = match wanted.is_plain() {
-        true => ReadKind::Page,
-        false => ReadKind::Run,
-    };
+    let kind = read_kind(&wanted);
     let read = orchestrator.readers().with_kind(kind, move |reader| {
         let list = run_list::list(reader, &wanted, cursor.as_ref(), PAGE)?;
         let figures = run_list::statistics(reader, &wanted, INTERVALS, MAX_COUNTED)?;
